@@ -29,6 +29,7 @@ from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
 from vmq.core.registry import Registry
 from vmq.embedded import ReceivedMessage
+from vmq.jobs.embedded import Jobs
 from vmq.listeners.handshakes import Handshakes
 from vmq.listeners.listener import Listener
 from vmq.listeners.renewing import renew, watch
@@ -134,6 +135,10 @@ class Broker(Configured):
         #: Listeners that are none of MQTT's.
         self._served: list[HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
+        #: Adds and takes jobs from inside the process.
+        self.jobs = Jobs(
+            lambda: self._core, lambda: self.config, share is None, lambda: self.on_left
+        )
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
         #: Shares the time for TLS handshakes among all listeners, once started.
@@ -148,6 +153,13 @@ class Broker(Configured):
     def worker_names(self) -> frozenset[str]:
         """The names, as nodes, of the processes that are one broker together with this one; empty: it is alone."""
         return frozenset() if self.share is None else self.share.worker_names
+
+    def _sharers(self) -> int:
+        """How many processes are one broker now: one that starts again is among them, one that has left is not."""
+        names, cluster = self.worker_names, self.clustering
+        if names and cluster is not None and cluster.is_running:
+            names = names.intersection(cluster.node.members)
+        return len(names) or 1
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -189,6 +201,7 @@ class Broker(Configured):
                 self._core.store.note_alone()
             if self._streams is not None:
                 self._streams.recover()  # what goes into the logs of this node depends on the others
+            self.jobs.begin()
             await self._prepare_listeners()
             if self._wants_admin:
                 await self._open_admin()
@@ -199,14 +212,11 @@ class Broker(Configured):
             raise
         self._spawn(self.banning.run())
         assert self._core is not None and self.connections is not None
-        self._memory = memory = MemoryWatch(
-            self._core, self.config.limits.max_memory, self.connections.__iter__
-        )
-        self._spawn(memory.run())
-        self._upkeep = Upkeep(
-            self._core, self.registries, self.config, memory, len(self.worker_names) or 1
-        )
-        for work in self._upkeep.works():
+        limit, connections = self.config.limits.max_memory, self.connections
+        memory = MemoryWatch(self._core, limit, connections.__iter__, sharers=self._sharers)
+        self._memory = memory
+        self._upkeep = Upkeep(self._core, self.registries, self.config, memory)
+        for work in (memory.run(), *self._upkeep.works()):
             self._spawn(work)
         self._spawn(watch(self._mqtt_listeners))
 
@@ -239,6 +249,7 @@ class Broker(Configured):
         self._clients_of_plugins.close()
         if self.connections is not None:
             self.connections.close("the broker is shutting down")
+        await self.jobs.stop()
         core, committer = self._core, self._committer
         if core is not None and committer is not None:
             await _wills_settled(core)
@@ -271,7 +282,7 @@ class Broker(Configured):
             if committer is not None:
                 await committer.finish_all()  # what other nodes said until now
         if core is not None and committer is not None and core.store is not None:
-            if core.store.dirty:
+            if core.store.has_work():
                 log.error("stopped with unsaved state: the store cannot write")
             committer.close()
         self._core = None
@@ -410,6 +421,7 @@ class Broker(Configured):
         yield from families(self.plugins.guards, self.plugins.counters, self.plugins.gauges)
         if self._streams is not None:
             yield from self._streams.families()
+        yield from self.jobs.families()
         if self.clustering is not None:
             yield from self.clustering.families()
 
@@ -600,6 +612,7 @@ class Broker(Configured):
             memory.set_limit(config.limits.max_memory)
         if self._upkeep is not None:
             self._upkeep.configure(config)
+        self.jobs.configure(config)
         connections.wake()
 
     # Plugins
@@ -678,6 +691,7 @@ class Broker(Configured):
             add_core(health, self._core, self.monitor.recent_lag())
         if self._streams is not None:
             health.degraded.extend(self._streams.problems())
+        health.degraded.extend(self.jobs.problems())
         if self.clustering is not None:
             health.degraded.extend(self.clustering.problems())
         return health

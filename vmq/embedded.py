@@ -10,6 +10,7 @@ from typing import Any
 
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Hooks
+from vmq.core.output import SOCKET
 from vmq.core.registry import Registry
 from vmq.mqtt import encoder
 from vmq.mqtt.decoder import Decoder
@@ -224,7 +225,7 @@ class LocalClient:
             self._messages.put_nowait(None)  # for whoever asks again
             return None
         self._unread -= 1
-        if self._connection.socket_full and self._unread <= self._limit // 2:
+        if self._connection.blocked & SOCKET and self._unread <= self._limit // 2:
             self._connection.resume_writing()
         return message
 
@@ -345,7 +346,7 @@ class LocalClient:
         """Keeps a message for the reader; the broker waits with further ones when these are many."""
         self._messages.put_nowait(message)
         self._unread += 1
-        if self._unread >= self._limit and not self._connection.socket_full:
+        if self._unread >= self._limit and not self._connection.blocked & SOCKET:
             self._connection.pause_writing()
 
 

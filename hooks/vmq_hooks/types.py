@@ -52,6 +52,8 @@ class Message(msgspec.Struct, frozen=True):
     payload: bytes
     qos: int = 0
     retain: bool = False
+    #: With topics of a service what is to be done there: "add" a job to `$jobs/QUEUE`. Empty: it is published.
+    action: str = ""
 
     @property
     def words(self) -> list[str]:
@@ -64,6 +66,9 @@ class Subscription(msgspec.Struct, frozen=True):
 
     topic_filter: str
     qos: int = 0
+    #: With filters of a service what is to be done there: "take" jobs from `$jobs/QUEUE`, or "inspect" them. Empty: to
+    #: subscribe.
+    action: str = ""
 
     @property
     def words(self) -> list[str]:

@@ -5,7 +5,7 @@
 
 The statements are in statements.toml. A test belongs to a statement by its name:
 `test_mqtt_3_1_2_8_...` shows MQTT-3.1.2-8. A statement that no test shows needs a reason there
-(`untested`).
+(`untested`). The tables of states are those of `vmq.core.states`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HEADER = """\
 # Conformance to MQTT 3.1.1
 
 Every numbered normative statement of the OASIS Standard "MQTT Version 3.1.1", in our own words,
-and the tests in `tests/conformance` that show it on the wire. Below them, what the standard says
-without a number, what it leaves open, and what we chose.
+and the tests in `tests/conformance` that show it on the wire. Below them, what a packet does in
+which state, and what the standard says without a number, what it leaves open, and what we chose.
 
 This page is generated: `python -m tests.conformance.table`.
 """
@@ -153,27 +153,88 @@ def render(statements: dict[str, Statement], others: list[ConformanceTest]) -> s
     return "\n".join([*lines, ""])
 
 
-def build() -> tuple[str, list[str]]:
-    """The page as it should be, and the gaps."""
+STATES_HEADER = """\
+## The states of a connection
+
+A packet that comes is looked at, kept until the connection is online, or passed over. Any state but the last five may
+also be followed by one of these, and any by closed.
+
+| state | packets are | what it means | goes on to |
+| --- | --- | --- | --- |"""
+
+PACKETS_HEADER = """\
+
+## What a packet does
+
+A number is the statement that the packet breaks: the connection ends, with the number in the log. MQTT 3.1 has no
+reserved bits in the first byte, and theirs are passed over. In its bits, 0 and 1 tell which packet it is, - and + are
+reserved and have to be 0 and 1, and a dot is either.
+
+| packet | first byte | other reserved bits | awaiting CONNECT | online |
+| --- | --- | --- | --- | --- |"""
+
+ACKNOWLEDGEMENTS_HEADER = """\
+
+## What an acknowledgement does
+
+By the state of the message in flight to the client that has its identifier. Those that are unknown are counted.
+
+| packet | unknown | awaiting PUBACK | awaiting PUBREC | awaiting PUBCOMP |
+| --- | --- | --- | --- | --- |"""
+
+
+def render_states() -> str:
+    """The tables of states, as the broker goes by them."""
+    # Where these tests are run against another broker, the page is not written.
+    from vmq.core.states import ACKNOWLEDGEMENTS, PACKETS, STATES
+    from vmq.mqtt.packets import PACKET_NAMES
+
+    lines = [STATES_HEADER]
+    for state in STATES:
+        after = ", ".join(STATES[number].name for number in state.followers)
+        lines.append(f"| {state.name} | {state.packets} | {state.meaning} | {after} |")
+    lines.append(PACKETS_HEADER)
+    lines += [
+        f"| {row.packet} | {row.bits} | {row.flags} | {row.first} | {row.online} |"
+        for row in PACKETS
+    ]
+    lines.append(ACKNOWLEDGEMENTS_HEADER)
+    for row in ACKNOWLEDGEMENTS:
+        cells = row.unknown, row.awaiting_puback, row.awaiting_pubrec, row.awaiting_pubcomp
+        lines.append(f"| {PACKET_NAMES[row.packet]} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", ""])
+
+
+def missing() -> list[str]:
+    """The gaps."""
+    statements, tests = read_statements(), find_tests()
+    assign(statements, tests)
+    return gaps(statements, tests)
+
+
+def build() -> str:
+    """The page as it should be."""
     statements, tests = read_statements(), find_tests()
     others = [test for test in assign(statements, tests) if test.file != "test_table.py"]
-    return render(statements, others), gaps(statements, tests)
+    page = render(statements, others)
+    place = page.index("## Expected beyond the statements")
+    return page[:place] + render_states() + page[place:]
 
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; returns the exit code."""
-    page, missing = build()
-    for gap in missing:
+    page, found = build(), missing()
+    for gap in found:
         print(gap, file=sys.stderr)
     if "--check" in arguments:
         current = PAGE.exists() and PAGE.read_text("utf-8") == page
         if not current:
             print(f"{PAGE} is out of date", file=sys.stderr)
-        return 1 if missing or not current else 0
+        return 1 if found or not current else 0
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page, "utf-8")
     print(f"wrote {PAGE}")
-    return 1 if missing else 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -330,6 +330,47 @@ def test_a_node_that_is_back_empty_has_its_sessions_again() -> None:
         world.until(lambda: sorted(sub.texts) == ["1", "2", "3"])
 
 
+@shows("Durable sessions survive the loss of their node")
+def test_a_node_that_is_back_empty_asks_also_who_is_late_to_answer_for_its_copies() -> None:
+    with World(132, "a", "b", "c", "d") as world:
+        world.subscriber("s", "a").leave()
+        world.publish("b", *(f"{number}" for number in range(5)))
+        world.settle()
+        replicas = world["a"].clustering.replication.replicas
+        assert replicas is not None
+        session = world["a"].running.registry().subscribers["s"].queue.session
+        [holder] = replicas.holders(session)
+        world.lose("a")
+        world.until(world.has_noticed)
+        world.network.lags["a", holder] = world.network.lags[holder, "a"] = 0.4
+        world.start("a")
+        world.finish()
+        world.oracle.check()
+
+
+@shows("Durable sessions survive the loss of their node")
+def test_who_comes_to_a_node_that_has_just_started_gets_the_copy_of_one_that_it_reaches_last() -> (
+    None
+):
+    with World(132, "a", "b", "c", "d", adopt_after=600.0) as world:
+        sub = world.subscriber("s", "a")
+        sub.drop()
+        world.publish("b", *(f"{number}" for number in range(5)))
+        world.settle()
+        replicas = world["a"].clustering.replication.replicas
+        assert replicas is not None
+        session = world["a"].running.registry().subscribers["s"].queue.session
+        [holder] = replicas.holders(session)
+        other = next(each for each in "bcd" if each != holder)
+        world.kill("a", other)
+        world.until(world.has_noticed)
+        world.network.lags[other, holder] = world.network.lags[holder, other] = 0.4
+        world.start(other)
+        assert holder not in world[other].node.up
+        sub.connect(other)
+        world.until(lambda: sorted(sub.texts) == [f"{number}" for number in range(5)])
+
+
 @shows("QoS 1 and 2, acknowledged, for a durable session whose node is dead")
 def test_what_waits_for_a_node_that_is_removed_goes_where_its_sessions_are() -> None:
     with World(20, "a", "b", "c", adopt_after=600.0) as world:

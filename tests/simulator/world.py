@@ -287,7 +287,7 @@ class World:
             return "safekeeping"
         if replication.replicas is not None and replication.replicas.lagging():
             return "replicas"
-        return "store" if node.running.store.dirty else ""
+        return "store" if node.running.store.has_work() else ""
 
     def settle(self) -> None:
         """Everything is well again: whoever is a member runs; returns when nothing is under way."""

@@ -122,7 +122,7 @@ def test_killed_at_any_commit_nothing_is_lost_or_doubled(folder: Path, death: st
             while is_busy:
                 is_busy = receiver.step() | publisher.step()
                 assert house.store is not None
-                if not house.store.dirty:
+                if not house.store.is_due:
                     continue
                 is_busy = True
                 if commit_and_maybe_die(house, death if count == kill_at else None):

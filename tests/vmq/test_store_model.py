@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from vmq.mqtt.message import Delivery, Message
+from vmq.store.entries import INLINE_PAYLOAD, encode_message
 from vmq.store.lines import is_end
 from vmq.store.opening import open_store, stored_sessions
 from vmq.store.sizes import DRIFT
-from vmq.store.store import INLINE_PAYLOAD, Store, encode_message
+from vmq.store.store import Store
 
 #: In memory where the system offers that: each opening of a database waits for the disk.
 MEMORY_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -131,14 +132,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.last += 1
         return self.last
 
-    def put(self, made: Message, index: int) -> None:
+    def put(self, made: Message, index: int, off: bool = False) -> None:
         session = self.sessions[index]
         each = delivery(made, self.next(), 2)
-        self.store.put_waiting(session, each)
+        if off:
+            self.store.put_off(session, each)
+        else:
+            self.store.put_waiting(session, each)
         key = (b"q", session, each.seq)
         self.deliveries[key] = each
         self.model[key] = Held(made.payload, made.share or len(made.payload) > 1024)
-        assert (each.ref > 0) is self.model[key].named
+        assert (each.ref > 0) is (self.model[key].named and not off)
 
     def pick(self, data: st.DataObject, sent: bool) -> Key:
         kind = b"i" if sent else b"q"
@@ -151,13 +155,14 @@ class StoreMachine(RuleBasedStateMachine):
         receivers=st.lists(st.integers(0, SESSIONS - 1), min_size=1, unique=True),
         large=st.booleans(),
         retain=st.booleans(),
+        off=st.booleans(),
     )
-    def publish(self, receivers: list[int], large: bool, retain: bool) -> None:
+    def publish(self, receivers: list[int], large: bool, retain: bool, off: bool) -> None:
         self.made += 1
         payload = b"%08d" % self.made + (LARGE if large else b"")
         made = message(payload, share=len(receivers) > 1)
         for index in receivers:
-            self.put(made, index)
+            self.put(made, index, off)
         if retain:
             self.retained.append(made)
 
@@ -167,13 +172,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.put(data.draw(st.sampled_from(self.retained)), index)
 
     @precondition(lambda self: self.has(False))
-    @rule(data=st.data())
-    def send(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), off=st.booleans())
+    def send(self, data: st.DataObject, off: bool) -> None:
         key = self.pick(data, False)
         held, each = self.model.pop(key), self.deliveries.pop(key)
         self.packet_id += 1
         held.packet_id = self.packet_id
-        send(self.store, key[1], each, self.next(), self.packet_id)
+        if off and not each.key:
+            each.order, each.packet_id = self.next(), self.packet_id
+            self.store.put_off(key[1], each)
+        else:
+            send(self.store, key[1], each, self.next(), self.packet_id)
         self.model[b"i", key[1], each.order] = held
         self.deliveries[b"i", key[1], each.order] = each
 

@@ -18,9 +18,10 @@ from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.waiting import PENDING_BYTES, PENDING_IN_MEMORY
 from vmq.mqtt.message import Message
+from vmq.store.entries import StoredSession
 from vmq.store.lines import is_end, scan_line
 from vmq.store.opening import open_store, stored_sessions
-from vmq.store.store import Store, StoredSession
+from vmq.store.store import Store
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ class Line:
     def deliver(self, payload: bytes, qos: int, share: bool = False) -> None:
         message = Message(b"t", payload, qos, False)
         message.share = share
-        self.queue.deliver(message, qos, False, "")
+        self.queue.deliver(message, qos, False, "", self.core.nobody)
         self.settle()
 
     def take(self) -> list[tuple[int, bool, int, bytes]]:

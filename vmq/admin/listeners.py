@@ -31,7 +31,7 @@ def list_listeners(broker: "BrokerView") -> list[ListenerRow]:
 def _row(broker: "BrokerView", name: str) -> ListenerRow:
     listener = broker.listeners.get(name)
     options = broker.config.listeners[name]
-    is_mqtt = options.endpoint.is_mqtt
+    is_mqtt = options.endpoint.is_mqtt or options.endpoint.is_resp
     return ListenerRow(
         name=name,
         status="stopped" if listener is None else "running",

@@ -17,7 +17,7 @@ from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
 from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights, stops
 from vmq.admin.trees import Mountpoint, registry_of
-from vmq.core.output import Output
+from vmq.core.output import REPLIES, Output
 from vmq.core.registry import Registry
 from vmq.core.trie import Group, Subscription
 from vmq.mqtt.encoder import remaining_length
@@ -165,7 +165,7 @@ def _pause_reason(registry: Registry, connection: Connection) -> str:
         return "memory is above limits.max_memory; it is read again when there is some"
     if connection in core.waiting_for_store:
         return "the store has more to write than it can follow; it is read again after the commit"
-    if connection.replies_unread:
+    if connection.stops & REPLIES:
         return "it does not take what is sent to it"
     return "it passed its rate limit, or a queue is full that its messages go to; it will be"
 
@@ -262,20 +262,13 @@ def _retained(registry: Registry, publish: Publish) -> list[Step]:
     if not publish.size:
         what = "nothing: there is none" if present is None else "the topic's retained message"
         return [Step("retain", NOTE, f"an empty payload with RETAIN erases {what}")]
-    if not _may_retain(registry, publish):
+    options = registry.core.options
+    limits = options.max_retained_messages, options.max_retained_bytes
+    if not registry.retained.has_room(publish.topic, publish.size, *limits):
         reason = "limits.max_retained_messages or limits.max_retained_bytes is reached"
         return [Step("retain", NOTE, f"it is delivered and not kept: {reason}")]
     what = "is kept" if present is None else f"replaces one of {len(present.payload)} bytes"
     return [Step("retain", OK, f"it {what}, for later subscribers")]
-
-
-def _may_retain(registry: Registry, publish: Publish) -> bool:
-    """As `Registry.may_retain`, which counts and logs."""
-    options, retained = registry.core.options, registry.retained
-    present = retained.get(publish.topic)
-    count = retained.count + (present is None)
-    size = retained.size_with(publish.topic, publish.size, present)
-    return not (0 < options.max_retained_messages < count or 0 < options.max_retained_bytes < size)
 
 
 # The subscribers' side

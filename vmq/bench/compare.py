@@ -21,7 +21,7 @@ REFERENCE: Final = "vmq"
 DEFAULT: Final = (
     *("fleet0", "fleet1", "fleetpair", "seldom0", "seldom1", "topics0", "topics1"),
     *("pair", "pair:1", "pair:2", "ping-pong", "fan-out", "fan-in"),
-    *("wildcard", "connect", "retained", "storm"),
+    *("wildcard", "subscribing", "connect", "retained", "storm"),
 )
 #: Smaller than for one broker: the slowest peer has to manage, and there are many runs.
 _SIZES: Final[dict[Scenario, dict[str, int | float]]] = {

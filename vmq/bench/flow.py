@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from time import monotonic_ns
-from typing import Final
+from typing import Final, Protocol
 
 from vmq.bench.load.checks import Faults
 from vmq.bench.load.histogram import LatencyHistogram
@@ -19,6 +19,13 @@ _LOOK: Final = 2_000_000
 _LINGER: Final = 0.2
 #: How long what is under way may take to arrive after Ctrl-C.
 _PATIENCE: Final = 2.0
+
+
+class Beside(Protocol):
+    """Something else that is done while messages flow."""
+
+    def step(self) -> float:
+        """Does what is due; returns the seconds until more is."""
 
 
 class Flow:
@@ -38,6 +45,7 @@ class Flow:
         self.lateness = LatencyHistogram()
         self.end = "complete"
         self.meter: Meter | None = None
+        self.beside: Beside | None = None
         self._schedule: Schedule | None = None
         #: Messages that the schedule may give out.
         self._most = stage.options.count
@@ -91,6 +99,8 @@ class Flow:
         loop = self.stage.loop
         if self._schedule is not None:
             timeout = min(timeout, self._give_due(self._schedule))
+        if self.beside is not None:
+            timeout = min(timeout, self.beside.step())
         before = loop.bytes_in
         loop.step(timeout)
         if loop.bytes_in != before:

@@ -11,6 +11,7 @@ from vmq.bench.result import Result
 from vmq.bench.retained import run_retained
 from vmq.bench.stage import SETTLE, Stage
 from vmq.bench.storm import run_storm
+from vmq.bench.subscribing import run_subscribing
 from vmq.bench.wildcard import run_wildcard
 from vmq.bench.wiring import set_up_flow
 
@@ -43,4 +44,5 @@ _SCENARIOS: Final[dict[Scenario, Callable[[Stage], Result]]] = {
     Scenario.CONNECT: run_connect,
     Scenario.RETAINED: run_retained,
     Scenario.STORM: run_storm,
+    Scenario.SUBSCRIBING: run_subscribing,
 }

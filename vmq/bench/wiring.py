@@ -1,5 +1,7 @@
 """Who publishes what to whom."""
 
+from typing import Final
+
 from vmq.bench.flow import Flow
 from vmq.bench.load.frames import LoadFrames, block_size
 from vmq.bench.load.histogram import LatencyHistogram
@@ -8,13 +10,16 @@ from vmq.bench.load.publisher import LoadPublisher
 from vmq.bench.load.subscriber import LoadSubscriber
 from vmq.bench.stage import Stage
 
+#: Each publisher has each subscriber.
+_CROSSED: Final = frozenset({Scenario.FAN_IN, Scenario.FAN_OUT, Scenario.SUBSCRIBING})
+
 
 def set_up_flow(stage: Stage) -> Flow:
     """Connects publishers and subscribers: each to each, or publisher i to subscriber i if there are as many."""
     options = stage.options
     latency = LatencyHistogram()
     publishers = make_publishers(stage)
-    is_paired = options.scenario not in {Scenario.FAN_IN, Scenario.FAN_OUT}
+    is_paired = options.scenario not in _CROSSED
     subscribers = [
         LoadSubscriber(
             stage.loop,

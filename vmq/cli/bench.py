@@ -129,7 +129,7 @@ SubsOption = Annotated[
     typer.Option(
         "--subs",
         metavar="N",
-        help="Subscribers of fan-out.",
+        help="Subscribers of fan-out and subscribing.",
         show_default="50",
         rich_help_panel=_CLIENTS,
     ),
@@ -139,8 +139,8 @@ ClientsOption = Annotated[
     typer.Option(
         "--clients",
         metavar="N",
-        help="Clients that connect (connect, storm) or hold filters (wildcard).",
-        show_default="5000; wildcard: 10",
+        help="Clients that connect (connect, storm), hold filters (wildcard) or subscribe (subscribing).",
+        show_default="5000; wildcard, subscribing: 10",
         rich_help_panel=_CLIENTS,
     ),
 ]
@@ -161,6 +161,16 @@ WildSubsOption = Annotated[
         metavar="N",
         help="Filters that match nothing (wildcard).",
         show_default="100000",
+        rich_help_panel=_CLIENTS,
+    ),
+]
+SubRateOption = Annotated[
+    float | None,
+    typer.Option(
+        "--sub-rate",
+        metavar="N",
+        help="SUBSCRIBEs a second over all clients (subscribing).",
+        show_default="1000",
         rich_help_panel=_CLIENTS,
     ),
 ]
@@ -258,6 +268,7 @@ def bench(
     clients: ClientsOption = None,
     concurrency: ConcurrencyOption = None,
     wild_subs: WildSubsOption = None,
+    sub_rate: SubRateOption = None,
     hold: HoldOption = None,
     url: UrlOption = _URL,
     pid: PidOption = None,
@@ -289,6 +300,7 @@ def bench(
       connect    many clients connect and stay
       retained   many retained messages, then one new subscriber
       storm      pairs, while a crowd connects as fast as the broker accepts
+      subscribing  fan-out, while others go on subscribing
       compare    the above on vmq and the brokers installed here, in turn
 
     It ends by itself; Ctrl-C ends it early with what was measured. Exits with
@@ -318,6 +330,7 @@ def bench(
         "clients": clients,
         "concurrency": concurrency,
         "wild_subs": wild_subs,
+        "sub_rate": sub_rate,
         "hold": hold,
     }
     cafile = ca if cafile is None else cafile

@@ -33,6 +33,7 @@ PANELS: Final = {
     "Look into a running broker": {
         "session": "admin.session:app",
         "queue": "admin.queue:app",
+        "jobs": "admin.jobs:app",
         "retain": "admin.retain:app",
         "why": "admin.why:why",
         "trace": "admin.trace:app",

@@ -3,12 +3,13 @@
 import getpass
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from vmq.cli.terminal import settings
 from vmq.cli.terminal.console import FAILURE, CliError, error, is_terminal, warning
 
 app = typer.Typer(
@@ -30,10 +31,23 @@ PasswordOption = Annotated[
         help="Instead of asking. Other users of this machine can read command lines.",
     ),
 ]
+AuditedOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The broker's configuration (TOML), for its audit log (log.audit_file). Without one: the environment's.",
+    ),
+]
 
 
 @app.command("add")
-def add(path: FileArgument, user: UserArgument, password: PasswordOption = None) -> None:
+def add(
+    path: FileArgument,
+    user: UserArgument,
+    password: PasswordOption = None,
+    config: AuditedOption = None,
+) -> None:
     """Add a user, or give one a new password. Makes the file if there is none.
 
     The password is asked for; where there is no terminal, it is the first line of
@@ -46,18 +60,21 @@ def add(path: FileArgument, user: UserArgument, password: PasswordOption = None)
     """
     from vmq_passwd import editing
 
-    with _problems():
-        is_new = editing.add(path, user, _password(password, is_new=True))
+    secret = _password(password, is_new=True)
+    with _problems(), _audited(config, "add_user", path, user) as results:
+        is_new = editing.add(path, user, secret)
+        results.append("added" if is_new else "new password")
     print(f"{user}: {'added' if is_new else 'new password'}")
 
 
 @app.command("delete")
-def delete(path: FileArgument, user: UserArgument) -> int:
+def delete(path: FileArgument, user: UserArgument, config: AuditedOption = None) -> int:
     """Delete a user. Exits with 1 if there is none of that name."""
     from vmq_passwd import editing
 
-    with _problems():
+    with _problems(), _audited(config, "delete_user", path, user) as results:
         is_there = editing.delete(path, user)
+        results.append("deleted" if is_there else "no such user")
     if not is_there:
         error(f"{path} has no user {user!r}")
         return FAILURE
@@ -80,6 +97,16 @@ def check(path: FileArgument, user: UserArgument, password: PasswordOption = Non
         return FAILURE
     print(f"{user}: ok")
     return 0
+
+
+def _audited(
+    config: Path | None, name: str, path: Path, user: str
+) -> AbstractContextManager[list[str]]:
+    """Has the audit log tell of a change; what is put into the list is its result."""
+    from vmq.cli.data.auditing import FILE, audited
+
+    parameters = {"file": path.absolute(), "user": user}
+    return audited(settings.load(config).config, name, parameters, FILE)
 
 
 @contextmanager

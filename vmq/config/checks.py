@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from vmq.config import cluster as config_cluster
+from vmq.config import jobs as config_jobs
 from vmq.config import streams as config_streams
 from vmq.config.listeners import problems_of
 from vmq.config.options import Config, ListenerOptions
@@ -28,6 +29,7 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     problems = type_problems(config, origin)
     if not problems:
         problems = _listener_problems(config, origin) + _chain_problems(config, origin)
+        problems += _job_problems(config, origin)
         problems += _stream_problems(config, origin) + _cluster_problems(config, origin)
     if problems:
         raise ConfigError(problems)
@@ -54,6 +56,15 @@ def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> lis
         for option, what in config_streams.problems_of(options):
             key = f"streams.{name}.{option}"
             problems.append(Problem(key, what, origin(key), getattr(options, option)))
+    return problems
+
+
+def _job_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, what in config_jobs.pattern_problems(config.jobs):
+        problems.append(Problem(f"jobs.{name}", what, origin(f"jobs.{name}")))
+    for key, what in config_jobs.schedule_problems(config.schedules):
+        problems.append(Problem(f"schedules.{key}", what, origin(f"schedules.{key}")))
     return problems
 
 

@@ -103,6 +103,12 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             extra={"accepts": "empty, grpc://HOST:PORT or grpc+tls://HOST:PORT"},
         ),
     ] = ""
+    admin: Annotated[
+        bool,
+        Meta(
+            description="For resp and resp+tls: clients may do what an operator does (DEBUG FLUSHALL)."
+        ),
+    ] = False
     local_reads: Annotated[
         bool,
         Meta(
@@ -274,10 +280,12 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
             if getattr(options, name):
                 yield (
                     name,
-                    f"a {endpoint.scheme} listener has no TLS; accepted: with tls://, wss:// or grpc+tls://",
+                    f"a {endpoint.scheme} listener has no TLS; accepted: with tls://, wss://, grpc+tls:// or resp+tls://",
                 )
     if options.xff_enabled and not endpoint.is_websocket:
         yield "xff_enabled", "X-Forwarded-For is WebSocket's; accepted: with ws:// or wss://"
+    if options.admin and not endpoint.is_resp:
+        yield "admin", "accepted: with resp:// or resp+tls://"
     yield from _origin_problems(options, endpoint)
     if options.advertise:
         yield from _advertise_problems(options, endpoint)

@@ -33,6 +33,8 @@ DEFAULT: Final = "default"
 
 # Lower case, since the environment's upper-case names must lead back to one name; no "__", which separates its parts.
 _NAME: Final = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*\Z")
+#: Sections whose tables are named by patterns; `vmq.config.checks` looks at those.
+_PATTERNS: Final = frozenset({"jobs"})
 _NAME_FORM: Final = "a name of lower-case letters and digits, joined by single _ or -"
 
 _ABSENT: Final = object()
@@ -137,7 +139,7 @@ class Sources(Generic[T]):
 
     def add_tree(self, tree: Mapping[str, object], source: Callable[[str], str | None]) -> None:
         """Read nested tables; `source` tells the source of a dotted key. Named tables replace those read before."""
-        for name, value in tree.items():
+        for name, value in _lifted(tree).items():
             if self._is_named(name):
                 self._leaves = {k: leaf for k, leaf in self._leaves.items() if k[0] != name}
                 self._tables = {k: first for k, first in self._tables.items() if k[0] != name}
@@ -202,7 +204,7 @@ class Sources(Generic[T]):
             for key, first in self._tables.items():
                 if key[0] != name or key in left:
                     continue
-                if not _NAME.match(key[1]):
+                if name not in _PATTERNS and not _NAME.match(key[1]):
                     what = f"not a usable name; accepted: {_NAME_FORM}"
                     problems.append(Problem(".".join(key), what, first))
                 tables[key[1]] = table = _options(key, struct, left, origins, problems, first)
@@ -267,6 +269,25 @@ def _options(
         else:
             plain[field.name] = value
     return plain
+
+
+def _lifted(tree: Mapping[str, object]) -> Mapping[str, object]:
+    """[jobs.schedules.NAME] stands for [schedules.NAME]: beside it tables of jobs are named by patterns."""
+    jobs = tree.get("jobs")
+    if not isinstance(jobs, Mapping) or not isinstance(jobs.get("schedules"), Mapping):
+        return tree
+    schedules = jobs["schedules"]
+    others = {name: table for name, table in jobs.items() if name != "schedules"}
+    if any(not isinstance(each, Mapping) for each in schedules.values()):
+        return tree  # options of the queue of that name
+    stated = tree.get("schedules")
+    both = {**stated, **schedules} if isinstance(stated, Mapping) else schedules
+    found: dict[str, object] = {**tree, "schedules": both}
+    if others or "jobs" not in tree:
+        found["jobs"] = others
+    else:
+        del found["jobs"]
+    return found
 
 
 def _converted(field: FieldInfo, leaf: _Leaf) -> object:

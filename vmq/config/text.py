@@ -110,6 +110,8 @@ def _type_words(plain: object) -> str:
         return ", ".join(toml_value(value) for value in get_args(plain))
     if origin in {Union, types.UnionType}:
         return ", ".join(_type_words(kind) for kind in get_args(plain) if kind is not type(None))
+    if origin is Annotated:
+        return accepted(plain)
     return _PLAIN_WORDS[plain]
 
 

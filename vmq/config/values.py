@@ -10,11 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-ListenerScheme = Literal["tcp", "tls", "ws", "wss", "unix", "http", "grpc", "grpc+tls"]
+ListenerScheme = Literal[
+    "tcp", "tls", "ws", "wss", "unix", "http", "grpc", "grpc+tls", "resp", "resp+tls"
+]
 
 URL_FORMS: Final = (
     "tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH, http://HOST:PORT, "
-    "grpc://HOST:PORT or grpc+tls://HOST:PORT "
+    "grpc://HOST:PORT, grpc+tls://HOST:PORT, resp://HOST:PORT or resp+tls://HOST:PORT "
     "(HOST a name, an IPv4 address or an [IPv6] address; PORT 0 to 65535, 0 = any free port)"
 )
 DURATION_FORMS: Final = (
@@ -44,6 +46,10 @@ _SCHEMES: Final[dict[str, ListenerScheme]] = {
     "http": "http",
     "grpc": "grpc",
     "grpc+tls": "grpc+tls",
+    "resp": "resp",
+    "resp+tls": "resp+tls",
+    "redis": "resp",
+    "rediss": "resp+tls",
 }
 # The longest path that every system takes as the address of a Unix socket.
 _LONGEST_UNIX_PATH: Final = 100
@@ -101,7 +107,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def is_tls(self) -> bool:
         """Whether the listener speaks TLS."""
-        return self.scheme in ("tls", "wss", "grpc+tls")
+        return self.scheme in ("tls", "wss", "grpc+tls", "resp+tls")
 
     @property
     def is_flight(self) -> bool:
@@ -111,7 +117,12 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def is_mqtt(self) -> bool:
         """Whether MQTT clients connect to it."""
-        return self.scheme != "http" and not self.is_flight
+        return self.scheme != "http" and not self.is_flight and not self.is_resp
+
+    @property
+    def is_resp(self) -> bool:
+        """Whether it serves jobs to Redis clients."""
+        return self.scheme in ("resp", "resp+tls")
 
     @property
     def is_websocket(self) -> bool:

@@ -12,11 +12,12 @@ from mypy_extensions import i64
 from vmq.core.cork import Cork
 from vmq.core.hook_sites import Hooks
 from vmq.core.losses import Losses
-from vmq.core.output import Outbox, Output
+from vmq.core.output import MEMORY, Outbox, Output
 from vmq.core.ports import (
     BanList,
     Claims,
     Elsewhere,
+    JobsPort,
     MemoryPort,
     Peers,
     Propagation,
@@ -29,6 +30,7 @@ from vmq.core.ports import (
     StreamFinder,
     Traffic,
 )
+from vmq.core.source import Source
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
 from vmq.store.store import Store
 
@@ -218,6 +220,8 @@ class Core:
     ) -> None:
         self.options = options
         self.outbox = Outbox()
+        #: Of what the broker gives on by itself, whose publisher waits for nothing any more.
+        self.nobody = Source(self.outbox.nowhere)
         self.cork = Cork(clock, self.after_turn)
         self.store = store
         self.hooks = Hooks()
@@ -250,11 +254,10 @@ class Core:
         self.cluster_is_split = False
         #: Set while the streams' disk lags behind: who publishes to streams pauses.
         self.streams_are_behind = False
-        #: Whether the connection that is at work has published to a stream in this pass.
-        self.feeds_streams = False
         #: Without streams: in none, and nothing of theirs.
         self.stream_finder = StreamFinder()
         self.receipts = ReceiptsPort()
+        self.jobs = JobsPort()
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []
@@ -274,15 +277,11 @@ class Core:
         self.elsewhere = Elsewhere()
         self.peers = Peers()
         self.retained_listener = RetainedListener()
-        #: The node whose publish is delivered now; "": it was published here.
-        self.origin = ""
         self.traffic = Traffic()
         self.rechecks = RecheckPort()
         self.session_options = SessionOptionsPort()
         #: Wills about which plugins are being asked.
         self.awaited_wills: int = 0
-        #: The connection whose bytes are handled in this pass, for a full queue to pause.
-        self.publisher: Output | None = None
 
     def tell(self, name: str, hook: Callable[..., object] | None, *arguments: object) -> None:
         """Calls a hook for its information, if there is one; whatever it raises ends here."""
@@ -315,12 +314,13 @@ class Core:
     def end_memory_alarm(self) -> None:
         """There is memory: whoever waited for it is read again."""
         self.memory_is_high = False
-        for output in self.waiting_for_memory:
-            output.waits_for_memory = False
-        self.resume_all(self.waiting_for_memory)
+        waiting = self.waiting_for_memory
+        self.waiting_for_memory = []
+        for output in waiting:
+            output.resume_from(MEMORY)
 
     def resume_all(self, waiting: list[Output]) -> None:
-        """Lets connections read again that waited for memory, or for the store."""
+        """Lets connections read again that waited for the store, or for streams."""
         found = list(waiting)
         waiting.clear()
         for output in found:

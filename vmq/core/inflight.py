@@ -13,11 +13,12 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
+from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
 from vmq.core.window import LAST_ID, InflightWindow
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
-from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
-from vmq.mqtt.packets import PUBACK, PUBREC, ProtocolError
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
+from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, ProtocolError
 
 log = logging.getLogger("vmq.session")
 
@@ -65,6 +66,14 @@ class Sender:
             return False
         limit: i64 = self.options.max_inflight_bytes
         return limit < 0 or self.inflight.count == 0 or self.inflight_bytes + length <= limit
+
+    def puts_off(self, delivery: Delivery) -> bool:
+        """Whether a delivery to a client that is there may be sent before it has an entry, and get none if it is done.
+
+        Nobody waits for that but its publisher, who sends it again after a crash: then it comes twice, as QoS 1 may.
+        What has an entry is not sent before that says so: it would come again without DUP, under another packet id.
+        """
+        return delivery.qos == 1 and not delivery.key and not self.options.lifo
 
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""
@@ -121,8 +130,11 @@ class Sender:
                 self.next_seq = seq
             delivery.order = self.next_order
             self.next_order += 1
-            store.put_inflight(self.session, delivery)
-            output.deliver_after(output.outbox.stored, store.barrier())
+            if self.puts_off(delivery):
+                store.put_off(self.session, delivery)
+            else:
+                store.put_inflight(self.session, delivery)
+                output.deliver_after(output.outbox.stored, store.barrier())
         if self.options.retry_interval:
             delivery.sent_at = core.clock()
         core.counters.mqtt_publish_sent += 1
@@ -136,6 +148,24 @@ class Sender:
             pieces.append(PACKET_IDS[packet_id])
             pieces.append(message.payload)
         output.touch()
+
+    def send_transient(self, delivery: Transient) -> None:
+        """Sends what is no session state, whatever the window's limits are: its sender has limits of its own."""
+        self.inflight.send(delivery)
+        message = delivery.message
+        self.inflight_bytes += message.length()
+        self.core.counters.mqtt_publish_sent += 1
+        output = self.output
+        output.pieces.append(message.head(1))
+        output.pieces.append(PACKET_IDS[delivery.packet_id])
+        output.pieces.append(message.payload)
+        output.touch()
+
+    def take_back(self, delivery: Transient) -> None:
+        """It is in flight no more, and was not acknowledged."""
+        if self.inflight.get(delivery.packet_id) is delivery:
+            self.inflight.remove(delivery)
+            self.inflight_bytes -= delivery.message.length()
 
     def send_again(self, delivery: Delivery) -> None:
         """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1].
@@ -172,72 +202,63 @@ class Sender:
 
     # Acknowledgements
 
-    # What a message in flight is not acknowledged with would leave it there for ever, one place less in the window.
-
     def on_acknowledgements(self, kind: int, run: bytes) -> None:
-        """PUBACK, PUBREC or PUBCOMP packets of four bytes each, which are answered; what waits may have their places.
+        """PUBACK, PUBREC or PUBCOMP packets of four bytes each: each does what the table says, then what waits goes on.
 
         Raises:
             ProtocolError: a message in flight is acknowledged with another packet than that which is due.
         """
+        inflight = self.inflight
         for index in range(0, len(run), 4):
             packet_id = packet_id_at(run, index, kind)
-            if kind == PUBACK:
-                self.on_puback(packet_id)
-            elif kind == PUBREC:
-                self.on_pubrec(packet_id)
-            else:
-                self.on_pubcomp(packet_id)
-        if kind == PUBREC:
-            self.core.counters.mqtt_pubrel_sent += len(run) >> 2
-            self.output.add(answers(run, PUBREL_HEAD))
-        else:
+            delivery = inflight.get(packet_id)
+            if delivery is None:
+                self.count_unknown(kind, packet_id)
+                continue
+            state: int = AWAITING_PUBCOMP if delivery.released else delivery.qos
+            action: int = ANSWERS[kind << 2 | state]
+            if action == DONE:
+                inflight.remove(delivery)
+                self.forget(delivery)
+            elif action == RELEASE:
+                self.release(delivery)
+            elif action == BREAKS:
+                self.answer(kind, run[:index])
+                raise wrong_kind(kind, delivery)
+        self.answer(kind, run)
+        if kind != PUBREC:
             self.on_window_open()
 
-    def on_puback(self, packet_id: i64) -> None:
-        """QoS 1 is done; an unknown id is ignored."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is None:
-            self.core.counters.mqtt_puback_invalid_error += 1
-            self.tell_unknown("PUBACK", packet_id)
-            return
-        if delivery.qos != 1:
-            raise wrong_kind("PUBACK", delivery)
-        self.inflight.remove(delivery)
-        self.forget(delivery)
+    def answer(self, kind: int, run: bytes) -> None:
+        """PUBREL for each PUBREC, also for an id that is unknown [MQTT-4.3.3-1]."""
+        if kind == PUBREC and run:
+            self.core.counters.mqtt_pubrel_sent += len(run) >> 2
+            self.output.add(answers(run, PUBREL_HEAD))
 
-    def on_pubrec(self, packet_id: i64) -> None:
-        """QoS 2: PUBREL is the answer, also to an id that is unknown [MQTT-4.3.3-1]."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is None:
-            self.core.counters.mqtt_pubrec_invalid_error += 1
-            self.tell_unknown("PUBREC", packet_id)
-        elif delivery.qos != 2:
-            raise wrong_kind("PUBREC", delivery)
-        elif not delivery.released:
-            # The last from now on, so that PUBRELs are repeated in the order of their PUBRECs [MQTT-4.6.0-4].
-            self.inflight.to_end(delivery)
-            self.inflight_bytes -= delivery.message.length()
-            store = self.core.store
-            if delivery.order and store is not None:
-                order = self.next_order
-                self.next_order = order + 1
-                store.put_released(self.session, delivery, order)
-                self.output.deliver_after(self.output.outbox.stored, store.barrier())
-            delivery.released = True
-            delivery.message = NO_MESSAGE
+    def release(self, delivery: Delivery) -> None:
+        """The subscriber has it at QoS 2: of the message no more is needed than its identifier."""
+        # The last from now on, so that PUBRELs are repeated in the order of their PUBRECs [MQTT-4.6.0-4].
+        self.inflight.to_end(delivery)
+        self.inflight_bytes -= delivery.message.length()
+        store = self.core.store
+        if delivery.order and store is not None:
+            order = self.next_order
+            self.next_order = order + 1
+            store.put_released(self.session, delivery, order)
+            self.output.deliver_after(self.output.outbox.stored, store.barrier())
+        delivery.released = True
+        delivery.message = NO_MESSAGE
 
-    def on_pubcomp(self, packet_id: i64) -> None:
-        """QoS 2 is done; an unknown id is ignored."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is None:
-            self.core.counters.mqtt_pubcomp_invalid_error += 1
-            self.tell_unknown("PUBCOMP", packet_id)
-            return
-        if not delivery.released:
-            raise wrong_kind("PUBCOMP", delivery)
-        self.inflight.remove(delivery)
-        self.forget(delivery)
+    def count_unknown(self, kind: int, packet_id: i64) -> None:
+        """No message in flight has the identifier that is acknowledged."""
+        counters = self.core.counters
+        if kind == PUBACK:
+            counters.mqtt_puback_invalid_error += 1
+        elif kind == PUBREC:
+            counters.mqtt_pubrec_invalid_error += 1
+        else:
+            counters.mqtt_pubcomp_invalid_error += 1
+        self.tell_unknown(PACKET_NAMES[kind], packet_id)
 
     def tell_unknown(self, packet: str, packet_id: i64) -> None:
         if log.isEnabledFor(logging.DEBUG):
@@ -251,6 +272,8 @@ class Sender:
         store = self.core.store
         if delivery.order and store is not None:
             store.remove_inflight(self.session, delivery)
+        elif isinstance(delivery, Transient):
+            self.core.jobs.on_acknowledged(self, delivery.token)
 
     # Connections come and go
 
@@ -263,7 +286,16 @@ class Sender:
         for delivery in store.load_inflight(self.session, self.first_order):
             self.inflight.put(delivery)
             self.inflight.last_packet_id = delivery.packet_id
+        self.skip_ids()
         self.count_inflight()
+
+    def skip_ids(self) -> None:
+        """Packet ids go on somewhere else after the broker's start: the last may have been used and not stored.
+
+        A client may acknowledge late, on a new connection: what it has must not be taken for another message.
+        """
+        last: int = self.inflight.last_packet_id
+        self.inflight.last_packet_id = (last + self.core.choose(LAST_ID)) % LAST_ID
 
     def retry(self, now: float) -> None:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
@@ -271,7 +303,7 @@ class Sender:
             return
         oldest = now - self.options.retry_interval
         for delivery in self.inflight.values():
-            if delivery.sent_at <= oldest:
+            if delivery.sent_at <= oldest and not isinstance(delivery, Transient):
                 self.send_again(delivery)
         self.on_window_open()
 
@@ -302,10 +334,8 @@ class Sender:
         return SubscriberId(self.client_id.lstrip("\0"), self.mountpoint)
 
 
-def wrong_kind(packet: str, delivery: Delivery) -> ProtocolError:
+def wrong_kind(kind: int, delivery: Delivery) -> ProtocolError:
     """What ends a connection that acknowledges a message with another packet than that which is due."""
     due = "PUBCOMP" if delivery.released else "PUBACK" if delivery.qos == 1 else "PUBREC"
-    text = (
-        f"{packet} for packet id {delivery.packet_id} of QoS {delivery.qos}, of which {due} is due"
-    )
+    text = f"{PACKET_NAMES[kind]} for packet id {delivery.packet_id} of QoS {delivery.qos}, of which {due} is due"
     return ProtocolError(text, "MQTT-4.8.0-1")

@@ -49,7 +49,7 @@ class OnCommit(Output):
         store = self.store
         number = store.last_barrier()
         if self.on_disk:
-            number = store.number if store.dirty else store.number - 1
+            number = store.number if store.has_work() else store.number - 1
         self.answer_after(self.outbox.stored, number)
         self.actions.append((self.answer_needs, action))
         self.touch()

@@ -13,6 +13,7 @@ from typing import Final
 
 from vmq_hooks.types import Peer
 
+from vmq.core.states import AWAITING_CONNECT, CLOSED, DISCONNECTED
 from vmq.durable import ALL, Confirmations, Durable, Need, Waiter, is_far, unmet, with_need
 from vmq.mqtt.sorting import CONNACK_HEAD, sort_packets
 
@@ -20,6 +21,17 @@ log = logging.getLogger("vmq.output")
 
 #: What each held pass costs besides its bytes: the objects that hold it.
 HELD_OVERHEAD: Final = 128
+
+#: Bits of `Output.blocked`: the transport's buffer is full; so much waits for a commit that the queue takes over.
+SOCKET: Final = 1
+COMMITS: Final = 2
+
+#: Reasons not to read from a peer that it has once or not at all; for others `pause` counts.
+REST: Final = 1
+VERDICT: Final = 2
+RATE: Final = 4
+MEMORY: Final = 8
+REPLIES: Final = 16
 
 
 class Held:
@@ -131,15 +143,20 @@ class Lane(Waiter):
 
 
 class Output:
-    """The outgoing side of one connection. Subclasses bring the transport."""
+    """The outgoing side of one connection. Subclasses bring the transport.
+
+    What may be done with it is told by `state` and by `blocked`; `touched` says no more than that it is in a list.
+    """
 
     def __init__(self, outbox: "Outbox") -> None:
         self.outbox = outbox
+        #: Of the connection: see `vmq.core.states`.
+        self.state: int = AWAITING_CONNECT
         self.pieces: list[bytes] = []
         #: In the outbox's list of this pass.
         self.touched = False
-        #: Enough waits for the peer or for the disk: nothing but replies may be added.
-        self.blocked = False
+        #: Whether, and where, enough waits: nothing but replies may be added.
+        self.blocked: int = 0
         #: The pieces of this pass may have to wait.
         self.gated = False
         #: What the answers and the deliveries of this pass need.
@@ -150,12 +167,13 @@ class Output:
         self.deliveries: Lane | None = None
         #: What has waited, and is about to be written.
         self.released: list[bytes] | None = None
-        #: It is among those that are not read until there is memory.
-        self.waits_for_memory = False
-        #: Nothing more is read; the connection ends once the pieces are written.
-        self.closing = False
         #: It has nobody who would ask anew: what waits for a commit that fails waits for the next.
         self.is_patient = False
+
+    @property
+    def closing(self) -> bool:
+        """Nothing more is read; the connection ends once the pieces are written."""
+        return self.state >= DISCONNECTED
 
     def touch(self) -> None:
         """To be called by whoever adds pieces."""
@@ -244,11 +262,21 @@ class Output:
     def close(self, reason: str) -> None:
         """Ends the connection; what was added before is still written."""
 
+    def finish(self, reason: str, state: int) -> None:
+        """Ends the connection, as `close`, in another state than `CLOSING`."""
+        self.close(reason)
+
     def pause(self) -> None:
         """Stops reading for one more reason; each pause needs its `resume`."""
 
     def resume(self) -> None:
         """One reason less not to read."""
+
+    def pause_for(self, reason: int) -> None:
+        """Stops reading for this reason, if it is not one already."""
+
+    def resume_from(self, reason: int) -> None:
+        """This is no reason any more not to read, if it was one."""
 
     def go_on(self) -> None:
         """What the session waited for is there: it handles its next packets in a pass of its own."""
@@ -281,6 +309,7 @@ class Outbox:
         self.freed: list[Output] = []
         #: What sessions have in place of a connection: nothing that comes there goes anywhere.
         self.nowhere = Output(self)
+        self.nowhere.state = CLOSED
 
     def flush(self) -> None:
         """Ends a pass: writes what waits for nothing any more, and every touched output that waits for nothing."""

@@ -6,12 +6,13 @@ sets its attribute of `vmq.core.context.Core`, and puts a base back when it ends
 module: registries (`vmq.core.registry`), routes (`vmq.core.trie`), connections.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
+from vmq.core.source import Source
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -63,11 +64,8 @@ class Elsewhere:
         """What the topics of a mountpoint find there."""
         return RemoteTargets()
 
-    def forward(self, registry: Any, route: Any, message: Any, policy: str) -> None:
-        """Sends a message to the nodes of its route, and to one member of each share group that has some there.
-
-        `policy` is the publisher's for them.
-        """
+    def forward(self, registry: Any, route: Any, message: Any, source: Source) -> None:
+        """Sends a message to the nodes of its route, and to one member of each share group that has some there."""
 
     def forward_run(self, mountpoint: str, route: Any, frames: bytes, count: int) -> None:
         """Sends a run of so many PUBLISH packets to the nodes of its route."""
@@ -144,6 +142,46 @@ class ReceiptsPort:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class JobsPort:
+    """The jobs, as clients of MQTT reach them; see `vmq.mqtt.special`. Clients are `vmq.protocol.session.Session`."""
+
+    #: Somebody has added or taken jobs: else `on_pubrel` needs not be called.
+    is_on: bool
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    def publish(self, client: Any, topic: str, message: Any, packet_id: int) -> None:
+        """A client publishes to a topic of jobs."""
+        client.output.close("jobs are not served here")
+
+    def publish_will(self, client: Any, registry: Any, topic: str, will: Any) -> None:
+        """Its will is due, in the topic tree of a registry."""
+
+    def grant(self, client: Any, topic_filter: str, qos: int) -> int:
+        """A client wants to work: the QoS that it is granted, or 128."""
+        return 128
+
+    def on_subscribed(self, queue: Any, topic_filter: str) -> None:
+        """It is subscribed."""
+
+    def on_unsubscribed(self, queue: Any, topic_filter: str) -> None:
+        """It is not any more."""
+
+    def on_online(self, queue: Any) -> None:
+        """A connection has a queue."""
+
+    def on_offline(self, queue: Any) -> None:
+        """It has ended."""
+
+    def on_acknowledged(self, queue: Any, token: bytes) -> None:
+        """A client has acknowledged a `Transient` delivery."""
+
+    def on_pubrel(self, client: Any, packet_id: int) -> None:
+        """A client releases a packet id of QoS 2."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Traffic:
     """Sees what comes from and goes to connections, while somebody traces a client."""
 
@@ -204,3 +242,14 @@ class RecheckPort:
 
     def put(self, registry: Any, subscriber: Any) -> None:
         """Has a session's asked about, soon."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConnectionWatch:
+    """Who keeps the deadlines of a connection; this one keeps none."""
+
+    def wake(self) -> None:
+        """Something changed that may bring the next look forward."""
+
+
+NOBODY: Final = ConnectionWatch()

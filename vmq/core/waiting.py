@@ -12,7 +12,7 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq.core.context import Core
 from vmq.core.inflight import Sender
 from vmq.core.retained_burst import Bursts
-from vmq.mqtt.message import Delivery
+from vmq.mqtt.message import Delivery, Transient
 from vmq.store.store import StoreError
 
 #: How many messages of a durable session wait in memory as well, and how many bytes they may have, if they are more
@@ -273,6 +273,17 @@ class Waiting(Sender):
                 reason,
             )
 
+    def tell_offline(self, delivery: Delivery) -> None:
+        hook = self.core.hooks.on_offline_message
+        if hook is not None:
+            message = delivery.message
+            self.core.tell(
+                "on_offline_message",
+                hook,
+                self.subscriber_id(),
+                SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain),
+            )
+
     # Memory and store
 
     def bound_pending(self, pending: deque[Delivery]) -> None:
@@ -284,7 +295,14 @@ class Waiting(Sender):
             # arrival it is the newest, which joins the end of the stored ones.
             delivery = pending.popleft() if self.options.lifo else pending.pop()
             self.count_pending(-delivery.message.length())
-            self.leave_to_store(delivery.seq)
+            self.leave_to_store_alone(delivery)
+
+    def leave_to_store_alone(self, delivery: Delivery) -> None:
+        """A delivery that waits is no longer in memory."""
+        store = self.core.store
+        if not delivery.key and store is not None:
+            store.settle()
+        self.leave_to_store(delivery.seq)
 
     def leave_to_store(self, seq: int) -> None:
         """A stored delivery is no longer in memory."""
@@ -323,16 +341,22 @@ class Waiting(Sender):
             self.pending = pending = deque()
         lifo = self.options.lifo
         while self.backlog > 0 and room > 0 and self.pending_bytes < PENDING_BYTES:
-            found = store.load_waiting(self.session, self.last if lifo else self.first)
-            self.step_backlog(not lifo, found is not None)
-            room -= 1
-            if found is None or (self.checks and not self.keeps(found)):
-                continue
-            self.count_pending(found.message.length())
             if lifo:
-                pending.appendleft(found)
+                run = [store.load_waiting(self.session, self.last)]
             else:
-                pending.append(found)
+                last = min(self.last, self.first + room - 1)
+                most = PENDING_BYTES - self.pending_bytes
+                run = store.load_run(self.session, self.first, last, most)
+            for found in run:
+                self.step_backlog(not lifo, found is not None)
+                room -= 1
+                if found is None or (self.checks and not self.keeps(found)):
+                    continue
+                self.count_pending(found.message.length())
+                if lifo:
+                    pending.appendleft(found)
+                else:
+                    pending.append(found)
 
     # What nobody asks for any more
 
@@ -359,7 +383,7 @@ class Waiting(Sender):
     def is_wanted(self, delivery: Delivery) -> bool:
         """Whether one of the session's present subscriptions matches."""
         registry = self.core.registries.find(self.mountpoint)
-        if registry is None:
+        if registry is None or isinstance(delivery, Transient):
             return True
         wanted: bool = registry.wants(self, delivery.message.topic, delivery.group)
         return wanted

@@ -21,7 +21,8 @@ from vmq.config.text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
 from vmq.http.auditing import audited, key_at_work, name_of
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
-from vmq.http.operations import OPERATIONS, Context, Operation, Result
+from vmq.http.operation import Context, Operation, Result
+from vmq.http.operations import OPERATIONS
 from vmq.http.stream_tail import StreamTails
 from vmq.http.trace import stream
 from vmq.runtime.audit import tell_of_key

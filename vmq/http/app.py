@@ -56,7 +56,8 @@ def bare_app(*, allow_remote: bool) -> web.Application:
 
 def make_admin_app(broker: "BrokerView") -> web.Application:
     """The application behind the admin socket: the API for its operator, and one answer with all of its figures."""
-    app = web.Application()
+    # A job that is loaded is in base64.
+    app = web.Application(client_max_size=MAX_BODY + 2 * broker.config.limits.max_job_size)
     app[BROKER] = broker
     add_routes(app, broker, trusted=True)
     app.add_routes(report.routes())

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from vmq.http.operations import Operation
+from vmq.http.operation import Operation
 from vmq.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"

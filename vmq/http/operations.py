@@ -1,9 +1,7 @@
 """The operations of the API, in one table: routes, checks of parameters and the OpenAPI description come out of it."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -29,40 +27,8 @@ from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
 from vmq.config.streams import StreamOptions
 from vmq.config.text import toml_value
-
-if TYPE_CHECKING:
-    from vmq.ports import BrokerView
-
-
-class Context:
-    """What operations work on."""
-
-    def __init__(self, broker: "BrokerView") -> None:
-        self.broker = broker
-        self.api_keys: keys.ApiKeys = keys.ApiKeys(Path(broker.config.broker.data_dir))
-
-
-Result = Struct | Listing[Any]
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation.
-
-    `row` is what it gives: one, or with `many` a list in `rows`. GET and DELETE take `parameters` from the query, POST
-    from a JSON body. A `local` one is served on the socket in the data directory only.
-    """
-
-    name: str
-    method: str
-    path: str
-    summary: str
-    parameters: type[Struct]
-    row: type[Struct]
-    run: Callable[[Context, Any], Result | Awaitable[Result]]
-    many: bool = False
-    local: bool = False
-
+from vmq.http.job_operations import JOB_OPERATIONS
+from vmq.http.operation import Context, List, Operation
 
 ClientId = Annotated[str, Meta(min_length=1, description="The client")]
 AnyMountpoint = Annotated[
@@ -70,10 +36,6 @@ AnyMountpoint = Annotated[
     Meta(description="Of this topic tree only, empty = the default one; none given: of all"),
 ]
 Filter = Annotated[str, Meta(description="A topic filter, as in sensors/#")]
-
-
-class List(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which rows."""
 
 
 Local = Annotated[
@@ -718,4 +680,5 @@ OPERATIONS: Final = (
         lambda context, wanted: context.api_keys.delete(wanted.id),
         local=True,
     ),
+    *JOB_OPERATIONS,
 )

@@ -8,9 +8,10 @@ stays is the transport of the one above.
 import asyncio
 import logging
 import ssl
+import sys
 from collections.abc import Callable
 from socket import socket
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from vmq.config.options import Config, ListenerOptions
 from vmq.core.registry import Registry
@@ -97,7 +98,10 @@ class Listener:
         self._stamp: Stamp = ()
         scheme = self.endpoint.scheme
         assert scheme != "http" and scheme != "grpc" and scheme != "grpc+tls"
-        self._scheme = scheme
+        # Connections of another protocol are made by a subclass, which has them named otherwise.
+        self._scheme: Literal["tcp", "tls", "ws", "wss", "unix"] = (
+            "tcp" if scheme == "resp" or scheme == "resp+tls" else scheme
+        )
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._proxies = Networks(self.options.proxy_protocol_trusted)
         forwarders = Networks(self.options.xff_trusted_intermediate)
@@ -286,11 +290,13 @@ class Listener:
     def network(self, address: Any, peer: str) -> str:
         """What a connection counts as where addresses count; a trusted proxy's own address does not."""
         if peer:
-            return network_of(split_peer(peer)[0])
+            return sys.intern(network_of(split_peer(peer)[0]))
         is_proxy = self.options.proxy_protocol
         if self._forwarders is not None and self.endpoint.is_websocket:
             is_proxy = is_proxy or self._forwarders.has_peer(address)
-        return "" if is_proxy or not isinstance(address, tuple) else network_of(str(address[0]))
+        if is_proxy or not isinstance(address, tuple):
+            return ""
+        return sys.intern(network_of(str(address[0])))  # many may come from one
 
     def _on_opened(self, connection: Connection) -> None:
         connection.transport.set_write_buffer_limits(high=self._config.network.write_buffer)

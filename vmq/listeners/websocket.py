@@ -17,6 +17,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from vmq.core.states import BUSY
 from vmq.listeners import addresses
 from vmq.listeners.frames import FrameCounter
 from vmq.listeners.origins import Origins
@@ -275,7 +276,7 @@ class WebSocket:
         if self.protocol.handshake_exc is not None or closing:
             reason = "WebSocket closed"
             error = self.protocol.handshake_exc or self.protocol.parser_exc
-            if self.connection.session.has_rest and (error is None or isinstance(error, EOFError)):
+            if self.connection.state == BUSY and (error is None or isinstance(error, EOFError)):
                 return  # what came before is handled first: the transport closes, and says so
             if error is not None:
                 reason = f"WebSocket failed: {error}"

@@ -410,3 +410,18 @@ def read_unsubscribe(data: bytes, start: int, end: int) -> tuple[int, list[str]]
     while not reader.is_at_end():
         filters.append(next_filter(reader))
     return packet_id, filters
+
+
+def packet_id_in(data: bytes, start: i64, end: i64) -> i64:
+    """The packet id of a PUBLISH, which stands behind its topic.
+
+    Raises:
+        ProtocolError: there is none.
+    """
+    if start + 2 > end:
+        raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
+    packet_id: i64 = data[start]
+    packet_id = packet_id << 8 | data[start + 1]
+    if packet_id == 0:
+        raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
+    return packet_id

@@ -109,3 +109,15 @@ class Delivery:
         # Side by side, they share a word.
         self.retain = retain
         self.released = False
+
+
+@mypyc_attr(acyclic=True)
+class Transient(Delivery):
+    """A delivery that is no session state: a job. It leaves the window with the connection, and belongs to others then.
+
+    `token` is whose it is, to whoever sent it.
+    """
+
+    def __init__(self, message: Message, token: bytes) -> None:
+        super().__init__(message, 1, False, "")
+        self.token = token

@@ -1,11 +1,13 @@
 """What a broker tells of a store that is damaged, and whom it refuses for it."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.store.damage import ADVICE
-from vmq.store.store import DAMAGED, Store, split_scope
+from vmq.store.entries import split_scope
+from vmq.store.store import DAMAGED, Store
 
 log = logging.getLogger("vmq.store")
 
@@ -35,7 +37,11 @@ class DamageReport:
         return self._reasons
 
     def tell(self) -> None:
-        """Writes it to the log, and ends the connections of clients whose sessions are refused from now on."""
+        """Writes it to the log, and ends the connections of clients whose sessions are refused from now on.
+
+        To be called when there is more of it, or less.
+        """
+        self._seen = (-1, -1)
         for reason in self.reasons():
             log.error("%s", reason)
         for registry, subscriber in self._refused():
@@ -66,11 +72,8 @@ class DamageReport:
     def _find(self) -> Iterator[str]:
         found = self._refused()
         if found:
-            names = ", ".join(each.client_id for _, each in found[:NAMED])
-            more = f" and {len(found) - NAMED} more" if found[NAMED:] else ""
-            yield (
-                f"the store is damaged: {len(found)} stored sessions are refused ({names}{more}); {ADVICE}"
-            )
+            names = naming([each.client_id for _, each in found])
+            yield f"the store is damaged: {len(found)} stored sessions are refused ({names}); {ADVICE}"
         damage = self._store.damage
         if damage is None:
             return
@@ -91,6 +94,12 @@ class DamageReport:
     def _reasons_of_records(self) -> bool:
         damage = self._store.damage
         return damage is not None and (damage.touches(b"s") or damage.touches(b"r"))
+
+
+def naming(clients: Sequence[str]) -> str:
+    """The first of these clients by name, and how many more there are."""
+    more = f" and {len(clients) - NAMED} more" if clients[NAMED:] else ""
+    return ", ".join(clients[:NAMED]) + more
 
 
 def _text(key: bytes, kind: bytes) -> str:

@@ -18,6 +18,11 @@ from vmq.store.tables import Block
 
 log = logging.getLogger("vmq.store")
 
+#: Seconds that a commit waits, if all of it may be acknowledged by its receivers meanwhile: then nothing is written.
+PATIENCE: Final = 0.002
+#: Commits that do not wait after one that waited in vain.
+HASTY: Final = 16
+
 #: Seconds until a commit that failed is tried again.
 RETRY_AFTER: Final = 1.0
 
@@ -49,6 +54,10 @@ class Committer:
         #: LevelDB failed in the middle of a write.
         self.is_torn = False
         self.handle: asyncio.Handle | None = None
+        #: The commit that is asked for waits for acknowledgements.
+        self.is_patient = False
+        #: So many commits more do not wait.
+        self.hasty = 0
         #: Called before each commit: what must not be behind the store on its own disk is written then. While one of
         #: them raises nothing is committed, and durable work refused: an acknowledgement would leave for half of it.
         self.before: list[Callable[[], None]] = []
@@ -92,12 +101,20 @@ class Committer:
             store.db.close()
 
     def schedule(self) -> None:
-        """The store has its first write since the last commit."""
-        if self.writing is not None or self.handle is not None or self.looking is not None:
+        """The store has its first work since the last commit, or the first that somebody waits for."""
+        if self.writing is not None or self.looking is not None:
             return
         store = self.store
+        if self.handle is not None:
+            if not self.is_patient or store is None or not store.is_urgent:
+                return
+            self.handle.cancel()
+            self.is_patient = False
         if store is not None and store.acknowledge_early:
             self.handle = self.loop.call_later(self.flush_interval, self.commit)
+        elif store is not None and not store.is_urgent and not self.hasty:
+            self.is_patient = True
+            self.handle = self.loop.call_later(PATIENCE, self.commit)
         else:
             self.handle = self.loop.call_soon(self.commit)
 
@@ -107,9 +124,12 @@ class Committer:
         store, core = self.store, self.core
         if store is None or core is None or self.writing is not None or self.looking is not None:
             return
+        self.judge(store)
         if self.is_torn and not self.recover(store, core):
             return
         try:
+            store.is_due = store.is_urgent = True  # whatever joins it now has it
+            store.settle()
             for each in self.before:
                 each()
             for each in self.sealing:
@@ -119,7 +139,7 @@ class Committer:
             log.exception("what goes with a commit cannot be written")
             self.refuse(store, core, error)
             return
-        if store.sync:
+        if store.sync and store.writing:
             self.writing = self.loop.run_in_executor(None, self.write, store)
             self.writing.add_done_callback(lambda done: self.finish(number, done.exception()))
             return
@@ -130,11 +150,19 @@ class Committer:
         else:
             self.finish(number, None)
 
+    def judge(self, store: Store) -> None:
+        """Whether it was worth waiting: most of what could be acknowledged was."""
+        if not self.is_patient:
+            self.hasty = max(0, self.hasty - 1)
+        elif store.answered < len(store.unwritten):
+            self.hasty = HASTY
+        self.is_patient = False
+
     def write(self, store: Store) -> None:
         """Writes the closed commit; in the loop or in a thread, but never in both at once."""
         began = time.perf_counter()
         try:
-            if store.sync:
+            if store.sync and store.writing:
                 for each in self.before_sync:
                     each()
             store.write()
@@ -151,7 +179,7 @@ class Committer:
             store.failing = self.is_anew = False
             store.end_commit()
             self.stored = number
-            if store.dirty:  # first of all: whatever is told of this one, there is a next
+            if store.is_due:  # first of all: whatever is told of this one, there is a next
                 self.schedule()
             for each in self.after:
                 each()
@@ -227,7 +255,7 @@ class Committer:
             self.refuse(store, core, error)
             return
         self.is_anew = error is not None and damage is None
-        if self.is_torn or store.dirty:
+        if self.is_torn or store.is_due:
             self.commit()
 
     def refuse(self, store: Store, core: Core, error: BaseException) -> None:
@@ -271,7 +299,7 @@ class Committer:
         store, core = self.store, self.core
         if store is None or core is None:
             return
-        wanted = store.number if store.dirty else store.number - 1
+        wanted = store.number if store.has_work() else store.number - 1
         tries = TRIES
         while self.stored < wanted and (
             tries or self.writing is not None or self.looking is not None

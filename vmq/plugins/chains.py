@@ -16,6 +16,7 @@ from typing import Any, Final
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 
 from vmq.core.hook_sites import AcceptedUntil, Pending
+from vmq.mqtt.special import JOBS, canonical, is_served
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
 from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
@@ -142,6 +143,42 @@ class VerdictChain:
                 answer = answer.with_traceback(None)
             self.kept.keep(arguments, holds, until, answer)
         return answer
+
+
+class SubscribeChain(VerdictChain):
+    """Asks about subscriptions. Filters of jobs are seen without options and ids, and with what is to be done."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        user, who, wanted = arguments
+        if not any(each.topic_filter.startswith(JOBS) for each in wanted):
+            return super().__call__(*arguments)
+        seen = [_seen(each) for each in wanted]
+        answer = super().__call__(user, who, seen)
+        if not isinstance(answer, Pending):
+            return _as_wanted(answer, seen, wanted)
+        later = Pending(answer.cancel)
+        later.charge = answer.charge
+        answer.then = lambda found: later.finish(_as_wanted(found, seen, wanted))
+        return later
+
+
+def _seen(wanted: Subscription) -> Subscription:
+    """What plugins see of a subscription."""
+    if not is_served(wanted.topic_filter):
+        return wanted
+    return Subscription(canonical(wanted.topic_filter), wanted.qos, wanted.action or "take")
+
+
+def _as_wanted(answer: Any, seen: Sequence[Subscription], wanted: Sequence[Subscription]) -> Any:
+    """An answer about what was seen as one about what is wanted."""
+    if not isinstance(answer, Granted):
+        return answer
+    found = Granted(
+        Subscription(had.topic_filter, now.qos) if now.topic_filter == was.topic_filter else now
+        for now, was, had in zip(answer, seen, wanted, strict=True)
+    )
+    found.plugin, found.until = answer.plugin, answer.until
+    return found
 
 
 class RewriteChain:

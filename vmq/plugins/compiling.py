@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, TypeVar
 from vmq_hooks.specs import CHAINS
 
 from vmq.core.hook_sites import Hooks
-from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain
+from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, SubscribeChain, VerdictChain
 from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
@@ -112,4 +112,5 @@ def _verdicts(
     if chosen is None:
         return None
     steps = [each.steps[hook] for each in chosen]
-    return VerdictChain(hook, [each for each in steps if isinstance(each, VerdictStep)], clock)
+    kind = SubscribeChain if hook == "auth_on_subscribe" else VerdictChain
+    return kind(hook, [each for each in steps if isinstance(each, VerdictStep)], clock)

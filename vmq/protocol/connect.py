@@ -6,7 +6,8 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import Peer
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.registry import OURS, Registry
+from vmq.core.registry import Registry
+from vmq.core.subscriber import OURS
 from vmq.mqtt.packets import (
     LEVEL_3_1,
     REFUSED_CLIENT_ID,
@@ -15,6 +16,7 @@ from vmq.mqtt.packets import (
     Connect,
     ConnectRefused,
 )
+from vmq.protocol.changes import seen_message
 from vmq.protocol.refusals import SHOWN, reason_of
 
 
@@ -128,7 +130,7 @@ def no_authentication() -> ConnectRefused:
 
 def will_seen(connect: Connect) -> SeenMessage:
     """The will, for plugins."""
-    return SeenMessage(
+    return seen_message(
         connect.will_topic.decode(),
         connect.will_payload,
         connect.will_qos,

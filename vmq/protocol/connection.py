@@ -12,7 +12,10 @@ from vmq_hooks.types import Peer
 
 from vmq.core.cork import CorkedOutput
 from vmq.core.limits import RateLimit
+from vmq.core.output import COMMITS, MEMORY, RATE, REPLIES, REST, SOCKET, VERDICT
+from vmq.core.ports import NOBODY, ConnectionWatch
 from vmq.core.registry import Registry
+from vmq.core.states import AUTHENTICATING, BUSY, CLOSED, CLOSING, WAITING
 from vmq.protocol.session import Session
 
 #: Seconds that a client which is over its rate waits at least: a remainder of none would have no end.
@@ -25,7 +28,11 @@ GROWTH: Final = 1000
 
 
 class Connection(CorkedOutput):
-    """One client's connection. `opened` and `closed` tell the listener."""
+    """One client's connection. `opened` and `closed` tell the listener.
+
+    What it may do is told by its `state`; whether it is read, by `pauses` and `stops`; whether it is written to, by
+    `blocked`. Beside them stand that its next pass is asked for (`is_due`), and that the peer has ended (`peer_ended`).
+    """
 
     def __init__(
         self,
@@ -41,25 +48,16 @@ class Connection(CorkedOutput):
         self.opened = opened
         self.closed = closed
         self.transport: Any = None
-        self.lost = False
         #: When bytes last came, by the core's clock.
         self.seen: float = 0.0
-        #: The keep alive ran out, and one more look is taken before the end.
-        self.expiring = False
-        #: Set by the session task; called when it should look again.
-        self.wake_task: Callable[[], None] | None = None
-        #: The transport's buffer is full.
-        self.socket_full = False
-        #: So much waits for a commit that the queue takes over, as with a full socket.
-        self.held_full = False
-        self.replies_unread = False
-        #: Reasons at present not to read from the peer.
+        #: Who keeps its deadlines.
+        self.watch: ConnectionWatch = NOBODY
+        #: Reasons at present not to read from the peer, and bits for those that it has once.
         self.pauses: int = 0
+        self.stops: int = 0
         self.blocked_since: float = 0.0
         self.message_rate: RateLimit | None = None
         self.byte_rate: RateLimit | None = None
-        #: It is over a rate, and a timer will have it read again.
-        self.held_back = False
         #: What is below has a framing of its own, and calls `charge` for all that it reads.
         self.is_framed = False
         #: Bytes that it keeps of what it could not hand on yet.
@@ -72,8 +70,6 @@ class Connection(CorkedOutput):
         self.judged_until: float = 0.0
         #: The next pass of the session's rest is asked for.
         self.is_due = False
-        #: Not read because of that rest.
-        self.rest_held = False
         #: The peer has ended while there was a rest: why, as `connection_lost` was told.
         self.peer_ended = False
         self.end_error: Exception | None = None
@@ -94,11 +90,10 @@ class Connection(CorkedOutput):
     def set_rates(self) -> None:
         """Goes by the rates of the options from now on; no debt is taken along."""
         options, now = self.core.options, self.core.clock()
-        messages, size = options.max_message_rate, options.max_byte_rate
-        if self.own_rate >= 0:
-            messages = self.own_rate
-        self.message_rate = RateLimit(messages, now) if messages > 0 else None
-        self.byte_rate = RateLimit(size, now) if size > 0 else None
+        rate = self.own_rate if self.own_rate >= 0 else options.max_message_rate
+        self.message_rate = RateLimit(rate, now) if rate > 0 else None
+        rate = options.max_byte_rate
+        self.byte_rate = RateLimit(rate, now) if rate > 0 else None
 
     # Callbacks of the transport
 
@@ -118,27 +113,22 @@ class Connection(CorkedOutput):
         counters = core.counters
         counters.bytes_received += len(data)
         session = self.session
-        if session.has_rest:
-            self.hold_for_rest()
+        if self.state == BUSY:
+            self.pause_for(REST)
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
-        core.publisher = self
-        core.feeds_streams = False
         if core.traffic.is_on:
             core.traffic.see(self, True, data)
         if session.kept_generation >= 0:
             session.look_at_clock(now)
         session.receive(data)
-        core.publisher = None
         self.outbox.flush()
         cork.now = 0.0
         if session.decoder.rest is None:
             self.cut = None
             self.seen = now
-            self.expiring = False
         elif self.has_grown():
             self.seen = now
-            self.expiring = False
         published = counters.mqtt_publish_received - published
         if not self.is_framed:
             self.charge(len(data))
@@ -147,9 +137,9 @@ class Connection(CorkedOutput):
         elif core.store is not None:
             if core.store.gathered > core.options.max_uncommitted_writes:
                 self.hold_for_store()
-        if not known and session.subscriber is not None and self.wake_task is not None:
-            self.wake_task()
-        if session.has_rest:
+        if not known and session.subscriber is not None:
+            self.watch.wake()
+        if self.state == BUSY:
             self.ask_for_pass()
 
     def has_grown(self) -> bool:
@@ -164,48 +154,49 @@ class Connection(CorkedOutput):
 
     # The rest of what came, in passes of its own
 
-    def hold_for_rest(self) -> None:
-        """Reads nothing more until what came before is handled."""
-        if not self.rest_held:
-            self.rest_held = True
-            self.pauses += 1
-            if self.pauses == 1 and self.transport is not None:
-                self.transport.pause_reading()
+    def has_to_wait(self) -> bool:
+        """Whether somebody has the peer wait, its own rest apart."""
+        return self.pauses > (1 if self.stops & REST else 0)
 
     def ask_for_pass(self) -> None:
         """Has the rest go on in the next turn of the event loop, unless somebody has the peer wait."""
-        if not self.is_due and self.pauses == (1 if self.rest_held else 0):
+        if not self.is_due and not self.has_to_wait():
             self.is_due = True
             self.core.call_soon(self.next_pass)
 
     def next_pass(self) -> None:
         self.is_due = False
-        if self.session.has_rest:
-            if self.pauses > (1 if self.rest_held else 0):
+        if self.state == BUSY:
+            if self.has_to_wait():
                 return  # `resume` asks again
             self.run_pass(False)
         self.after_pass()
 
     def after_pass(self) -> None:
         """The rest goes on, or the peer is read again, or has its end."""
-        session = self.session
-        if session.has_rest:
+        if self.state == BUSY:
             self.ask_for_pass()
-        elif self.peer_ended and not session.suspended:
+        elif self.awaits_verdict():
+            return
+        elif self.peer_ended:
             if self.transport is None:
                 self.end_now(self.end_error)
             elif not self.closing:
                 self.close("connection lost")
                 self.outbox.flush()
-        elif self.rest_held and not session.suspended:
-            self.rest_held = False
-            self.resume()
+        else:
+            self.resume_from(REST)
+
+    def awaits_verdict(self) -> bool:
+        """Whether nothing is handled before somebody has answered."""
+        return AUTHENTICATING <= self.state <= WAITING
 
     def go_on(self) -> None:
         if self.closing:
             return
         self.run_pass(True)
-        self.resume()
+        if not self.awaits_verdict():
+            self.resume_from(VERDICT)
         self.after_pass()
 
     def run_pass(self, resumes: bool) -> None:
@@ -214,20 +205,17 @@ class Connection(CorkedOutput):
         session = self.session
         known = session.subscriber is not None
         published = core.counters.mqtt_publish_received
-        core.publisher = self
-        core.feeds_streams = False
         session.look_at_clock(core.clock())
         if resumes:
             session.resume()
         else:
             session.go_further()
-        core.publisher = None
         self.outbox.flush()
         published = core.counters.mqtt_publish_received - published
         if published:
             self.hold_publisher(published, core.clock())
-        if not known and session.subscriber is not None and self.wake_task is not None:
-            self.wake_task()
+        if not known and session.subscriber is not None:
+            self.watch.wake()
 
     def limit(self, rate: int | None, lifetime: int | None) -> None:
         now = self.core.clock()
@@ -236,15 +224,13 @@ class Connection(CorkedOutput):
             self.set_rates()
         if lifetime is not None:
             self.dies_at = now + lifetime if lifetime else 0.0
-            if self.wake_task is not None:
-                self.wake_task()
+            self.watch.wake()
 
     def judge_again(self, until: float) -> None:
         if until <= 0.0 or 0.0 < self.judged_until <= until:
             return
         self.judged_until = until
-        if self.wake_task is not None:
-            self.wake_task()
+        self.watch.wake()
 
     def seen_peer(self) -> Peer:
         host, port = split_peer(self.describe())
@@ -276,18 +262,16 @@ class Connection(CorkedOutput):
 
     def wait_for_memory(self) -> None:
         """Reads nothing more until there is memory."""
-        if not self.waits_for_memory:
-            self.waits_for_memory = True
-            self.pause()
+        if not self.stops & MEMORY:
+            self.pause_for(MEMORY)
             self.core.waiting_for_memory.append(self)
 
     def hold_back(self, wait: float) -> None:
         """Stops reading for so many seconds, or longer if more is charged meanwhile."""
         core = self.core
-        if wait > 0.0 and core.call_later is not None and not self.held_back:
-            self.held_back = True
+        if wait > 0.0 and core.call_later is not None and not self.stops & RATE:
             core.counters.rate_limited += 1
-            self.pause()
+            self.pause_for(RATE)
             core.call_later(wait, self.look_at_rates)
 
     def look_at_rates(self) -> None:
@@ -302,8 +286,7 @@ class Connection(CorkedOutput):
         if wait > 0.0 and core.call_later is not None and not self.closing:
             core.call_later(max(wait, SHORTEST_WAIT), self.look_at_rates)
             return
-        self.held_back = False
-        self.resume()
+        self.resume_from(RATE)
 
     def hold_publisher(self, published: int, now: float) -> None:
         """Stops reading for a while if the client passed its rate of messages, or nobody can follow."""
@@ -315,9 +298,12 @@ class Connection(CorkedOutput):
         store = core.store
         if store is not None and store.gathered > core.options.max_uncommitted_writes:
             self.hold_for_store()
-        if core.streams_are_behind and core.feeds_streams:
-            self.pause()
-            core.waiting_for_streams.append(self)
+        session = self.session
+        if session.feeds_streams:
+            session.feeds_streams = False
+            if core.streams_are_behind:
+                self.pause()
+                core.waiting_for_streams.append(self)
 
     def hold_for_store(self) -> None:
         """Stops reading until the next commit is done."""
@@ -325,9 +311,23 @@ class Connection(CorkedOutput):
         self.core.waiting_for_store.append(self)
 
     def pause(self) -> None:
+        self.stop_reading(True)
+
+    def pause_for(self, reason: int) -> None:
+        if not self.stops & reason:
+            self.stops |= reason
+            self.stop_reading(reason != REST)
+
+    def resume_from(self, reason: int) -> None:
+        if self.stops & reason:
+            self.stops ^= reason
+            self.resume()
+
+    def stop_reading(self, is_counted: bool) -> None:
         self.pauses += 1
         if self.pauses == 1 and self.transport is not None:
-            self.core.counters.publishers_paused += 1
+            if is_counted:
+                self.core.counters.publishers_paused += 1
             self.transport.pause_reading()
 
     def resume(self) -> None:
@@ -335,18 +335,18 @@ class Connection(CorkedOutput):
         if self.pauses == 0 and self.transport is not None and not self.closing:
             self.seen = self.core.clock()  # its silence was our doing
             self.transport.resume_reading()
-        if self.session.has_rest:
+        if self.state == BUSY:
             self.ask_for_pass()
 
     def eof_received(self) -> bool:
         """The peer sends no more. What it sent before is handled, and answered, before its end."""
         self.send_corked()
-        if self.session.has_rest:
+        if self.state == BUSY:
             self.peer_ended = True
         return self.peer_ended
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.session.has_rest and not self.closing:
+        if self.state == BUSY:
             self.describe()
             self.transport = None
             self.peer_ended = True
@@ -357,59 +357,55 @@ class Connection(CorkedOutput):
 
     def end_now(self, error: Exception | None) -> None:
         """The connection is gone, and nothing of what came is left to do."""
-        if self.lost:
+        if self.state == CLOSED:
             return
-        self.lost = True
         self.core.counters.socket_close += 1
         if error is not None:
             self.core.counters.socket_error += 1
         self.close("connection lost" if error is None else "connection lost: " + str(error))
+        self.state = CLOSED
         self.transport = None
         self.closed(self)
         self.outbox.flush()
 
     def pause_writing(self) -> None:
         """The socket's buffer is full: messages wait in the queue from now on."""
-        self.socket_full = True
+        self.blocked |= SOCKET
         self.blocked_since = self.core.clock()
-        if self.core.options.stalled_client_timeout > 0 and self.wake_task is not None:
-            self.wake_task()
-        self.block()
+        if self.core.options.stalled_client_timeout > 0:
+            self.watch.wake()
+        self.on_blocked()
 
     def resume_writing(self) -> None:
-        self.socket_full = False
-        self.maybe_unblock()
+        self.unblock(SOCKET)
         self.outbox.flush()
 
     def on_held(self) -> None:
         """What waits to be safe is bounded like what waits for the peer."""
         deliveries, limit = self.deliveries, self.reply_limit // 4
-        if not self.held_full and deliveries is not None and deliveries.size > limit:
-            self.held_full = True
-            self.block()
+        if not self.blocked & COMMITS and deliveries is not None and deliveries.size > limit:
+            self.blocked |= COMMITS
+            self.on_blocked()
         self.limit_replies()
 
     def on_released(self) -> None:
-        deliveries = self.deliveries
-        if self.held_full and deliveries is not None and deliveries.size <= self.reply_limit // 8:
-            self.held_full = False
-            self.maybe_unblock()
-        elif self.replies_unread:
+        deliveries, limit = self.deliveries, self.reply_limit // 8
+        if self.blocked & COMMITS and deliveries is not None and deliveries.size <= limit:
+            self.unblock(COMMITS)
+        else:
             self.maybe_read_on()
 
-    def block(self) -> None:
-        self.blocked = True
+    def on_blocked(self) -> None:
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.update_fast()
 
-    def maybe_unblock(self) -> None:
-        """The queue goes on if neither the socket nor the disk is behind."""
-        if self.socket_full or self.held_full:
+    def unblock(self, reason: int) -> None:
+        """Socket or disk is behind no more: the queue goes on if the other is not, either."""
+        self.blocked &= ~reason
+        if self.blocked:
             return
-        self.blocked = False
-        if self.replies_unread:
-            self.maybe_read_on()
+        self.maybe_read_on()
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.on_unblocked()
@@ -421,29 +417,26 @@ class Connection(CorkedOutput):
         memory with them.
         """
         transport, held = self.transport, self.held_bytes
-        if self.replies_unread or transport is None:
+        if self.stops & REPLIES or transport is None:
             return
         if not self.blocked and held <= self.reply_limit // 4:
             return
         if held + self.corked_bytes + transport.get_write_buffer_size() > self.reply_limit:
-            self.replies_unread = True
-            self.pause()
+            self.pause_for(REPLIES)
 
     def maybe_read_on(self) -> None:
         """The peer is read again if its replies wait neither for it nor, most of them, for anything to be safe."""
-        if not self.blocked and self.held_bytes <= self.reply_limit // 8:
-            self.replies_unread = False
-            self.resume()
+        if self.stops & REPLIES and not self.blocked and self.held_bytes <= self.reply_limit // 8:
+            self.resume_from(REPLIES)
 
     # The outgoing side
 
     def write(self) -> None:
-        pieces = self.pieces
         transport = self.transport
         if transport is None:
-            pieces.clear()
+            self.pieces.clear()
             return
-        if pieces:
+        if self.pieces:
             self.put()
         if self.closing and not self.is_held():
             self.send_corked()
@@ -464,17 +457,19 @@ class Connection(CorkedOutput):
 
     def close(self, reason: str) -> None:
         """Ends the session now and the connection as soon as the output is written."""
+        self.finish(reason, CLOSING)
+
+    def finish(self, reason: str, state: int) -> None:
         if self.closing:
             return
-        self.closing = True
+        self.state = state
         self.cut = None
         if self.peer_ended and self.transport is None:
             self.core.call_soon(self.next_pass)  # nobody else tells of the end
         self.forget_far()
         self.session.end(reason)
         self.touch()
-        if self.wake_task is not None:
-            self.wake_task()
+        self.watch.wake()
 
     def abort(self) -> None:
         """Drops the transport at once, whatever is unwritten."""

@@ -1,27 +1,30 @@
 """The publishing half of a session: what a client's PUBLISH and PUBREL do (sections 3.3 and 3.6)."""
 
-from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
 from vmq_hooks.modifiers import PublishModifiers
 from vmq_hooks.types import Message as SeenMessage
-from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.context import CoreOptions
-from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks, Pending
+from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.output import Output
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, Subscriber, payloads_of
+from vmq.core.registry import Registry
 from vmq.core.route_cache import LONGEST_KEPT
+from vmq.core.stream_feed import feed_streams, feed_streams_run
 from vmq.core.trie import Route
 from vmq.durable import Durable
-from vmq.mqtt.decoder import Decoder, packet_id_at
+from vmq.mqtt.decoder import packet_id_at, packet_id_in
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
-from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
+from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
+from vmq.mqtt.runs import payloads_of
+from vmq.mqtt.special import is_served
+from vmq.mqtt.topics import decode_topic_name
+from vmq.protocol.changes import changed_message
+from vmq.protocol.client import Client
 from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
 from vmq.store.store import StoreError
 
@@ -32,75 +35,16 @@ KEPT_TOPICS: Final = 1024
 NOTHING_KEPT: Final[list[set[bytes]]] = []
 
 
-class Publisher:
+class Publisher(Client):
     """One connection's client as a publisher; `vmq.protocol.session.Session` is the whole of it."""
 
-    def __init__(self, registry: Registry, output: Output, decoder: Decoder) -> None:
-        self.registry = registry
-        self.core = registry.core
-        self.output = output
-        self.decoder = decoder
-        #: None until CONNECT was accepted.
-        self.subscriber: Subscriber | None = None
-        self.client_id = ""
-        self.username: str | None = None
-        self.level: int = LEVEL_3_1_1
-        #: The hooks for clients of this listener.
-        self.hooks: Hooks = registry.core.hooks
-        #: The broker's options, or what a plugin made of them for this session.
-        self.options: CoreOptions = registry.core.options
-        self.seen_id: SubscriberId | None = None
+    def __init__(self, registry: Registry, output: Output, anonymous: bool, new_id: str) -> None:
+        super().__init__(registry, output, anonymous, new_id)
         #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
         self.kept = NOTHING_KEPT
         self.kept_generation: int = -1
         #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
         self.kept_until: float = 0.0
-        #: A client of the broker's own process, which goes on during a netsplit.
-        self.is_ours = False
-        #: No packet is handled: a verdict is awaited, or the client throttled.
-        self.suspended = False
-        self.pending: Pending | None = None
-        self.answer: Answer = None
-        self.proceed: Callable[[Answer], None] | None = None
-
-    def subscriber_id(self) -> SubscriberId:
-        """Who this is to plugins."""
-        seen = self.seen_id
-        if seen is None:
-            self.seen_id = seen = SubscriberId(self.client_id, self.registry.mountpoint)
-        return seen
-
-    def ask(self, name: str, hook: "Callable[..., Answer]", *arguments: object) -> Answer:
-        """What a call site answers. One that fails, which is a defect of whoever set it, refuses."""
-        try:
-            return hook(*arguments)
-        except Exception as error:  # noqa: BLE001 - contained, whatever it is
-            self.core.hook_failed(name, error)
-            return Refuse(name + " failed", unavailable=True)
-
-    # Verdicts that come later
-
-    def suspend(self, pending: Pending, proceed: "Callable[[Answer], None]") -> None:
-        """Handles nothing more until the verdict is there; `proceed` goes on with it."""
-        self.suspended = True
-        self.pending = pending
-        self.proceed = proceed
-        pending.then = self.on_verdict
-        self.output.pause()
-
-    def on_verdict(self, answer: Answer) -> None:
-        """The verdict is there: the connection goes on, in a pass of its own."""
-        self.pending = None
-        self.answer = answer
-        self.output.go_on()
-
-    def throttle(self, milliseconds: float) -> None:
-        """Handles nothing more for so long."""
-        core = self.core
-        if milliseconds > 0 and core.call_later is not None and not self.suspended:
-            self.suspended = True
-            self.output.pause()
-            core.call_later(milliseconds / 1000, self.output.go_on)
 
     # PUBLISH
 
@@ -130,6 +74,8 @@ class Publisher:
         topic = data[decoder.body + 2 : topic_end]
         route = registry.routes.find(topic)
         if route is None:
+            if topic[:1] == b"$" and self.publish_to_service(topic, topic_end, 0):
+                return
             route = registry.route(topic)
         core = self.core
         if (
@@ -166,11 +112,13 @@ class Publisher:
             body = data[decoder.body : decoder.end]
             frames = b"\x30" + remaining_length(len(body)) + body
         if route.taps:
-            payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
-            registry.tap_run(route, payloads, self.client_id)
+            payloads = (
+                [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route.topic)
+            )
+            feed_streams_run(core, route, payloads, self)
         if route.nodes:
             core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
-        registry.deliver_run(route, frames, count)
+        registry.deliver_run(route, frames, count, self)
 
     def on_publish(self) -> None:
         """PUBLISH at any QoS (section 3.3)."""
@@ -178,12 +126,13 @@ class Publisher:
         data = decoder.data
         head: i64 = decoder.head
         qos: i64 = head >> 1 & 3
-        if qos == 3:
-            raise ProtocolError("QoS 3 in PUBLISH", "MQTT-3.3.1-4")
-        if qos == 0 and head & 8 and self.level != LEVEL_3_1:
-            raise ProtocolError("DUP in a PUBLISH at QoS 0", "MQTT-3.3.1-2")
         topic_end = self.topic_end()
-        route = self.registry.route(data[decoder.body + 2 : topic_end])
+        topic = data[decoder.body + 2 : topic_end]
+        route = self.registry.routes.find(topic)
+        if route is None:
+            if topic[:1] == b"$" and self.publish_to_service(topic, topic_end, qos):
+                return
+            route = self.registry.route(topic)
         end: i64 = decoder.end
         retain = head & 1 != 0
         limit = self.options.max_message_size
@@ -195,12 +144,7 @@ class Publisher:
         if qos == 0:
             self.publish(route, self.message_of(route, data[topic_end:end], 0, retain), 0)
             return
-        if topic_end + 2 > end:
-            raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
-        packet_id: i64 = data[topic_end]
-        packet_id = packet_id << 8 | data[topic_end + 1]
-        if packet_id == 0:
-            raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
+        packet_id = packet_id_in(data, topic_end, end)
         message = self.message_of(route, data[topic_end + 2 : end], qos, retain)
         if not head & 9 and decoder.is_shortest():
             if route.head_length != end - decoder.start or route.head_qos != qos:
@@ -214,6 +158,24 @@ class Publisher:
             return
         self.publish(route, message, packet_id)
 
+    def publish_to_service(self, topic: bytes, topic_end: i64, qos: i64) -> bool:
+        """PUBLISH of which a service has the say, if it is one."""
+        text = decode_topic_name(topic)
+        if not is_served(text):
+            return False
+        decoder, limit = self.decoder, self.options.max_message_size
+        start = topic_end + (2 if qos else 0)
+        if limit and decoder.end - start > limit:
+            self.refuse_message()
+        self.core.counters.mqtt_publish_received += 1
+        packet_id = packet_id_in(decoder.data, topic_end, decoder.end) if qos else 0
+        retain = decoder.head & 1 != 0
+        message = self.message_of(
+            Route(topic, text), decoder.data[start : decoder.end], qos, retain
+        )
+        self.core.jobs.publish(self, text, message, packet_id)
+        return True
+
     def message_of(self, route: Route, payload: bytes, qos: int, retain: bool) -> Message:
         """What the client publishes; what is to be retained knows its source."""
         if retain and not self.is_ours:
@@ -224,10 +186,6 @@ class Publisher:
         """A payload above max_message_size ends the connection: 3.1.1 has no other refusal."""
         self.core.counters.mqtt_publish_error += 1
         raise ProtocolError("payload is above max_message_size", "MQTT-3.3.5-2")
-
-    def is_cut_off(self, allowed: bool) -> bool:
-        """Whether a member of the cluster cannot be reached, and the client may not go on meanwhile."""
-        return self.core.cluster_is_split and not allowed and not self.is_ours
 
     def refuse_cut_off(self, route: Route, qos: int, count: int) -> None:
         """A message that may not be taken now: unacknowledged, it comes again [MQTT-4.8.0-2]."""
@@ -291,22 +249,11 @@ class Publisher:
         if self.is_cut_off(self.options.allow_publish_during_netsplit):
             self.refuse_cut_off(route, message.qos, 1)
             return
-        hooks = self.hooks
-        if not hooks.in_publish_path:
-            if message.qos == 0:
-                if route.taps:
-                    self.tap(self.registry, route, message, 0, 0)
-                self.registry.publish(route, message, self.options.shared_subscription_policy)
-                return
-            self.finish_publish(self.registry, route, message, message.qos, packet_id)
-            return
-        hook = hooks.auth_on_publish
-        if hook is None:
-            self.finish_publish(self.registry, route, message, message.qos, packet_id)
-            return
-        generation = hooks.generation
-        kind = message.qos << 1 | (1 if message.retain else 0)
-        if self.kept_generation == generation and route.topic in self.kept[kind]:
+        hook = self.hooks.auth_on_publish
+        generation = self.hooks.generation
+        if hook is None or (
+            self.kept_generation == generation and route.topic in self.kept[kind_of(message)]
+        ):
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
         seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
@@ -331,23 +278,11 @@ class Publisher:
         asked: int = message.qos
         registry = self.registry
         if isinstance(answer, Refuse):
-            self.core.counters.mqtt_publish_auth_error += 1
-            tell_of_publish(self.registry, self.client_id, self.username, route.text, answer)
-            if answer.unavailable:
-                # Unacknowledged, it comes again; what may be lost anyway is worth no connection.
-                if asked:
-                    self.output.close("publish refused: " + answer.reason + " [MQTT-4.8.0-2]")
-                return
-            # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
-            if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:
-                self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
-            elif asked:
-                self.acknowledge(asked, packet_id)
+            self.refuse_publish(route.text, answer, asked, packet_id)
             return
         if isinstance(answer, AcceptedUntil):
             if generation == self.hooks.generation:
-                kind = message.qos << 1 | (1 if message.retain else 0)
-                self.keep(route, kind, answer.until)
+                self.keep(route, kind_of(message), answer.until)
         elif isinstance(answer, PublishModifiers):
             if answer.mountpoint is not None:
                 registry = self.core.registries.find(answer.mountpoint) or registry
@@ -359,6 +294,21 @@ class Publisher:
                 self.throttle(float(answer.throttle))
         self.finish_publish(registry, route, message, asked, packet_id)
 
+    def refuse_publish(self, topic: str, answer: Refuse, asked: int, packet_id: int) -> None:
+        """The client may not publish that [MQTT-3.3.5-2]."""
+        self.core.counters.mqtt_publish_auth_error += 1
+        tell_of_publish(self.registry, self.client_id, self.username, topic, answer)
+        if answer.unavailable:
+            # Unacknowledged, it comes again; what may be lost anyway is worth no connection.
+            if asked:
+                self.output.close("publish refused: " + answer.reason + " [MQTT-4.8.0-2]")
+            return
+        # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
+        if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:
+            self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
+        elif asked:
+            self.acknowledge(asked, packet_id)
+
     def finish_publish(
         self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
     ) -> None:
@@ -367,13 +317,13 @@ class Publisher:
         What had to be stored is committed before the acknowledgement leaves.
         """
         if route.taps:
-            self.tap(registry, route, message, asked, packet_id)
+            self.tap(route, message, asked, packet_id)
         if asked == 2 and not self.remember(route, packet_id):
             self.acknowledge(2, packet_id)
             return
         store = self.core.store
         before = 0 if store is None else store.writes
-        registry.publish(route, message, self.options.shared_subscription_policy)
+        registry.publish(route, message, self)
         if asked and store is not None and store.writes != before:
             self.output.answer_after(self.output.outbox.stored, store.barrier())
         hook = self.hooks.on_publish
@@ -383,9 +333,7 @@ class Publisher:
         if asked and not self.output.closing:
             self.acknowledge(asked, packet_id)
 
-    def tap(
-        self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
-    ) -> None:
+    def tap(self, route: Route, message: Message, asked: int, packet_id: int) -> None:
         """Has streams keep the message; an acknowledgement waits until they have it safe.
 
         First of all: what a stream cannot take is not known to anybody, and comes again.
@@ -402,13 +350,13 @@ class Publisher:
                 self.queue_of().session, packet_id, came_before
             )
             try:
-                registry.tap(route, message, self.client_id, waiter, names)
+                feed_streams(self.core, route, message, self, waiter, names)
             except Exception:
                 receipts.cancel()
                 raise
             receipts.end()
         else:
-            registry.tap(route, message, self.client_id, waiter)
+            feed_streams(self.core, route, message, self, waiter)
         if waiter is not None and store is not None and store.writes != before:
             # Another node keeps it, and gets it from the store.
             waiter.answer_after(waiter.outbox.stored, store.barrier())
@@ -431,11 +379,6 @@ class Publisher:
             self.output.answer_after(self.output.outbox.stored, store.barrier())
         return True
 
-    def queue_of(self) -> Queue:
-        subscriber = self.subscriber
-        assert subscriber is not None
-        return subscriber.queue
-
     def acknowledge(self, qos: int, packet_id: int) -> None:
         """PUBACK or PUBREC."""
         pieces = self.output.pieces
@@ -456,6 +399,8 @@ class Publisher:
         received = subscriber.received_ids(self.core)
         for index in range(0, len(run), 4):
             packet_id = packet_id_at(run, index, PUBREL)
+            if self.core.jobs.is_on:
+                self.core.jobs.on_pubrel(self, packet_id)
             if received.has(packet_id):
                 received.discard(packet_id)
                 self.forget_received(subscriber.queue, packet_id)
@@ -472,13 +417,6 @@ class Publisher:
             self.output.answer_after(self.output.outbox.stored, store.barrier())
 
 
-def changed_message(message: Message, changes: PublishModifiers) -> Message:
-    """A message as a plugin wants it; raises ProtocolError if its topic cannot be routed."""
-    topic = message.topic if changes.topic is None else changes.topic.encode()
-    payload = message.payload if changes.payload is None else changes.payload
-    qos = message.qos if changes.qos is None else changes.qos
-    retain = message.retain if changes.retain is None else changes.retain
-    if isinstance(message, Sourced) and topic == message.topic and changes.mountpoint is None:
-        return Sourced(topic, payload, qos, retain, message.client_id, message.user)
-    # Whether its source may publish it cannot be asked again: it published something else.
-    return Message(topic, payload, qos, retain)
+def kind_of(message: Message) -> int:
+    """Which of the verdicts that are kept concerns a message: by its QoS and RETAIN."""
+    return message.qos << 1 | (1 if message.retain else 0)

@@ -7,13 +7,15 @@ import logging
 from typing import Final
 
 from vmq_hooks.modifiers import PublishModifiers
-from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import Answer, Pending
 from vmq.core.registry import Registry
+from vmq.core.stream_feed import feed_streams
 from vmq.mqtt.message import Message
-from vmq.protocol.publish import Publisher, changed_message
+from vmq.mqtt.special import is_served
+from vmq.protocol.changes import changed_message, seen_message
+from vmq.protocol.publish import Publisher
 from vmq.protocol.refusals import tell_of_split, tell_of_will
 from vmq.store.store import StoreError
 
@@ -29,7 +31,7 @@ def publish_will(client: Publisher, will: Message) -> None:
     if hook is None:
         publish(client, client.registry, will)
         return
-    seen = SeenMessage(will.topic.decode(), will.payload, will.qos, will.retain)
+    seen = seen_message(will.topic.decode(), will.payload, will.qos, will.retain)
     answer = client.ask("auth_on_publish", hook, client.username, client.subscriber_id(), seen)
     if isinstance(answer, Pending):
         AwaitedWill(client, will, answer)
@@ -85,6 +87,10 @@ def settle(client: Publisher, will: Message, answer: Answer) -> None:
 def publish(client: Publisher, registry: Registry, will: Message) -> None:
     """Publishes it, unless it had to join more than the store can ever take."""
     core = client.core
+    topic = will.topic.decode()
+    if is_served(topic):
+        core.jobs.publish_will(client, registry, topic, will)
+        return
     route = registry.route(will.topic)
     if client.is_cut_off(client.options.allow_publish_during_netsplit):
         core.counters.mqtt_publish_error += 1
@@ -98,8 +104,8 @@ def publish(client: Publisher, registry: Registry, will: Message) -> None:
             return
     if route.taps:
         try:
-            registry.tap(route, will, client.client_id, None)
+            feed_streams(core, route, will, client, None)
         except StoreError as error:
             # Nobody sends a will again: the others shall have it at least.
             log.warning("will of client=%s is not in its stream: %s", client.client_id, error)
-    registry.publish(route, will, client.options.shared_subscription_policy)
+    registry.publish(route, will, client)

@@ -47,13 +47,14 @@ def default_limit() -> int:
 
 
 class MemoryWatch(MemoryPort):
-    """Compares the process with a limit in bytes (0: four fifths of the machine, -1: none).
+    """Compares the process with its part of a limit in bytes (0: four fifths of the machine, -1: none).
 
     Args:
         core: told whether memory is high.
         limit: the option.
         connections: those that may have to wait or to go.
         measure: resident bytes.
+        sharers: the brokers that have the limit together now, this one included.
     """
 
     def __init__(
@@ -62,13 +63,17 @@ class MemoryWatch(MemoryPort):
         limit: int,
         connections: Callable[[], Iterable[Connection]] = tuple,
         measure: Callable[[], int] = resident_bytes,
+        sharers: Callable[[], int] = lambda: 1,
     ) -> None:
         super().__init__()
         self.core = core
         self.measure = measure
         self.connections = connections
+        self.sharers = sharers
         self.option = 0
         self.limit = 0
+        #: How many brokers have the limit together, as far as is known.
+        self.parts = 1
         #: When the alarm was raised, or connections were ended last.
         self.acted = 0.0
         self.set_limit(limit)
@@ -86,8 +91,11 @@ class MemoryWatch(MemoryPort):
         self.read_limit()
 
     def read_limit(self) -> None:
-        """Finds what is left where the option leaves it to the machine."""
-        self.limit = self.option or default_limit()
+        """Finds this broker's part, of what is left where the option leaves it to the machine."""
+        self.parts = self.sharers()
+        self.limit = self.option
+        if self.option >= 0:
+            self.limit = max(1, (self.option or default_limit()) // self.parts)
         self.core.memory_limit = max(0, self.limit)
         self.core.memory_room = 0
 
@@ -103,6 +111,8 @@ class MemoryWatch(MemoryPort):
         """Raises or ends the alarm, and makes room while it lasts."""
         core = self.core
         core.memory_grown = 0
+        if self.sharers() != self.parts:
+            self.read_limit()
         if self.limit < 0 and not core.memory_is_high:
             core.memory_room = NO_LIMIT
             return

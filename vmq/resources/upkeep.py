@@ -29,7 +29,6 @@ class Upkeep:
         registries: its topic trees by mountpoint.
         config: the configuration.
         memory: what the process may have.
-        share: brokers whose stores share the disk, this one included.
     """
 
     def __init__(
@@ -38,14 +37,15 @@ class Upkeep:
         registries: Mapping[str, Registry],
         config: Config,
         memory: MemoryWatch,
-        share: int = 1,
     ) -> None:
         self.core = core
         self.registries = registries
         folder = store_folder(config)
         self.queues = QueueMemory(core, self.trees, lambda: memory.limit, memory.measure)
         memory.near = self.queues.wake
-        self.disk = DiskWatch(core, self.trees, config.store, lambda: usage_of(folder), share)
+        self.disk = DiskWatch(
+            core, self.trees, config.store, lambda: usage_of(folder), memory.sharers
+        )
         self.drops = DropLog(core)
 
     def trees(self) -> list[Registry]:

@@ -41,7 +41,8 @@ def tell_of_operation(
         name: the operation's.
         parameters: as they came; those that may be secret are hidden here.
         by: who asked.
-        peer: from where; "socket" is the admin socket, "offline" a command while the broker is stopped.
+        peer: from where; "socket" is the admin socket, "offline" a command while the broker is stopped,
+            "file" one that changes a file, whether the broker runs or not.
         result: "ok", or what became of it.
     """
     shown = Parameters()

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
+from vmq.core.output import SOCKET
+from vmq.core.ports import NOBODY, ConnectionWatch
+from vmq.core.states import AUTHENTICATING, AWAITING_CONNECT
 from vmq.protocol.connection import Connection
 
 log = logging.getLogger("vmq.watch")
@@ -27,7 +30,7 @@ CLOSE_TIMEOUT: Final = 5.0
 
 
 class Deadlines:
-    """When which watch is to look: sets of watches by step, and one timer for the next step.
+    """When which watch is to look: watches by step, and one timer for the next step.
 
     Args:
         clock: monotonic seconds.
@@ -43,7 +46,7 @@ class Deadlines:
         self.clock = clock
         self.call_later = call_later
         self.call_soon = call_soon
-        self.steps: dict[int, set[SessionWatch]] = {}
+        self.steps: dict[int, dict[SessionWatch, None]] = {}
         self.order: list[int] = []
         self.timer: Any = None
         self.has_read = False
@@ -59,18 +62,18 @@ class Deadlines:
             self.clear(watch)
         found = self.steps.get(step)
         if found is None:
-            self.steps[step] = found = set()
+            self.steps[step] = found = {}
             heappush(self.order, step)
             if self.order[0] == step:
                 self.arm(now)
-        found.add(watch)
+        found[watch] = None
         watch.step = step
 
     def clear(self, watch: "SessionWatch") -> None:
         """Has a watch not look."""
         found = self.steps.get(watch.step)
         if found is not None:
-            found.discard(watch)
+            found.pop(watch, None)
         watch.step = 0
 
     def soon(self, watch: "SessionWatch") -> None:
@@ -127,7 +130,7 @@ class Deadlines:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SessionWatch:
+class SessionWatch(ConnectionWatch):
     """Watches one connection, from its beginning until `cancel`."""
 
     def __init__(
@@ -138,6 +141,7 @@ class SessionWatch:
         lifetime: float = 0.0,
     ) -> None:
         """Times are in seconds; a `lifetime` of 0 has no end."""
+        super().__init__()
         now = connection.core.clock()
         self.connection = connection
         self.deadlines = deadlines
@@ -148,15 +152,16 @@ class SessionWatch:
             connection.dies_at = now + lifetime
         #: When a connection that closes is cut; 0 before it closes.
         self.cut_at = 0.0
+        #: When the peer had been seen whose keep alive ran out: one more look is taken before the end.
+        self.expired_at = -1.0
         #: Where it stands among the deadlines; 0 if nowhere.
         self.step: int = 0
         self.is_woken = False
         self.is_over = False
-        connection.wake_task = self.wake
+        connection.watch = self
         deadlines.set(self, connect_timeout)
 
     def wake(self) -> None:
-        """Something changed that may bring the next look forward."""
         if not self.is_woken:
             self.is_woken = True
             self.deadlines.soon(self)
@@ -164,7 +169,7 @@ class SessionWatch:
     def cancel(self) -> None:
         """The connection is gone."""
         self.is_over = True
-        self.connection.wake_task = None
+        self.connection.watch = NOBODY
         self.deadlines.clear(self)
 
     def look(self) -> None:
@@ -182,16 +187,14 @@ class SessionWatch:
         now = connection.core.clock()
         if connection.closing:
             return self.cut(now)
-        if connection.session.subscriber is None:
-            if connection.session.claiming:
-                return self.watch()  # the client has done its part
-            if connection.session.pending is not None:
-                left = connection.session.connect_at + connection.core.options.login_timeout - now
-                if left <= 0:
-                    connection.session.give_up()
-                    connection.outbox.flush()
-                    return None  # closing has woken us
-                return left
+        if connection.state == AUTHENTICATING:
+            left = connection.session.connect_at + connection.core.options.login_timeout - now
+            if left <= 0:
+                connection.session.give_up()
+                connection.outbox.flush()
+                return None  # closing has woken us
+            return left
+        if connection.state == AWAITING_CONNECT:
             left = self.connect_by - now
             if left <= 0:
                 connection.core.counters.socket_close_timeout += 1
@@ -199,7 +202,7 @@ class SessionWatch:
                 connection.outbox.flush()
                 return None  # closing has woken us
             return left
-        return self.watch()
+        return self.watch()  # who waits for its session has done its part
 
     def cut(self, now: float) -> float | None:
         """Ends a close that hangs."""
@@ -224,7 +227,7 @@ class SessionWatch:
             if due <= 0:
                 due = self.expire_or_look_again()
         stalled = connection.core.options.stalled_client_timeout
-        if stalled > 0 and connection.socket_full:
+        if stalled > 0 and connection.blocked & SOCKET:
             left = connection.blocked_since + stalled - now
             if left <= 0:
                 connection.core.counters.stalled_clients += 1
@@ -257,9 +260,9 @@ class SessionWatch:
     def expire_or_look_again(self) -> float:
         """The keep alive ran out, unless bytes wait unread because the loop itself was late."""
         connection = self.connection
-        if connection.expiring:
+        if self.expired_at == connection.seen:
             connection.core.counters.client_keepalive_expired += 1
             connection.close("keep alive expired [MQTT-3.1.2-24]")
             connection.outbox.flush()
-        connection.expiring = True
+        self.expired_at = connection.seen
         return 0.01

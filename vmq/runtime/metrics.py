@@ -253,7 +253,7 @@ def _store_gauges(store: Store | None) -> dict[str, float]:
     return {
         "store_bytes": size,
         "store_memory_bytes": memory,
-        "store_uncommitted_writes": len(store.dirty) + len(store.writing),
+        "store_uncommitted_writes": len(store.dirty) + len(store.unwritten) + len(store.writing),
         "store_message_bytes": store.sizes.total,
         "store_max_message_bytes": store.max_total,
         "store_short_of_disk": int(store.is_short),

@@ -1,4 +1,4 @@
-"""Opens a listener of the configuration as what its address says: MQTT, HTTP or Arrow Flight."""
+"""Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ async def listen(
         return await _http(broker, name, options)
     if options.endpoint.is_flight:
         return await _flight(broker, name, options)
+    if options.endpoint.is_resp:
+        return await _jobs(broker, name, options)
     return await _mqtt(broker, name, options)
 
 
@@ -49,6 +51,22 @@ async def _mqtt(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
         await listener.open()
     except BaseException:
         listener.close()  # the port that it was given
+        raise
+    return listener
+
+
+async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Listener:
+    listener = broker.jobs.open().listener(
+        name,
+        broker.registry(options.mountpoint),
+        broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins),
+        lambda: broker.monitor.lag,
+        broker.handshakes,
+    )
+    try:
+        await listener.open()
+    except BaseException:
+        listener.close()
         raise
     return listener
 

@@ -55,13 +55,29 @@ member after a restart as before. Behind that, what has waited has when it began
 message the length of that one's record (4); the other of the two is 0 then.
 """
 
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 from vmq.mqtt.encoder import PACKET_IDS
-from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Sourced
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
 from vmq.store.damage import ADVICE, Damage
+from vmq.store.entries import (
+    FLAG_GROUP,
+    FLAG_NOTE,
+    FLAG_REF,
+    FLAG_RELEASED,
+    FLAG_RETAIN,
+    HEADS,
+    INLINE_PAYLOAD,
+    NOTE,
+    decode_message,
+    encode_message,
+    encode_retained,
+    inflight_key,
+    record_size,
+    split_group,
+    waiting_key,
+)
 from vmq.store.lines import LINES, LineIndex, is_end, line_ends, scan_line
 from vmq.store.sizes import Sizes
 
@@ -69,24 +85,6 @@ FORMAT: Final = b"vmq 2"
 
 #: An older format, without the ends of lines; they are added when such a store is opened.
 FORMAT_1: Final = b"vmq 1"
-
-FLAG_RETAIN: Final = 4
-FLAG_REF: Final = 8
-FLAG_RELEASED: Final = 16
-FLAG_GROUP: Final = 32
-
-#: In the QoS of a retained message: its source is known.
-FLAG_SOURCE: Final = 4
-FLAG_NOTE: Final = 64
-
-#: Bytes behind an entry with `FLAG_NOTE`.
-NOTE: Final = 10
-
-#: The first byte of an entry, by its flags.
-HEADS: Final[list[bytes]] = [bytes((flags,)) for flags in range(256)]
-
-#: A larger payload gets a record of its own: a queue entry is rewritten when it is sent.
-INLINE_PAYLOAD: Final = 1024
 
 
 #: Why a session is refused.
@@ -98,126 +96,6 @@ UNKNOWN_COUNT: Final = 1 << 30
 
 class StoreError(Exception):
     """The store cannot be used; the text says why and what to do."""
-
-
-def encode_message(topic: bytes, payload: bytes) -> bytes:
-    """Topic length (2), topic, payload."""
-    return b"%b%b%b" % (PACKET_IDS[len(topic)], topic, payload)
-
-
-def decode_message(raw: bytes, start: int, qos: int) -> Message:
-    """The message that begins at `start`."""
-    body = start + 2
-    end = body + (raw[start] << 8 | raw[start + 1])
-    return Message(raw[body:end], raw[end:], qos, False)
-
-
-def encode_retained(message: Message) -> bytes:
-    """A retained message but for its topic."""
-    if not isinstance(message, Sourced):
-        return bytes((message.qos,)) + message.payload
-    client = message.client_id.encode()
-    user = b"" if message.user is None else b"\1" + message.user.encode()
-    lengths = len(client).to_bytes(2, "big"), len(user).to_bytes(4, "big")
-    head = bytes((message.qos | FLAG_SOURCE,)) + lengths[0] + client + lengths[1] + user
-    return head + message.payload
-
-
-def decode_retained(topic: bytes, value: bytes) -> Message:
-    """The message of such a record.
-
-    Raises:
-        ValueError: it is none, which only a damaged store shows.
-    """
-    qos = value[0] if value else 3
-    if qos <= 2:
-        return Message(topic, value[1:], qos, True)
-    end = 3 + int.from_bytes(value[1:3], "big")
-    start = end + 4
-    body = start + int.from_bytes(value[end:start], "big")
-    user = value[start:body]
-    if (
-        qos > 2 | FLAG_SOURCE
-        or qos < FLAG_SOURCE
-        or body > len(value)
-        or user[:1] not in (b"", b"\1")
-    ):
-        raise ValueError("no retained message")
-    # One client may have published many.
-    name = sys.intern(user[1:].decode()) if user else None
-    client = sys.intern(value[3:end].decode())
-    return Sourced(topic, value[body:], qos & 3, True, client, name)
-
-
-def split_group(raw: bytes) -> tuple[bytes, str]:
-    """An entry that has a share group, without it, and the group's name.
-
-    Raises:
-        UnicodeDecodeError: the name is no text, which only a damaged store shows.
-    """
-    end = len(raw) - 2
-    start = end - (raw[end] << 8 | raw[end + 1])
-    return raw[:start], raw[start:end].decode()
-
-
-def record_size(message: Message) -> int:
-    """The length of a message's record."""
-    return 2 + len(message.topic) + len(message.payload)
-
-
-def waiting_key(session: bytes, seq: int) -> bytes:
-    """The key of the entry at a place of the stored queue."""
-    return b"q%b%b" % (session, seq.to_bytes(8, "big"))
-
-
-def inflight_key(session: bytes, order: int) -> bytes:
-    """The key of the entry of what was sent as number `order`."""
-    return b"i%b%b" % (session, order.to_bytes(8, "big"))
-
-
-def scope_of(mountpoint: str) -> str:
-    """What stands in front of the client ids and topics of a mountpoint."""
-    return "\0" + mountpoint + "\0" if mountpoint else ""
-
-
-def split_scope(scoped: bytes) -> tuple[str, bytes]:
-    """The mountpoint ("" if it is the empty one), and the client id or topic in it.
-
-    Raises:
-        UnicodeDecodeError: the mountpoint is no text, which only a damaged store shows.
-    """
-    if scoped[:1] != b"\0":
-        return "", scoped
-    mountpoint, _, rest = scoped[1:].partition(b"\0")
-    return mountpoint.decode(), rest
-
-
-class StoredSession:
-    """What the store knows of a session when the broker starts.
-
-    `first` and `last` are the ends of its queue (0, 0: empty), `first_order` and `last_order` those of what was sent,
-    `offline_at` is in milliseconds of wall clock time (0: it was online), `owner` the user whose it is (None: that was
-    not stored).
-    """
-
-    def __init__(
-        self,
-        mountpoint: str,
-        client_id: str,
-        number: bytes,
-        offline_at: int,
-        owner: str | None = None,
-    ) -> None:
-        self.mountpoint = mountpoint
-        self.client_id = client_id
-        self.number = number
-        self.offline_at = offline_at
-        self.owner = owner
-        self.subscriptions: list[tuple[str, int]] = []
-        self.first: int = 0
-        self.last: int = 0
-        self.first_order: int = 0
-        self.last_order: int = 0
 
 
 class Store:
@@ -248,6 +126,14 @@ class Store:
         self.damage: Damage | None = None
         #: Numbers of the sessions of which something could not be read when it was wanted.
         self.refused: set[bytes] = set()
+        #: Deliveries at QoS 1 to clients that are there, each with its session, in order. Their entries are made when
+        #: the commit closes: of what is acknowledged before nothing is ever written.
+        self.unwritten: dict[Delivery, bytes] = {}
+        #: How many of these were acknowledged, or gone, since the last commit.
+        self.answered: int = 0
+        #: The gathering commit is asked for; and so that it comes without delay.
+        self.is_due = False
+        self.is_urgent = False
         #: Told of each failure to read.
         self.on_unreadable: Callable[[Exception], None] | None = None
         #: Counts every put and delete, so that a caller sees whether its work was durable.
@@ -270,8 +156,8 @@ class Store:
     # Writing
 
     def put(self, key: bytes, value: bytes) -> None:
-        if not self.dirty:
-            self.schedule()
+        if not self.is_urgent:
+            self.hasten()
         self.writes += 1
         self.gathered += 1 + (len(value) >> 10)
         self.dirty[key] = value
@@ -282,11 +168,29 @@ class Store:
         self.gathered += 1 + (size >> 10)
 
     def delete(self, key: bytes) -> None:
-        if not self.dirty:
+        if not self.is_urgent:
+            self.hasten()
+        self.writes += 1
+        self.gathered += 1
+        self.dirty[key] = None
+
+    def delete_later(self, key: bytes) -> None:
+        """The same of what nobody waits for: it goes with a commit soon."""
+        if not self.is_due:
+            self.is_due = True
             self.schedule()
         self.writes += 1
         self.gathered += 1
         self.dirty[key] = None
+
+    def hasten(self) -> None:
+        """The gathering commit is to come without delay."""
+        self.is_urgent = self.is_due = True
+        self.schedule()
+
+    def has_work(self) -> bool:
+        """Whether there is anything to commit."""
+        return len(self.dirty) > 0 or len(self.unwritten) > 0
 
     def get(self, key: bytes) -> bytes | None:
         """The value as it will be after the commit under way.
@@ -330,6 +234,7 @@ class Store:
 
     def uncommitted(self, session: bytes) -> list[bytes]:
         """The keys of a session's records that commits under way write or delete."""
+        self.settle()
         found = self.writing_lines.keys(session) + self.dirty_lines.keys(session)
         return [key for key in dict.fromkeys(found) if not is_end(key)]
 
@@ -360,10 +265,12 @@ class Store:
         """The commit number for everything done so far."""
         if self.acknowledge_early:
             return 0
-        return self.number if self.dirty else self.number - 1
+        return self.number if self.has_work() else self.number - 1
 
     def begin_commit(self) -> int:
         """Closes the gathering commit; `write` it next, and then tell the outbox its number."""
+        self.is_urgent = self.is_due = True
+        self.settle()
         for ref, count in self.counts.items():
             self.write_count(ref, count)
         self.counts.clear()
@@ -377,6 +284,8 @@ class Store:
         self.dirty_lines = LineIndex(self.dirty)
         self.closed = self.gathered
         self.gathered = 0
+        self.is_urgent = self.is_due = False
+        self.answered = 0
         number = self.number
         self.number = number + 1
         return number
@@ -387,6 +296,8 @@ class Store:
         Raises:
             Exception: LevelDB's, for example when the disk is full. The writes stay in `writing`.
         """
+        if not self.writing:
+            return
         batch = self.db.write_batch(sync=self.sync)
         put = batch.put
         delete = batch.delete
@@ -642,6 +553,53 @@ class Store:
         weight += size
         self.count(session, weight if is_there else -weight)
 
+    # The entry of a delivery at QoS 1 to a client that is there may be put off until the commit closes: it has no key
+    # until then, and nobody was acknowledged what only it holds.
+
+    def put_off(self, session: bytes, delivery: Delivery) -> None:
+        """Has the entry of a delivery that has none yet made when the commit closes."""
+        if not self.is_due:
+            self.is_due = True
+            self.schedule()
+        self.writes += 1
+        if delivery not in self.unwritten:
+            self.gathered += 1
+            weight = 5 + len(delivery.message.topic) + len(delivery.message.payload)
+            if delivery.since:
+                weight += NOTE
+            delivery.weight = weight
+            self.sizes.total += weight
+            self.count(session, weight)
+            self.unwritten[delivery] = session
+
+    def settle(self) -> None:
+        """Makes the entries that were put off."""
+        unwritten = self.unwritten
+        if not unwritten:
+            return
+        self.unwritten = {}
+        for delivery, session in unwritten.items():
+            self.uncount(session, delivery)
+            if delivery.order:
+                self.put_inflight(session, delivery)
+            else:
+                self.put_waiting(session, delivery)
+
+    def answer(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery whose entry was put off needs none."""
+        del self.unwritten[delivery]
+        self.answered += 1
+        self.writes += 1
+        self.uncount(session, delivery)
+        if not self.unwritten and not self.is_urgent:
+            self.hasten()  # their publishers may be told
+
+    def uncount(self, session: bytes, delivery: Delivery) -> None:
+        """What `put_off` counted of an entry that was not there."""
+        weight = delivery.weight
+        self.sizes.total -= weight
+        self.count(session, -weight)
+
     def put_waiting(self, session: bytes, delivery: Delivery) -> None:
         """A delivery joins the session's stored queue at its `seq`."""
         message = delivery.message
@@ -651,25 +609,33 @@ class Store:
 
     def put_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery is sent under its packet id, as number `order`; it may have waited before."""
-        if delivery.seq:
-            self.delete(delivery.key or waiting_key(session, delivery.seq))
+        if delivery in self.unwritten:
+            return
+        if delivery.key:
+            self.delete(delivery.key)
             self.discount(session, delivery, False)
-            delivery.seq = 0
-            delivery.since = 0
         else:
             message = delivery.message
             if message.share or len(message.payload) > INLINE_PAYLOAD:
                 delivery.ref = self.hold(message)
+        delivery.seq = 0
+        delivery.since = 0
         self.put_entry(inflight_key(session, delivery.order), session, delivery)
 
     def remove_waiting(self, session: bytes, delivery: Delivery) -> None:
         """A delivery leaves the stored queue unsent."""
+        if delivery in self.unwritten:
+            self.answer(session, delivery)
+            return
         self.delete(delivery.key or waiting_key(session, delivery.seq))
         self.discount(session, delivery, True)
 
     def remove_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery was acknowledged."""
-        self.delete(delivery.key or inflight_key(session, delivery.order))
+        if delivery in self.unwritten:
+            self.answer(session, delivery)
+            return
+        self.delete_later(delivery.key or inflight_key(session, delivery.order))
         self.discount(session, delivery, True)
 
     def put_released(self, session: bytes, delivery: Delivery, order: int) -> None:
@@ -694,6 +660,46 @@ class Store:
             delivery.seq = seq
             delivery.key = key
         return delivery
+
+    def load_run(self, session: bytes, first: int, last: int, most: int) -> list[Delivery | None]:
+        """The deliveries at some places of the stored queue, as `load_waiting` has each, until they have `most` bytes.
+
+        Raises:
+            StoreError: the first of them cannot be read.
+        """
+        found: list[Delivery | None] = []
+        size = 0
+        try:
+            start, stop = waiting_key(session, first), waiting_key(session, last)
+            records = self.db.iterator(
+                start=start, stop=stop, include_stop=True, verify_checksums=True
+            )
+            there = iter(records)
+            key, raw = next(there, (b"", b""))
+            for seq in range(first, last + 1):
+                wanted = waiting_key(session, seq)
+                delivery: Delivery | None
+                if key == wanted and key not in self.dirty and key not in self.writing:
+                    delivery = self.read_entry(raw)
+                    if delivery is not None:
+                        delivery.seq = seq
+                        delivery.key = key
+                else:
+                    delivery = self.load_waiting(session, seq)
+                if key == wanted:
+                    key, raw = next(there, (b"", b""))
+                found.append(delivery)
+                if delivery is not None:
+                    size += delivery.message.length()
+                    if size >= most:
+                        break
+        except Exception as error:
+            if not found:
+                self.refused.add(session)
+                if isinstance(error, StoreError):
+                    raise
+                raise self.unreadable(error) from error
+        return found
 
     def load_inflight(self, session: bytes, first: int = 1) -> list[Delivery]:
         """All unacknowledged deliveries in order, as a broker finds them after its start; none is before `first`."""

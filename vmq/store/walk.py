@@ -17,20 +17,19 @@ import plyvel
 
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
-from vmq.store.lines import LINES, check_end, is_end, line_ends
-from vmq.store.opening import no_format, other_format, text_of
-from vmq.store.store import (
+from vmq.store.entries import (
     FLAG_GROUP,
     FLAG_NOTE,
     FLAG_REF,
     FLAG_RELEASED,
-    FORMAT,
-    FORMAT_1,
     NOTE,
     decode_retained,
     split_group,
     split_scope,
 )
+from vmq.store.lines import LINES, check_end, is_end, line_ends
+from vmq.store.opening import no_format, other_format, text_of
+from vmq.store.store import FORMAT, FORMAT_1
 
 #: The first bytes of vmq's keys.
 KINDS: Final = b"abcdefghiklmnopqrstuvwxyz"

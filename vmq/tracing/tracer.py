@@ -15,6 +15,7 @@ from vmq_hooks import Refuse, SubscriberId
 from vmq.core.context import Core
 from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.core.ports import Traffic
+from vmq.core.states import CLOSED
 from vmq.plugins.manager import Plugins
 from vmq.protocol.connection import Connection
 from vmq.tracing.frames import PacketFrames, client_id_of
@@ -113,7 +114,7 @@ class Tracer(Traffic):
         traces = self._of(client_id) if client_id else []
         if not traces:
             return
-        for key in [each for each in self._frames if each[0].lost]:
+        for key in [each for each in self._frames if each[0].state == CLOSED]:
             del self._frames[key]
         key = (connection, incoming)
         frames = self._frames.get(key)

@@ -8,7 +8,7 @@ import msgspec
 
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
-from vmq.http.operations import Operation
+from vmq.http.operation import Operation
 from vmq.workers.asking import UnreachableError
 from vmq.workers.local import Done, SupervisorOperations
 from vmq.workers.pool import BY_NAME, WorkerPool, rows_in
@@ -73,6 +73,22 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "list_api_keys": Dispatch.HERE,
     "create_api_key": Dispatch.HERE,
     "delete_api_key": Dispatch.HERE,
+    # Several workers keep no jobs: any of them says so.
+    "list_job_queues": Dispatch.ANY,
+    "show_job_queue": Dispatch.ANY,
+    "purge_job_queue": Dispatch.ANY,
+    "peek_jobs": Dispatch.ANY,
+    "show_job": Dispatch.ANY,
+    "add_job": Dispatch.ANY,
+    "delete_job": Dispatch.ANY,
+    "take_jobs": Dispatch.ANY,
+    "pause_job_queue": Dispatch.ANY,
+    "resume_job_queue": Dispatch.ANY,
+    "retry_jobs": Dispatch.ANY,
+    "list_schedules": Dispatch.ANY,
+    "dump_jobs": Dispatch.ANY,
+    "load_jobs": Dispatch.ANY,
+    "why_job": Dispatch.ANY,
 }
 
 

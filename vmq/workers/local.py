@@ -15,7 +15,7 @@ from vmq.admin.metrics import MetricRow
 from vmq.admin.plugins import PluginRow
 from vmq.admin.streams import StreamRow
 from vmq.config.text import toml_value
-from vmq.http.operations import Result
+from vmq.http.operation import Result
 from vmq.runtime.errors import StartError
 from vmq.workers import figures
 from vmq.workers.pool import BY_NAME, WorkerPool, rows_in

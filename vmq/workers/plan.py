@@ -23,7 +23,6 @@ from vmq.config.options import (
     Problem,
 )
 from vmq.config.overrides import LiveConfig
-from vmq.resources.memory import default_limit
 from vmq.runtime.share import Share
 
 #: Every system takes a path of so many bytes as the address of a Unix socket.
@@ -68,6 +67,9 @@ class Plan:
             if address.startswith("tcp://"):
                 yield from self._port_problems(f"cluster.{option}", address)
         for name, listener in config.listeners.items():
+            if self.count > 1 and listener.endpoint.is_resp:
+                what = "jobs are kept by one process; accepted: with broker.workers = 1"
+                yield Problem(f"listeners.{name}.url", what)
             if self.count > 1 and listener.endpoint.is_flight:
                 yield from self._port_problems(f"listeners.{name}.url", listener.url)
                 if listener.advertise:
@@ -137,7 +139,7 @@ class Plan:
         return LiveConfig(base, config, live.overrides)
 
     def config_of(self, number: int, config: Config) -> Config:
-        """A configuration as one worker has it."""
+        """A configuration as one worker has it; of the memory and the disk it takes its part by itself."""
         replace = msgspec.structs.replace
         listeners = {
             name: replace(
@@ -148,14 +150,11 @@ class Plan:
             )
             for name, options in config.listeners.items()
         }
-        limit = config.limits.max_memory
-        memory = limit if limit < 0 else max(1, (limit or default_limit()) // self.count)
         most = config.store.max_bytes
         return replace(
             config,
             broker=replace(config.broker, data_dir=str(self.data_folder(number)), workers=1),
             listeners=listeners,
-            limits=replace(config.limits, max_memory=memory),
             store=replace(config.store, max_bytes=most if most < 0 else _part(most, self.count)),
             cluster=self._cluster(number, config.cluster),
         )

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from vmq.http.operations import OPERATIONS, Operation
+from vmq.http.operation import Operation
+from vmq.http.operations import OPERATIONS
 from vmq.workers.asking import UnreachableError, WorkerClient
 from vmq.workers.process import Worker
 

@@ -123,11 +123,11 @@ class Forgetful(Tokens):
 
     left = 0
 
-    def issue(self, user: str) -> str:
-        token = super().issue(user)
+    def issue(self, user: str, password: bytes) -> str:
+        token = super().issue(user, password)
         if Forgetful.left:
             Forgetful.left -= 1
-            self.users.clear()
+            self.issued.clear()
         return token
 
 

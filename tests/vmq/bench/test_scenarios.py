@@ -92,6 +92,19 @@ def test_messages_are_measured_in_a_storm(broker: BrokerProcess) -> None:
     assert result.is_sound, result.faults_text()
 
 
+def test_others_subscribe_beside_a_fan_out(broker: BrokerProcess) -> None:
+    options = flow_options(
+        url_of(broker), Scenario.SUBSCRIBING, subs=5, count=200, rate=1000.0, sub_rate=500.0
+    )
+    result = run(replace(options, pid=broker.pid))
+    assert (result.sent, result.received) == (200, 1000)
+    assert result.is_sound, result.faults_text()
+    # The flow lasts 0.2 s at least, and each filter that was asked for is granted.
+    assert result.filters >= 99
+    assert result.filter_rate > 0
+    assert run(replace(options, sub_rate=0.0)).filters == 0
+
+
 def test_a_rate_is_kept_and_lateness_told(broker: BrokerProcess) -> None:
     result = run(flow_options(url_of(broker), pubs=4, count=200, rate=1000.0))
     assert result.sent == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from vmq.cli import passwd
 from vmq.cli.main import main
+from vmq.runtime.audit import this_user
 
 
 @pytest.fixture
@@ -99,6 +101,41 @@ def test_what_cannot_be_is_refused(
     assert run(monkeypatch, "add", file, user, password) == 1
     assert problem in capsys.readouterr().err
     assert not file.exists()
+
+
+def test_who_changes_users_stands_in_the_audit_log(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit, config = tmp_path / "audit.log", tmp_path / "vmq.toml"
+    config.write_text(f'[log]\naudit_file = "{audit}"\n')
+    given = ["--config", str(config)]
+    for command, exit_code in (("add", 0), ("add", 0), ("delete", 0), ("delete", 1)):
+        typed(monkeypatch, b"secret\n")
+        assert main(["passwd", command, str(file), "bob", *given]) == exit_code
+    assert run(monkeypatch, "add", file, "not told of", b"secret") == 0
+    monkeypatch.setenv("VMQ_LOG__AUDIT_FILE", str(audit))
+    assert run(monkeypatch, "add", file, "b:b", b"secret") == 1
+    told = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(each["name"], each["parameters"]["user"], each["result"]) for each in told] == [
+        ("add_user", "bob", "added"),
+        ("add_user", "bob", "new password"),
+        ("delete_user", "bob", "deleted"),
+        ("delete_user", "bob", "no such user"),
+        (
+            "add_user",
+            "b:b",
+            "failed: a user name has no colon or line break, and does not begin with #",
+        ),
+    ]
+    for each in told:
+        assert (each["by"], each["peer"]) == (this_user(), "file")
+        assert each["parameters"]["file"] == str(file)
+    assert "secret" not in audit.read_text()
+    monkeypatch.setenv("VMQ_LOG__AUDIT_FILE", str(tmp_path / "no" / "folder"))
+    before = file.read_bytes()
+    assert run(monkeypatch, "delete", file, "not told of") == 1
+    assert file.read_bytes() == before, "what cannot be told is not done"
+    assert "log.audit_file: cannot write" in capsys.readouterr().err
 
 
 def test_a_broken_or_missing_file_is_named(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.vmq.clustering.replica_sim import Node, World
+from vmq.store.entries import FLAG_REF
 from vmq.store.lines import is_end, scan_line
-from vmq.store.store import FLAG_REF
 
 NAMES = ["a", "b", "c", "d"]
 

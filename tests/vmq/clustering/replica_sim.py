@@ -38,9 +38,10 @@ from vmq.clustering.replication.promotion import close, promote, whence
 from vmq.clustering.replication.reconcile import done_inflight, done_waiting, take_out, undone
 from vmq.mqtt.message import Delivery
 from vmq.mqtt.message import Message as Published
+from vmq.store.entries import StoredSession
 from vmq.store.lines import is_end, scan_line
 from vmq.store.opening import stored_sessions
-from vmq.store.store import Store, StoredSession
+from vmq.store.store import Store
 
 _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     AskCopies

@@ -30,7 +30,7 @@ TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
         ('url = "tls://127.0.0.1:1"\ncertfile = "a"', "keyfile: missing: TLS needs certfile"),
         (
             'url = "tcp://127.0.0.1:1"\ncertfile = "a"',
-            'certfile = "a": a tcp listener has no TLS; accepted: with tls://, wss:// or grpc+tls://',
+            'certfile = "a": a tcp listener has no TLS; accepted: with tls://, wss://, grpc+tls:// or resp+tls://',
         ),
         (
             'url = "ws://127.0.0.1:1"\nrequire_certificate = true',

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from tests.support.until import until
-from tests.vmq.commit_stage import PATIENCE, Stage
+from tests.vmq.commit_stage import PATIENCE, Peer, Stage
+from vmq.mqtt.message import Delivery, Message
 from vmq.persistence import group_commit as commits
 from vmq.persistence.group_commit import Committer
+
+SESSION = (1).to_bytes(8, "big")
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
@@ -37,6 +40,71 @@ async def test_what_must_not_be_behind_the_store_is_written_before_each_commit()
         await peer.wait_for_answer()
     assert seen == [0, 1]
     assert [list(changes) for _, changes in stage.db.writes] == [[b"1", b"also"], [b"2", b"also"]]
+
+
+# Work that may turn out to be needless
+
+
+def put_off(stage: Stage, peer: Peer, number: int) -> Delivery:
+    """A delivery in flight, and the publisher who waits for it."""
+    made = Delivery(Message(b"t", b"x", 1, False), 1, False, "")
+    made.order = made.packet_id = number
+    stage.store.put_off(SESSION, made)
+    peer.connection.write_after(stage.core.outbox.stored, stage.store.barrier())
+    peer.connection.add(b"ack %d;" % number)
+    stage.core.outbox.flush()
+    return made
+
+
+@pytest.mark.parametrize("durability", ("os", "fsync"))
+async def test_what_is_acknowledged_in_time_is_not_written(durability: str) -> None:
+    stage = Stage(durability)
+    peer = stage.peer()
+    for number in (1, 2, 3):
+        stage.store.remove_inflight(SESSION, put_off(stage, peer, number))
+        await peer.wait_until(lambda: len(peer.sent) == number)  # noqa: B023 - done at once
+    assert stage.db.writes == []
+    assert not stage.committer.hasty
+
+
+@pytest.mark.parametrize("durability", ("os", "fsync"))
+async def test_what_is_not_acknowledged_in_time_is_written(durability: str) -> None:
+    stage = Stage(durability)
+    peer = stage.peer()
+    put_off(stage, peer, 1)
+    assert stage.committer.hasty == 0
+    await peer.wait_for_answer()
+    assert len(stage.db.data) == 2  # its entry, and the size of all
+    # Waiting was in vain: the next commits do not.
+    assert stage.committer.hasty == commits.HASTY
+    put_off(stage, peer, 2)
+    await peer.wait_until(lambda: len(peer.sent) == 2)
+    assert stage.committer.hasty == commits.HASTY - 1
+
+
+async def test_what_somebody_waits_for_takes_what_was_put_off_along() -> None:
+    stage = Stage("os")
+    peer, other = stage.peer(), stage.peer()
+    put_off(stage, peer, 1)
+    timer = stage.committer.handle
+    stage.work(other, b"k")
+    assert timer is not None
+    assert timer.cancelled()
+    await other.wait_for_answer()
+    assert peer.sent == [b"ack 1;"]
+    assert len(stage.db.writes) == 1
+
+
+async def test_what_is_put_off_while_the_disk_syncs_is_released_after_it() -> None:
+    stage = Stage("fsync")
+    peer, other = stage.peer(), stage.peer()
+    stage.work(other, b"k")
+    await asyncio.sleep(0)
+    assert stage.committer.writing is not None
+    stage.store.remove_inflight(SESSION, put_off(stage, peer, 1))
+    assert peer.sent == []
+    await peer.wait_for_answer()
+    assert len(stage.db.writes) == 1
 
 
 async def test_memory_acknowledges_at_once_and_writes_later() -> None:

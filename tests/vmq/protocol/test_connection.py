@@ -15,6 +15,8 @@ from tests.support.wire import (
 )
 from tests.vmq.support import Client, House, MemoryTransport, watcher
 from vmq.core.hook_sites import Pending
+from vmq.core.output import COMMITS, REPLIES, SOCKET
+from vmq.core.ports import ConnectionWatch
 from vmq.protocol.connection import GROWTH, Connection
 from vmq.protocol.session import PACKETS_A_PASS, WORK_A_PASS
 
@@ -287,14 +289,11 @@ def test_bytes_from_the_peer_are_a_sign_of_life_and_bytes_to_it_are_not(house: H
     client = house.client("c")
     client.subscribe(("a", 0))
     seen = client.connection.seen
-    client.connection.expiring = True
     house.clock.advance(5)
     house.publish("a", b"x")
     assert client.connection.seen == seen
-    assert client.connection.expiring
     client.send(PINGREQ_BYTES)
     assert client.connection.seen == seen + 5
-    assert not client.connection.expiring
 
 
 def drip(client: Client, data: bytes, size: int) -> list[float]:
@@ -328,10 +327,21 @@ def test_the_next_packet_under_way_begins_anew(house: House) -> None:
     assert drip(client, (raw[9:] + raw[:9]) * 3, len(raw)) == [0, 0, 0]
 
 
+class Waking(ConnectionWatch):
+    """Notes that it is woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken: list[str] = []
+
+    def wake(self) -> None:
+        self.woken.append("woken")
+
+
 def test_the_session_task_is_woken_when_connect_is_accepted_and_at_the_end(house: House) -> None:
     client = Client(house)
-    woken: list[str] = []
-    client.connection.wake_task = lambda: woken.append("woken")
+    client.connection.watch = watch = Waking()
+    woken = watch.woken
     client.send(connect_packet("c")[:4])
     assert woken == []
     client.send(connect_packet("c")[4:])
@@ -468,7 +478,7 @@ def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
     states.append(client.connection.blocked)
     house.core.outbox.release(2)
     states.append(client.connection.blocked)
-    assert states == [True, False, True, False]
+    assert states == [SOCKET, 0, COMMITS, 0]
 
 
 def test_a_peer_that_is_only_slow_is_read_on(house: House) -> None:
@@ -484,7 +494,7 @@ def test_unblocking_a_closing_connection_sends_nothing_more(house: House) -> Non
     client.subscribe(("a", 0))
     client.block()
     house.publish("a", b"x")
-    client.connection.replies_unread = True
+    client.connection.pause_for(REPLIES)
     client.transport.reading = False
     client.connection.close("enough")
     client.connection.resume_writing()

@@ -178,6 +178,26 @@ def test_of_a_container_four_fifths_of_its_limit_and_anew_when_that_changes(
     assert (watch.limit, house.core.memory_limit) == (400_000, 400_000)
 
 
+def test_workers_share_a_limit_as_many_as_there_are(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an earlier start, of which there were more, go; one that is started again keeps its part."""
+    monkeypatch.setattr(vmq.resources.memory, "memory_limit", lambda: 1_000_000)
+    workers = 4
+    watch = MemoryWatch(house.core, 0, measure=lambda: 250_000, sharers=lambda: workers)
+    watch.look()
+    assert (watch.limit, house.core.memory_is_high) == (200_000, True)
+    workers = 2
+    watch.look()
+    assert (watch.limit, house.core.memory_is_high) == (400_000, False)
+    watch.set_limit(600_000)
+    assert (watch.limit, house.core.memory_limit) == (300_000, 300_000)
+    watch.set_limit(-1)
+    workers = 1
+    watch.look()
+    assert (watch.limit, house.core.memory_limit) == (-1, 0)
+
+
 def test_a_limit_above_the_container_is_told(
     house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,8 +18,9 @@ from tests.vmq.test_store_model import (
 )
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
 from vmq.store.damage import Damage, LostKeys
+from vmq.store.entries import INLINE_PAYLOAD, decode_message, encode_message
 from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
-from vmq.store.store import INLINE_PAYLOAD, Store, decode_message, encode_message
+from vmq.store.store import Store
 
 SESSION = (1).to_bytes(8, "big")
 OTHER = (2).to_bytes(8, "big")

@@ -71,9 +71,12 @@ def test_sessions_and_streams_go_from_one_process_to_several_to_elsewhere_and_ba
         wire.close()
         assert alone.terminate() == 0
 
-    broker = fresh_broker(listen=(LISTEN[0], places[0], LISTEN[2]), data_dir=folder, args=ARGS)
+    memory = {"VMQ_LIMITS__MAX_MEMORY": "8000000000"}
+    listen = (LISTEN[0], places[0], LISTEN[2])
+    broker = fresh_broker(listen=listen, data_dir=folder, env=memory, args=ARGS)
     assert broker.urls[1] == places[0]
     several = Several(broker)
+    assert [memory_limit(several, number) for number in (1, 2)] == [4_000_000_000] * 2
     publish_from_second(several, "a")
     reach(lambda: several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"])
     wire = several.client_on(2, "of-the-second", clean=False)
@@ -91,8 +94,9 @@ def test_sessions_and_streams_go_from_one_process_to_several_to_elsewhere_and_ba
     # The second worker is one too many now, and they find each other where the folder is now: sessions and partitions
     # go to the first, and then one process is enough.
     moved = folder.rename(tmp_path / "moved")
-    broker = fresh_broker(data_dir=moved, args=("--node-name", "n"))
+    broker = fresh_broker(data_dir=moved, env=memory, args=("--node-name", "n"))
     reach(lambda: not (moved / "workers" / "2").exists())
+    reach(lambda: memory_limit(Several(broker), 1) == 8_000_000_000)
     members = Several(broker).api("GET", "/cluster/members")[1]["rows"]
     [address] = [row["address"] for row in members if row["node"] == "n-1"]
     assert address.startswith(f"ipc://{moved}/")
@@ -103,6 +107,12 @@ def test_sessions_and_streams_go_from_one_process_to_several_to_elsewhere_and_ba
     for client in ("was-there", "of-the-second"):
         assert len(Several(broker).api("GET", "/queue", client_id=client)[1]["rows"]) == 1
     assert read(places[0]) == expected
+
+
+def memory_limit(several: Several, number: int) -> int:
+    """The part of `limits.max_memory` that a worker has."""
+    rows = several.worker_api(number, "GET", "/metrics")["rows"]
+    return int(next(row["value"] for row in rows if row["name"] == "memory_limit_bytes"))
 
 
 def publish_from_second(several: Several, topic: str) -> None:

@@ -32,6 +32,7 @@ class Scenario(StrEnum):
     CONNECT = "connect"
     RETAINED = "retained"
     STORM = "storm"
+    SUBSCRIBING = "subscribing"
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,13 @@ class LoadOptions:
     seconds: float = SECONDS  # no publishing after that
     pubs: int = 10
     subs: int = 10
-    clients: int = 0  # that connect (connect, storm) or hold filters (wildcard)
+    clients: int = (
+        0  # that connect (connect, storm), hold filters (wildcard) or subscribe (subscribing)
+    )
     window: int = 20  # unacknowledged messages a publisher, QoS 1 and 2
     credit: int = 200  # messages sent and not yet delivered, a publisher; 0 = no limit
     wild_subs: int = 0  # filters that match nothing
+    sub_rate: float = 0.0  # SUBSCRIBEs of such filters a second, over all clients
     concurrency: int = 100  # connections under way at once
     hold: float = 1.0  # seconds that connections are held open and idle
     pid: int | None = None  # of the broker
@@ -78,6 +82,7 @@ APPLICABLE: Final[dict[Scenario, frozenset[str]]] = {
     Scenario.CONNECT: frozenset({"clients", "concurrency", "hold"}),
     Scenario.RETAINED: frozenset({"qos", "size", "count", "window"}),
     Scenario.STORM: (_FLOW - {"count", "warmup"}) | {"pubs", "clients", "concurrency", "quiet"},
+    Scenario.SUBSCRIBING: _FLOW | {"subs", "clients", "sub_rate"},
 }
 
 _DEFAULTS: Final[dict[Scenario, dict[str, int | float]]] = {
@@ -89,6 +94,14 @@ _DEFAULTS: Final[dict[Scenario, dict[str, int | float]]] = {
     Scenario.CONNECT: {"clients": 5000, "pubs": 0, "subs": 0},
     Scenario.RETAINED: {"count": 10_000, "pubs": 1, "subs": 1},
     Scenario.STORM: {"clients": 5000, "rate": 1000.0, "concurrency": 1000, "seconds": 60.0},
+    Scenario.SUBSCRIBING: {
+        "pubs": 1,
+        "subs": 50,
+        "credit": 100,
+        "rate": 1000.0,
+        "clients": 10,
+        "sub_rate": 1000.0,
+    },
 }
 
 #: Lowest and highest value of each number.
@@ -99,12 +112,13 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "rate": (0, 10_000_000),
     "count": (1, MAX_COUNT),
     "seconds": (0, MAX_SECONDS),
-    "pubs": (1, 10_000),
+    "pubs": (1, 100_000),
     "subs": (1, 10_000),
     "clients": (1, 500_000),
     "window": (1, PACKET_ID_CYCLE // 2),
     "credit": (0, 1_000_000),
     "wild_subs": (0, 5_000_000),
+    "sub_rate": (0, 1_000_000),
     "concurrency": (1, 10_000),
     "hold": (0, 600),
     "warmup": (0, 60),

@@ -1,4 +1,4 @@
-"""The audit log, for commands that change what a broker has while it is stopped."""
+"""The audit log, for commands that change files themselves: those of a broker that is stopped, or that it reads."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,17 @@ from vmq.runtime.audit import tell_of_operation, this_user
 
 #: Where who asks is, as the admin socket and addresses are for a broker that runs.
 OFFLINE: Final = "offline"
+#: The same of a command that changes a file, whether a broker runs or not.
+FILE: Final = "file"
 
 
 @contextmanager
-def audited(config: Config, name: str, parameters: Mapping[str, object]) -> Iterator[list[str]]:
+def audited(
+    config: Config, name: str, parameters: Mapping[str, object], peer: str = OFFLINE
+) -> Iterator[list[str]]:
     """Tells of a change once it is over, however it ended; what is put into the list is its result, else it is "ok".
 
-    Only where the audit log has a file of its own: else it is part of the log of the broker, which does not run.
+    Only where the audit log has a file of its own: else it is part of the log of the broker, whose process this is not.
 
     Raises:
         CliError: the file cannot be written; then nothing is changed.
@@ -41,7 +45,7 @@ def audited(config: Config, name: str, parameters: Mapping[str, object]) -> Iter
         result = f"failed: {error}"
         raise
     finally:
-        tell_of_operation(name, parameters, this_user(), OFFLINE, result)
+        tell_of_operation(name, parameters, this_user(), peer, result)
         logger = logging.getLogger("vmq.audit")
         logger.removeHandler(audit)
         logger.propagate = True

@@ -82,7 +82,7 @@ StdinLineOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Job:
+class PubOptions:
     """What to publish; `payload` None stands for the lines of stdin."""
 
     topic: str
@@ -130,7 +130,7 @@ def pub(
         raise UsageError("exactly one of -m, -f, -n, -s and -l is needed")
     if stdin_line and repeat > 1:
         raise UsageError("--repeat cannot be combined with -l")
-    job = Job(
+    job = PubOptions(
         options.topic_name(connection.topic if topic is None else topic, "-t/--topic"),
         None if stdin_line else _payload(message, file, stdin_file),
         qos,
@@ -152,7 +152,7 @@ def _payload(message: str | None, file: Path | None, stdin_file: bool) -> bytes:
     return sys.stdin.buffer.read() if stdin_file else b""
 
 
-async def _run(connection: ConnectionOptions, job: Job) -> int:
+async def _run(connection: ConnectionOptions, job: PubOptions) -> int:
     from vmq.cli.mqtt.client import CommandClient, silence_libraries
 
     silence_libraries()
@@ -172,7 +172,7 @@ async def _run(connection: ConnectionOptions, job: Job) -> int:
     return 0
 
 
-async def _publish_all(client: "CommandClient", job: Job) -> None:
+async def _publish_all(client: "CommandClient", job: PubOptions) -> None:
     """Publish in order, with up to INFLIGHT messages on their way, and wait for all of them."""
     inflight: deque[asyncio.Task[None]] = deque()
 

@@ -5,7 +5,7 @@ On the path of every message that is copied, and so compiled.
 
 from typing import Final
 
-from vmq.store.store import FLAG_GROUP, FLAG_NOTE, FLAG_REF, FLAG_RELEASED, NOTE
+from vmq.store.entries import FLAG_GROUP, FLAG_NOTE, FLAG_REF, FLAG_RELEASED, NOTE
 
 #: What is copied of a session: its subscriptions, entries that wait and that are in flight, QoS 2 packet ids received,
 #: messages that it holds while it moves, and (the rest of its key is empty) since when it is offline.

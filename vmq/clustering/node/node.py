@@ -489,6 +489,8 @@ class Clustering:
             yield f"the cluster node stopped: {node.failure}"
         elif self.joining.excluded_by:
             yield f"this node was taken out of the cluster by {self.joining.excluded_by}"
+        if self._mover is not None:
+            yield from self._mover.moving.damaged.problems()
         if self._streams is not None:
             yield from self._streams.problems()
 

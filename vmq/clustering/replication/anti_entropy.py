@@ -18,8 +18,9 @@ from typing import Final
 
 from vmq.clustering.messages.records import ENTRIES, RECORDS
 from vmq.clustering.messages.replication import RangeDigest
+from vmq.store.entries import FLAG_REF
 from vmq.store.lines import scan_line
-from vmq.store.store import FLAG_REF, Store
+from vmq.store.store import Store
 
 #: Records in one range.
 RANGE: Final = 64

@@ -21,7 +21,7 @@ from vmq.clustering.replication.anti_entropy import (
 )
 from vmq.clustering.replication.follower_state import CatchUpTask, ChangesDraft, FollowerState
 from vmq.clustering.replication.placement import PlacedSession
-from vmq.store.store import Store
+from vmq.store.store import DAMAGED, Store, StoreError
 
 log = logging.getLogger("vmq.cluster")
 
@@ -120,6 +120,11 @@ class CatchUp:
             if held is None or peer not in held.peers:
                 peer.filling.popleft()
                 continue
+            if self._store.refuses_session(session):
+                # The copy stays as it is, until this store is mended: what is lost here is to be had there.
+                log.error("cannot copy a session to %s: %s: %s", peer.name, held.scoped_id, DAMAGED)
+                peer.filling.popleft()
+                continue
             before = len(draft.changes)
             try:
                 if task.compares:
@@ -131,8 +136,10 @@ class CatchUp:
                     read += count + 1
                 else:
                     size += self._add_records(draft, task, _BYTES - size)
-            except CorruptionError as error:
-                # The copy stays as it is, not whole, until this store is mended; the others do not wait for it.
+            except (CorruptionError, StoreError) as error:
+                # Likewise, and the others do not wait for it.
+                if isinstance(error, CorruptionError):
+                    self._store.unreadable(error)
                 log.error("cannot copy a session to %s: %s: %s", peer.name, held.scoped_id, error)
                 del draft.changes[before:]
                 peer.filling.popleft()

@@ -130,11 +130,21 @@ class CopySearch:
 
         def answered(offers: Offers) -> None:
             found = [(node, offer) for node, offer in offers[0] if offer.owner == owner]
-            # Of equally good ones that here is the cheapest.
-            found.sort(key=lambda each: (rank(each[1]), each[0] == self._node, each[0]))
-            self._try(scoped_id, found, now, done)
+            self.fetch(scoped_id, found, now, done)
 
         self.ask([scoped_id], owner, up, now, answered)
+
+    def fetch(
+        self,
+        scoped_id: str,
+        found: list[tuple[str, OfferCopy]],
+        now: float,
+        done: Callable[[SessionCopy | None, str], None],
+    ) -> None:
+        """Has the best of these copies brought here; `done` as above."""
+        # Of equally good ones that here is the cheapest.
+        found.sort(key=lambda each: (rank(each[1]), each[0] == self._node, each[0]))
+        self._try(scoped_id, found, now, done)
 
     def _try(
         self,

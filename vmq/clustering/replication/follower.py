@@ -33,8 +33,9 @@ from vmq.clustering.messages.replication import (
 from vmq.clustering.replication.anti_entropy import CopyComparisons, keys_in, place_of
 from vmq.clustering.replication.headers import CopyHeader, decode_head, decode_lives, encode_stored
 from vmq.mqtt.message import Message as Published
+from vmq.store.entries import FLAG_REF, decode_message
 from vmq.store.lines import scan
-from vmq.store.store import FLAG_REF, Store, decode_message
+from vmq.store.store import Store
 
 log = logging.getLogger("vmq.cluster")
 

@@ -16,7 +16,8 @@ from vmq.clustering.messages.replication import (
     KeepOnly,
     RangeDigest,
 )
-from vmq.store.store import FLAG_NOTE, FLAG_REF, Store, StoreError
+from vmq.store.entries import FLAG_NOTE, FLAG_REF
+from vmq.store.store import Store, StoreError
 
 log = logging.getLogger("vmq.cluster")
 

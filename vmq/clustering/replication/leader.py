@@ -176,6 +176,20 @@ class Leader:
             return False
         return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
 
+    def lacking(self, session: bytes, node: str, life: int, at: int) -> Place:
+        """The places from which on a node's copy, as of a commit in this life or the last, may lack what is here."""
+        peer = self._peers.get(node)
+        if (
+            life == self._life
+            and peer is not None
+            and peer.is_active
+            and not peer.is_behind(session)
+        ):
+            return NOTHING
+        if life not in (self._life, self._copied_before[0]):
+            return EVERYTHING
+        return self._marks.lacks(session, node, life, at) or NOTHING
+
     def lacks(self, session: bytes, origin: Provenance) -> Place:
         """The places from which on what another node made of a copy of a session may lack what is here."""
         marked = self._marks.lacks(session, origin.node, origin.life, origin.at)
@@ -268,7 +282,11 @@ class Leader:
         """A node says what it has: it takes part from now on."""
         self._now = now
         peer = self._peers.get(name)
-        if peer is None or peer.is_active or not peer.is_up or peer.greet_at is None:
+        if peer is None or not peer.is_up or peer.greet_at is None:
+            return
+        if peer.is_active:
+            if message.life == self._life:
+                peer.greet_at = None  # if it has lost its copies it confirms nothing
             return
         is_known = message.life == self._life
         if not is_known or message.number < peer.confirmed:

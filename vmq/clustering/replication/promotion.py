@@ -11,9 +11,10 @@ import msgspec
 from vmq.clustering.messages.replication import Provenance
 from vmq.clustering.replication.follower import COPY, Follower, SessionCopy
 from vmq.mqtt.message import Delivery
+from vmq.store.entries import StoredSession, split_scope
 from vmq.store.lines import places, scan_line
 from vmq.store.opening import read_ends
-from vmq.store.store import Store, StoredSession, split_scope
+from vmq.store.store import Store
 
 #: A session's number -> `Provenance`.
 WHENCE: Final = b"w"

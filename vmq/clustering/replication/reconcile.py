@@ -22,7 +22,7 @@ from vmq.clustering.messages.replication import MAX_RANGES, Provenance
 from vmq.clustering.replication.lag import EVERYTHING, Place
 from vmq.core.context import Core
 from vmq.core.queue import Queue
-from vmq.core.registry import Subscriber
+from vmq.core.subscriber import Subscriber
 from vmq.store.lines import scan_line
 from vmq.store.store import Store
 
@@ -138,6 +138,11 @@ def _keys(store: Store, prefix: bytes) -> Iterator[bytes]:
     for key, _ in scan_line(store.db, prefix):
         yield key
     yield from [key for key in store.uncommitted(prefix[1:]) if key.startswith(prefix)]
+
+
+def waiting_places(store: Store, session: bytes) -> list[int]:
+    """The places of all that waits in a session, in rising order."""
+    return _places(store, b"q" + session)
 
 
 def _set_places(queue: Queue, waiting: list[int]) -> None:

@@ -10,6 +10,7 @@ import plyvel
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.heard import PeersExpected
 from vmq.clustering.hinted_handoff.service import HintedHandoff
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.publishes import RemotePublish
@@ -32,18 +33,21 @@ from vmq.clustering.messages.takeover import SessionBatch
 from vmq.clustering.replication.discovery import CopySearch
 from vmq.clustering.replication.failover import Failover, StaleCopySweep
 from vmq.clustering.replication.follower import Follower, SessionCopy
+from vmq.clustering.replication.healing import Healing
 from vmq.clustering.replication.leader import Leader
 from vmq.clustering.replication.promotion import contents, note_whence, promote
 from vmq.clustering.replication.reconcile_talk import ReconcileTalk
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Delivery
 from vmq.persistence.group_commit import Committer
 from vmq.persistence.purging import Purger
 from vmq.runtime.metrics import Family, Sample
+from vmq.store.entries import StoredSession, scope_of, split_scope
 from vmq.store.opening import text_of
-from vmq.store.store import Store, StoredSession, StoreError, scope_of, split_scope
+from vmq.store.store import Store, StoreError
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.node import ClusterNode
 
@@ -98,6 +102,7 @@ class Replication:
         self._find_registry = find_registry
         self._give = give
         self._now = asyncio.get_running_loop().time
+        self._peers = PeersExpected(node, options.heartbeat_timeout, self._now)
         self._work_is_due = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._purger = Purger(self._store, committer)
@@ -127,6 +132,10 @@ class Replication:
         self.settling = ReconcileTalk(
             node.name, core, committer, outboxes, registries, self.replicas
         )
+        self._healing: Healing | None = None
+        if self.replicas is not None:
+            parts = (node, core, committer, self.copies, self.searcher, self.replicas)
+            self._healing = Healing(*parts, registries, self._restore, give)
         self._sweep = StaleCopySweep(self.copies, self._owner_of)
         self._adoption = Failover(
             node.name,
@@ -182,6 +191,9 @@ class Replication:
         self._set_members()
         self._spawn(self._run())
         self._spawn(self._purger.run())
+        if self._healing is not None:
+            self._healing.guard_places()
+            self._spawn(self._healing.run())
 
     async def stop(self) -> None:
         """Ends; what waits for other nodes is left to them."""
@@ -355,7 +367,7 @@ class Replication:
             if not found.done():
                 found.set_result((copy, node))
 
-        self.searcher.find(scoped_id, owner, self._node.up, self._now(), done)
+        self.searcher.find(scoped_id, owner, self._peers.expected(), self._now(), done)
         return await found
 
     async def _make_session(self, copy: SessionCopy, node: str) -> None:

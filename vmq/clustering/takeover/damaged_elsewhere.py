@@ -3,12 +3,15 @@
 Their clients are refused as they would be at that node: else they would take what has come for all that there was.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from vmq.clustering.messages.takeover import ClaimSession, SessionDamaged, Who
 from vmq.clustering.takeover.port import SessionKind, TakeoverPort
 from vmq.clustering.takeover.state import IncomingTakeover, WaitingClaim
 from vmq.clustering.takeover.unsent import UnsentMessages
+from vmq.persistence.damage import naming
+from vmq.store.damage import ADVICE
 
 
 class DamagedElsewhere:
@@ -19,6 +22,15 @@ class DamagedElsewhere:
         self._unsaid = unsaid
         #: The nodes that have the parts.
         self.nodes: dict[Who, str] = {}
+
+    def problems(self) -> Iterator[str]:
+        """What an operator is told of them, node by node."""
+        for node in sorted(set(self.nodes.values())):
+            clients = sorted(client for (_, client), at in self.nodes.items() if at == node)
+            yield (
+                f"the store of node {node!r} is damaged: it has parts of {len(clients)} stored sessions, "
+                f"which are refused ({naming(clients)}); on that node {ADVICE}"
+            )
 
     def refuses(self, who: Who, clean: bool, ticket: Any) -> bool:
         """Whether a client that has come is refused; it is told."""

@@ -1,7 +1,9 @@
 """Who calls the Flight server, and what that user may do: the broker answers, by a small protocol.
 
 A client shows user and password once (Flight's handshake, `authenticate_basic_token`) and gets a token
-for its further calls, so that a slow password hash is paid once; or it sends them with each call.
+for its further calls, so that a slow password hash is paid once; or it sends them with each call. A token ends before
+its hour when its user may not connect any more: the broker is asked anew every few seconds, and plugins remember a
+password that was right.
 """
 
 import base64
@@ -19,6 +21,8 @@ log = logging.getLogger("vmq.streams")
 
 #: Seconds that a token is good for.
 TOKEN_LIFE: Final = 3600.0
+#: Seconds until it is asked again whether a token's user may still connect.
+JUDGED_FOR: Final = 10.0
 #: Tokens at a time; the oldest goes first.
 MOST_TOKENS: Final = 10_000
 
@@ -61,31 +65,55 @@ class Anybody:
         return 0
 
 
+class Issued:
+    """What a token stands for."""
+
+    def __init__(self, user: str, password: bytes, now: float) -> None:
+        self.user = user
+        self.password = password
+        self.until = now + TOKEN_LIFE
+        #: When it was last found that the user may connect.
+        self.judged_at = now
+
+
 class Tokens:
     """The tokens that were given out: random, in memory, for an hour."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.lock = threading.Lock()
-        self.users: dict[str, tuple[str, float]] = {}
+        self.issued: dict[str, Issued] = {}
 
-    def issue(self, user: str) -> str:
-        """A new token of a user."""
+    def issue(self, user: str, password: bytes) -> str:
+        """A new token of a user who has just shown this password."""
         token = secrets.token_urlsafe(32)
         with self.lock:
-            while len(self.users) >= MOST_TOKENS:
-                del self.users[next(iter(self.users))]
-            self.users[token] = (user, self.clock() + TOKEN_LIFE)
+            while len(self.issued) >= MOST_TOKENS:
+                del self.issued[next(iter(self.issued))]
+            self.issued[token] = Issued(user, password, self.clock())
         return token
 
-    def user_of(self, token: str) -> str | None:
-        """Whose token it is; None if it is none, or none any more."""
+    def find(self, token: str) -> Issued | None:
+        """What it stands for; None if it is none, or none any more."""
         with self.lock:
-            user, until = self.users.get(token, (None, 0.0))
-            if user is not None and self.clock() >= until:
-                del self.users[token]
+            found = self.issued.get(token)
+            if found is not None and self.clock() >= found.until:
+                del self.issued[token]
                 return None
-            return user
+            return found
+
+    def user_of(self, token: str, may_connect: Callable[[str, bytes], bool]) -> str | None:
+        """Whose token it is; None if it is none, or none any more. It ends with its user's right to connect."""
+        found = self.find(token)
+        if found is None:
+            return None
+        if self.clock() >= found.judged_at + JUDGED_FOR:
+            if not may_connect(found.user, found.password):
+                with self.lock:
+                    self.issued.pop(token, None)
+                return None
+            found.judged_at = self.clock()
+        return found.user
 
 
 class Caller(flight.ServerMiddleware):  # type: ignore[misc]
@@ -133,10 +161,10 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             return Caller(None, None)
         scheme, _, value = str(given[0]).partition(" ")
         if scheme.lower() == "bearer":
-            user = self.tokens.user_of(value)
+            user = self.tokens.user_of(value, self.access.authenticate)
             if user is None:
                 raise flight.FlightUnauthenticatedError(
-                    "the token is unknown or has expired: authenticate again"
+                    "the token is unknown or has ended: authenticate again"
                 )
             return Caller(user, None)
         if scheme.lower() != "basic":
@@ -147,7 +175,7 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         if not self.access.authenticate(user, password):
             raise flight.FlightUnauthenticatedError("wrong user name or password")
         is_handshake = info.method == flight.FlightMethod.HANDSHAKE
-        return Caller(user, self.tokens.issue(user) if is_handshake else None)
+        return Caller(user, self.tokens.issue(user, password) if is_handshake else None)
 
 
 class Handshake(flight.ServerAuthHandler):  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vmq.clustering.messages.records import check_changes, check_places
-from vmq.store.store import encode_message
+from vmq.store.entries import encode_message
 
 S = bytes(8)
 PLACE = (1).to_bytes(8, "big")

@@ -17,7 +17,8 @@ from vmq.clustering.replication.anti_entropy import (
     records_behind,
     sums_behind,
 )
-from vmq.store.store import FLAG_REF, Store
+from vmq.store.entries import FLAG_REF
+from vmq.store.store import Store
 
 OWNER = (7).to_bytes(8, "big")
 COPY = (9).to_bytes(8, "big")

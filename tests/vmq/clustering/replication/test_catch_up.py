@@ -96,3 +96,32 @@ def test_a_session_that_cannot_be_read_keeps_no_other_waiting(
     world.settle(lambda: whole() >= others)
     assert damaged not in whole()
     assert "cannot copy a session to b: client-0" in caplog.text
+
+
+def test_what_an_owner_has_lost_is_not_taken_out_of_the_copy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where a damaged block was cut out, the owner would seem to have deleted what was in it."""
+    run = Run(1, 2, NAMES[:2])
+    world = run.world
+    run.traffic(20)
+    client = run.clients[0]
+    world.nodes["a"].publish([client], 100_000, 100)
+    world.settle(world.is_quiet)
+    owner, keeper = world.nodes["a"], world.nodes["b"]
+    session = owner.sessions[client].number
+    [copy] = [each for each in keeper.copies if each.head.session == session]
+    before = texts(keeper, copy.number)
+    world.kill("a")
+    lost = min(key for key in owner.db.records if key.startswith(b"q" + session))
+    world.dbs["a"].disk.records.delete(lost)
+    world.start("a")
+    world.nodes["a"].store.refused.add(session)
+    others = [each for each in run.clients if each != client]
+    world.nodes["a"].publish(others, 100_001, 100)
+    told = f"cannot copy a session to b: {client}"
+    world.settle(lambda: told in caplog.text)
+    for _ in range(50):
+        world.step()
+    kept = [each for each in keeper.copies if each.head.session == session]
+    assert [texts(keeper, each.number) for each in kept] == [before]

@@ -18,7 +18,8 @@ from vmq.clustering.messages.replication import (
     UnknownCopies,
 )
 from vmq.clustering.replication.follower import Follower, messages_of, rank
-from vmq.store.store import Store, encode_message
+from vmq.store.entries import encode_message
+from vmq.store.store import Store
 
 S1, S2 = bytes(7) + b"\1", bytes(7) + b"\2"
 

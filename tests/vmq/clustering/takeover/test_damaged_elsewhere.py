@@ -104,9 +104,16 @@ async def test_damage_that_is_met_on_the_way_cuts_the_client_off_and_keeps_the_r
         assert ghost.queue.next_seq - ghost.queue.first > MESSAGES // 3
         assert "node 'a': part of its stored session is damaged" in caplog.text
         assert any("(d)" in each for each in a.health())
+        # Who refuses it without having the damage says where that is.
+        [told] = b.health()
+        assert told.startswith(
+            "the store of node 'a' is damaged: it has parts of 1 stored sessions"
+        )
+        assert "(d)" in told
         # A clean session asks for nothing of it.
         device.clean = True
         await device.connect(b)
+        assert b.health() == []
 
 
 def test_a_claim_that_is_refused_is_over_before_its_deadline() -> None:

@@ -12,7 +12,7 @@ from tests.vmq.streams.flight_support import FACES, Running, act, code_of, servi
 from tests.vmq.streams.support import options
 from vmq.mqtt.topics import matches
 from vmq.streams.flight import access as flight_access
-from vmq.streams.flight.access import TOKEN_LIFE, Tokens
+from vmq.streams.flight.access import JUDGED_FOR, TOKEN_LIFE, Tokens
 from vmq.streams.flight.front import Front
 from vmq.streams.flight.service import StreamServer
 
@@ -88,7 +88,7 @@ def test_a_user_reads_by_token_or_by_password(client: flight.FlightClient) -> No
         (b"Basic " + base64.b64encode(b"ann"), "the credentials cannot be read"),
         (b"Basic !", "the credentials cannot be read"),
         (b"Basic " + base64.b64encode(b"a" * 4096 + b":"), "the credentials cannot be read"),
-        (b"Bearer x", "the token is unknown or has expired"),
+        (b"Bearer x", "the token is unknown or has ended"),
         (b"Digest x", "unknown kind of credentials"),
     ],
 )
@@ -163,15 +163,52 @@ def test_rules_that_fail_let_nobody_in_and_tell_nothing(
 def test_tokens_expire_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     tokens = Tokens(lambda: now[0])
-    token = tokens.issue("ann")
+    token = tokens.issue("ann", b"secret")
     now[0] = TOKEN_LIFE - 1
-    assert tokens.user_of(token) == "ann"
+    assert tokens.user_of(token, lambda *_: True) == "ann"
     now[0] = TOKEN_LIFE
-    assert tokens.user_of(token) is None
-    assert tokens.users == {}
+    assert tokens.user_of(token, lambda *_: True) is None
+    assert tokens.issued == {}
     monkeypatch.setattr(flight_access, "MOST_TOKENS", 3)
-    issued = [tokens.issue(str(number)) for number in range(5)]
-    assert [tokens.user_of(each) for each in issued] == [None, None, "2", "3", "4"]
+    issued = [tokens.issue(str(number), b"x") for number in range(5)]
+    assert [tokens.user_of(each, lambda *_: True) for each in issued] == [None, None, "2", "3", "4"]
+
+
+def test_a_token_ends_when_its_user_may_not_connect_any_more() -> None:
+    now = [0.0]
+    users, asked = {"ann": b"secret", "bob": b"other"}, []
+
+    def may_connect(user: str, password: bytes) -> bool:
+        asked.append(user)
+        return users.get(user) == password
+
+    tokens = Tokens(lambda: now[0])
+    issued = {user: tokens.issue(user, password) for user, password in users.items()}
+    del users["ann"]
+    now[0] = JUDGED_FOR - 1
+    assert tokens.user_of(issued["ann"], may_connect) == "ann"
+    assert asked == []
+    for now[0] in (JUDGED_FOR, JUDGED_FOR + 1):
+        assert tokens.user_of(issued["ann"], may_connect) is None
+        assert tokens.user_of(issued["bob"], may_connect) == "bob"
+    assert asked == ["ann", "bob"]
+    users["bob"] = b"new"
+    now[0] = 2 * JUDGED_FOR
+    assert tokens.user_of(issued["bob"], may_connect) is None
+    assert tokens.issued == {}
+
+
+def test_who_is_deleted_reads_no_more_by_a_token(
+    client: flight.FlightClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = as_user(client, "ann")
+    monkeypatch.setattr(flight_access, "JUDGED_FOR", 0.0)
+    assert client.do_get(ticket("a"), call).read_all().num_rows == 1
+    monkeypatch.delitem(USERS, "ann")
+    with pytest.raises(
+        flight.FlightUnauthenticatedError, match="the token is unknown or has ended"
+    ):
+        client.do_get(ticket("a"), call).read_all()
 
 
 def test_tls_shows_the_certificate(running: Running, tmp_path: Path) -> None:

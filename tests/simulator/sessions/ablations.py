@@ -1,0 +1,338 @@
+"""Rules switched off, one at a time: what breaks without each is what it is for.
+
+An ablation is what takes the place of some methods; the faults that show it, and seeds that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from tests.simulator.sessions import node
+from vmq.clustering.front.connection import FrontConnection
+from vmq.clustering.front.front import SessionFront
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import TableEntry
+from vmq.clustering.messages.slots import SlotView
+from vmq.clustering.origin.origin import Origin
+from vmq.clustering.origin.outbox import SlotOutbox
+from vmq.clustering.slots import copies, merge
+from vmq.clustering.slots.attachments import Attachment, Attachments
+from vmq.clustering.slots.copies import RecordSet, SlotCopy
+from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.machine import SlotMachine
+from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.records import salvage
+from vmq.clustering.slots.register import ClientRegister
+from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.subscribers import Subscribers
+from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
+from vmq_cluster.clocks import NodeClock
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A rule that can be switched off."""
+
+    meaning: str
+    patches: tuple[tuple[Any, str, Any], ...]
+    kinds: tuple[str, ...]
+    seeds: tuple[int, ...] = ()
+    strict: bool = True
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, name, other in self.patches:
+                stack.enter_context(patch.object(owner, name, other))
+            yield
+
+
+def _newest_first(self: SlotOutbox) -> None:
+    self._unsent = list(reversed(self.entries))
+    self._index = 0
+
+
+def _at_once(
+    self: Attachments, attachment: Attachment, qos: int, action: Callable[[], None]
+) -> None:
+    action()
+
+
+_merge_registers = merge._merge_registers
+
+
+def _mixed_registers(
+    one: SlotState, client: str, ours: ClientRegister, theirs: ClientRegister, *rest: Any
+) -> None:
+    """Of packet ids, what both sides say."""
+    _merge_registers(one, client, ours, theirs, *rest)
+    register = one.registers.get(client)
+    if register is not None:
+        register.window = {**theirs.window, **ours.window}
+        register.received = {**theirs.received, **ours.received}
+
+
+def _whole_context(
+    context: NodeClock, included: dict[Lineage, int], register: ClientRegister, known_by: Any
+) -> NodeClock:
+    return context.copy()
+
+
+def _no_table(self: SessionFront, connection: FrontConnection) -> list[TableEntry]:
+    return []
+
+
+def _nothing_again(self: SessionFront, connection: FrontConnection) -> None:
+    connection.held.clear()
+
+
+def _old_copy_goes(self: SlotCopy, lineage: Lineage, version: int) -> RecordSet:
+    self.whole, self.remains = None, []
+    self.building = self.new_set(lineage, version)
+    return self.building
+
+
+def _before_the_disk(self: Effects, store: int, message: NodeMessage) -> None:
+    self.send(store, message)
+
+
+def _by_the_clock(self: SlotState, now: int) -> int:
+    self.last = now
+    self.changed["h", "", 0, 0] = None
+    return now
+
+
+def _remember(self: SlotOwner, store: int) -> None:
+    self._asked.discard(store)
+
+
+def _ignore(*anything: Any) -> None:
+    pass
+
+
+def _in_any_step(self: Attachments, attachment: Attachment, kind: int, packet: int) -> None:
+    """Whatever comes ends the exchange."""
+    state, client = self._state, attachment.client
+    sent = state.registers[client].window.get(packet)
+    if sent is not None:
+        state.done(client, sent.dot)
+        state.unsend(client, packet)
+
+
+def _end_without_record(
+    self: SlotState, client: str, topic_filter: str, qos: int, now: int
+) -> None:
+    """The end of a subscription leaves nothing."""
+    if qos >= 0:
+        _subscribe(self, client, topic_filter, qos, now)
+        return
+    self.registers[client].subscriptions.pop(topic_filter, None)
+    self.changed["u", client + "\0" + topic_filter, 0, 0] = None
+    self.touch(client)
+
+
+_subscribe = SlotState.subscribe
+
+
+def _before_the_routes(
+    self: Subscribers, begun: list[str], ended: list[str], then: Callable[[], None]
+) -> None:
+    _announce(self, begun, ended, _ignore)
+    self._owned.when_safe(then)
+
+
+_announce = Subscribers._announce
+
+
+def _one_life(store: int, boot: int) -> int:
+    return incarnation_of(store, 1)
+
+
+def _never_synced(self: Effects) -> tuple[int, dict[bytes, bytes | None], bool]:
+    number, writes, _ = _begin_commit(self)
+    return number, writes, False
+
+
+_begin_commit = Effects.begin_commit
+
+
+def _with_its_context(records: dict[bytes, bytes]) -> SlotState:
+    """What a copy that is not whole says that it has seen."""
+    state = salvage(records)
+    for key, value in records.items():
+        if key[:1] == b"c":
+            runs = msgspec.msgpack.decode(value)
+            state.context.merge(NodeClock({int.from_bytes(key[1:9], "big"): runs}))
+    return state
+
+
+def _age_by_clock(self: ClientRegister) -> tuple[Lineage, int, int]:
+    return NO_LINEAGE, self.attached_at, self.records
+
+
+def _is_current(self: SlotMachine, view: SlotView, copy: SlotCopy) -> bool:
+    return True
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "oldest": Ablation(
+        "origins offer the oldest first, and owners take nothing out of turn",
+        (
+            (SlotOutbox, "restart", _newest_first),
+            (SlotOwner, "_is_in_turn", lambda self, store, offer: True),
+        ),
+        ("kill", "handover"),
+        seeds=(0,),
+    ),
+    "safe": Ablation(
+        "an acknowledgement waits until owner and followers have it on disk",
+        ((OwnedSlot, "safe_version", lambda self: self.state.version),),
+        ("wipe", "kill"),
+        seeds=(1,),
+    ),
+    "records": Ablation(
+        "at QoS 2 a record is safe before the packet that relies on it is sent",
+        ((Attachments, "_when_safe", _at_once),),
+        ("kill", "silent"),
+        seeds=(0,),
+    ),
+    "writer": Ablation(
+        "a client's register has one writer",
+        ((merge, "_merge_registers", _mixed_registers),),
+        ("split", "kill", "handover"),
+        seeds=(16,),
+    ),
+    "client": Ablation(
+        "a side has seen a message for a client only if it knows the client",
+        ((merge, "_seen", _whole_context),),
+        ("split", "deaf"),
+        seeds=(3,),
+    ),
+    "unclaimed": Ablation(
+        "an owner without a current copy keeps messages for clients whom it does not know",
+        ((SlotMachine, "_is_current", _is_current),),
+        ("split", "deaf"),
+        seeds=(3,),
+    ),
+    "forks": Ablation(
+        "an owner serves when all nodes in reach have handed in their forks",
+        ((SlotOwner, "serves", lambda self, store: True),),
+        ("kill", "handover", "split"),
+        seeds=(0,),
+    ),
+    "table": Ablation(
+        "a new owner believes the connection's table",
+        ((SessionFront, "table", _no_table),),
+        ("kill", "handover"),
+        seeds=(0,),
+    ),
+    "unanswered": Ablation(
+        "what no owner has answered follows to the next, and held acknowledgements",
+        ((SessionFront, "send_again", _nothing_again),),
+        ("kill", "handover"),
+        seeds=(0,),
+    ),
+    "digest": Ablation(
+        "a packet id is a repetition only with DUP and the same digest",
+        ((Attachments, "_is_repetition", lambda self, known, step: True),),
+        ("split", "rack", "tail", "kill"),
+        strict=False,
+        seeds=(5,),
+    ),
+    "ring": Ablation(
+        "a new lineage goes on at another place of the packet ids",
+        ((Attachments, "_restart", lambda self, last, client: last),),
+        ("split", "kill", "tail", "rack"),
+        strict=False,
+        seeds=(0,),
+    ),
+    "life": Ablation(
+        "what a peer confirmed or denied holds for one life of it",
+        ((SlotOwner, "forget", _remember),),
+        ("tail", "wipe", "kill"),
+        seeds=(21,),
+    ),
+    "whole": Ablation(
+        "an old copy stays until the new one is whole",
+        ((SlotCopy, "begin", _old_copy_goes),),
+        ("kill", "silent"),
+        strict=False,
+        seeds=(13,),
+    ),
+    "disk": Ablation(
+        "a follower confirms what is on its disk",
+        ((Effects, "send_stored", _before_the_disk),),
+        ("kill", "disk", "wipe"),
+        strict=False,
+    ),
+    "stamps": Ablation(
+        "a stamp is greater than all in the state, whatever the clock says",
+        ((SlotState, "stamp", _by_the_clock),),
+        ("skew", "handover", "kill"),
+        seeds=(0,),
+    ),
+    "rank": Ablation(
+        "the owner numbers a client's connections, and refuses an older one",
+        ((Attachments, "_is_older", lambda self, one, other: False),),
+        ("halfopen", "pause"),
+    ),
+    "step": Ablation(
+        "an acknowledgement counts only in the step that awaits it",
+        ((Attachments, "_on_acknowledgement", _in_any_step),),
+        ("kill", "handover"),
+        seeds=(14,),
+    ),
+    "ended": Ablation(
+        "the end of a subscription is a record",
+        ((SlotState, "subscribe", _end_without_record),),
+        ("split", "pause"),
+        seeds=(37,),
+    ),
+    "routes": Ablation(
+        "SUBACK waits until the nodes in reach have the route",
+        ((Subscribers, "_announce", _before_the_routes),),
+        ("kill",),
+    ),
+    "lives": Ablation(
+        "an origin and a lineage end with the life of their broker",
+        ((node, "incarnation_of", _one_life),),
+        ("kill", "rack"),
+        strict=False,
+    ),
+    "promises": Ablation(
+        "who denies forks or learns a view has that on disk, synced",
+        ((Effects, "begin_commit", _never_synced),),
+        ("tail",),
+    ),
+    "entries": Ablation(
+        "the context of a copy counts only when all its entries are there",
+        ((copies, "salvage", _with_its_context),),
+        ("kill", "silent"),
+        strict=False,
+        seeds=(4,),
+    ),
+    "lineage": Ablation(
+        "of two registers the one attached in the later lineage wins, whatever the clocks say",
+        ((ClientRegister, "age", _age_by_clock),),
+        ("pause", "skew"),
+        seeds=(3,),
+    ),
+    "clocks": Ablation(
+        "what follows from what another node has stamped is stamped later",
+        ((LocalNode, "heard_of", _ignore),),
+        ("skew", "handover", "kill"),
+    ),
+    "moved": Ablation(
+        "a front whose client is elsewhere drops its unanswered QoS 1 messages",
+        ((Origin, "drop", _ignore),),
+        ("halfopen", "pause", "oneway"),
+    ),
+}

@@ -1,0 +1,86 @@
+"""What must be true of a world at rest: what was acknowledged has come, once at QoS 2, in order, and nothing waits."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+from tests.simulator.sessions.client import Client
+from tests.simulator.sessions.world import SLOTS, SessionWorld
+from vmq.clustering.slots.words import UNCLAIMED
+
+_PATTERNS = ("t/#", "t/+")
+
+
+def results(world: SessionWorld) -> Counter[str]:
+    """What was found, by name; see `run.STRICT` for what may not be."""
+    found: Counter[str] = Counter()
+    publishers = [each for each in world.clients.values() if each.qos]
+    for publisher in publishers:
+        found["acknowledged"] += len(publisher.acknowledged)
+        found["longest wait"] = max([found["longest wait"], *publisher.waited])
+        found["stuck"] += len(publisher.out)
+        for client in world.clients.values():
+            if client.topic_filter in (*_PATTERNS, "t/" + publisher.name):
+                _judge(client, publisher, found)
+            elif client.toggles:
+                _judge_toggle(world, client, publisher, found)
+        _judge_group(world, publisher, found)
+    for client in world.clients.values():
+        found["again"] += client.again
+    for node in world.nodes.values():
+        if node.is_up:
+            found["stuck"] += node.machines.origin.waiting() + (node.machines.origin.bytes > 0)
+    for slot in range(SLOTS):
+        owner = world.owner(slot)
+        found["stuck"] += owner is None or any(
+            client != UNCLAIMED or not world.gone  # else one that is dead could still claim it
+            for client in owner.machines.slots.owners[slot].state.queues
+        )
+    return found
+
+
+def _judge(client: Client, publisher: Client, found: Counter[str]) -> None:
+    got = _of(client, publisher)
+    found["lost"] += sum(text not in got for text in publisher.acknowledged)
+    _judge_order(client, publisher, found)
+    if publisher.qos == 2:
+        found["twice"] += sum(count > 1 for count in got.values())
+
+
+def _of(client: Client, publisher: Client) -> Counter[str]:
+    return Counter(text for text, _ in client.got if text.startswith(publisher.name + "-"))
+
+
+def _judge_order(client: Client, publisher: Client, found: Counter[str]) -> None:
+    numbers = [int(text.split("-")[1]) for text in _of(client, publisher)]
+    found["out of order"] += sum(one > other for one, other in pairwise(numbers))
+
+
+def _judge_group(world: SessionWorld, publisher: Client, found: Counter[str]) -> None:
+    """One member gets it."""
+    groups: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for client in world.clients.values():
+        if client.topic_filter.startswith("$share/"):
+            groups[client.topic_filter].update(_of(client, publisher))
+    for got in groups.values():
+        found["lost"] += sum(text not in got for text in publisher.acknowledged)
+        if publisher.qos == 2:
+            found["twice"] += sum(count > 1 for count in got.values())
+
+
+def _judge_toggle(
+    world: SessionWorld, client: Client, publisher: Client, found: Counter[str]
+) -> None:
+    """What was published while it had subscribed, and nothing else, if all nodes could know."""
+    got = _of(client, publisher)
+    for text, at in publisher.acknowledged.items():
+        first, is_clear = world.published[text]
+        if is_clear and text not in got:
+            found["lost"] += client.toggle.was_on(first, at)
+    for text in got:
+        first, is_clear = world.published[text]
+        if is_clear and text in publisher.acknowledged:
+            found["stray"] += client.toggle.was_off(first, publisher.acknowledged[text])
+    if publisher.qos == 2:
+        found["twice"] += sum(count > 1 for count in got.values())

@@ -1,0 +1,99 @@
+"""A node of the world: its machines in each life of the broker, its disk, its clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import incarnation_of
+
+#: Milliseconds of a step of the world, between heartbeats, and until a silent peer is gone.
+STEP = 50
+INTERVAL = 200
+TIMEOUT = 1000
+
+Writes = dict[bytes, bytes | None]
+
+
+class Disk:
+    """Records as they were committed. What was not synced may be lost with the power."""
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, bytes] = {}
+        #: What commits since the last sync replaced, newest last.
+        self.undo: list[Writes] = []
+
+    def commit(self, writes: Writes, is_synced: bool) -> None:
+        self.undo.append({key: self.records.get(key) for key in writes})
+        self._apply(writes)
+        if is_synced:
+            self.undo.clear()
+
+    def _apply(self, writes: Writes) -> None:
+        for key, value in writes.items():
+            if value is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = value
+
+    def lose_tail(self, random: Random) -> None:
+        for _ in range(random.randint(0, len(self.undo))):
+            self._apply(self.undo.pop())
+        self.records = dict(sorted(self.records.items()))
+
+
+class WorldNode:
+    """One node, whether it runs or not."""
+
+    def __init__(self, name: str, store: int, slots: int, replicas: int) -> None:
+        self.name = name
+        self.store = store
+        self.slots = slots
+        self.replicas = replicas
+        self.disk = Disk()
+        self.boot = 0
+        self.skew = 0
+        self.is_up = False
+        self.is_leaving = False
+        #: Steps that a commit takes at most.
+        self.slowness = 1
+        #: Under way to the disk: number, writes, whether it is synced, when it is done.
+        self.writing: tuple[int, Writes, bool, int] | None = None
+        self.inbox: deque[int] = deque()
+        self.machines: SessionNode = self._machines({})
+
+    def _machines(self, hosts: dict[int, str]) -> SessionNode:
+        reach = Reach(self.store, self.name, TIMEOUT, INTERVAL)
+        reach.set_members(hosts)
+        here = LocalNode(
+            incarnation_of(self.store, self.boot), reach, self.replicas, 3, part_bytes=300
+        )
+        here.is_leaving = self.is_leaving
+        return SessionNode(here, self.slots, dict(self.disk.records))
+
+    def start(self, hosts: dict[int, str]) -> None:
+        self.boot += 1
+        self.is_up = True
+        self.writing = None
+        self.machines = self._machines(hosts)
+
+    def wipe(self, store: int) -> None:
+        """Another disk, and so another store."""
+        self.store = store
+        self.disk = Disk()
+        self.boot = 0
+
+    def write(self, now: int, random: Random) -> None:
+        """One commit at a time; meanwhile the next gathers."""
+        if self.writing is not None and self.writing[3] <= now:
+            number, writes, is_synced, _ = self.writing
+            self.writing = None
+            self.disk.commit(writes, is_synced)
+            self.machines.on_stored(number)
+        effects = self.machines.effects
+        if self.writing is None and effects.writes:
+            ends = now + random.randint(0, self.slowness)
+            self.writing = (*effects.begin_commit(), ends)

@@ -1,0 +1,456 @@
+"""A cluster's durable sessions on one seed: the machines as they are, over wires, disks and clocks that go wrong.
+
+Nothing here depends on the order of hashes. A wire keeps its order, and loses what is under way when it breaks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from tests.simulator.sessions.client import WINDOW, Client, Outgoing
+from tests.simulator.sessions.node import STEP, WorldNode
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import SessionMessage, SessionStep
+from vmq.clustering.slots.placement import spread
+from vmq.clustering.slots.words import PUBREL, slot_of, store_of
+
+SLOTS = 3
+#: Steps until everybody has what a split has kept from them.
+CLEAR = 40
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(SessionMessage)
+
+
+def pair(x: str, y: str) -> tuple[str, str]:
+    return (x, y) if x < y else (y, x)
+
+
+class SessionWorld:
+    """Some nodes, what is between them, and their clients."""
+
+    def __init__(self, seed: int, names: str = "", replicas: int = 2) -> None:
+        self.random = Random(seed)
+        self.now = 0
+        self.replicas = replicas
+        names = names or ("abc" if seed % 2 else "abcde")
+        self.nodes: dict[str, WorldNode] = {}
+        self.stores: dict[int, str] = {}
+        self.last_store = 0
+        self.gone: list[str] = []
+        #: Pairs that do not reach each other, and (from, to) of what is held up.
+        self.cut: dict[tuple[str, str], None] = {}
+        self.stalled: dict[tuple[str, str], None] = {}
+        self.paused: dict[str, None] = {}
+        self.slow: dict[str, None] = {}
+        self.lives: dict[tuple[str, str], int] = {}
+        self.last_life = 1
+        self.wires: dict[tuple[str, str], deque[bytes]] = {}
+        self.up: dict[int, deque[tuple[Any, ...]]] = {}
+        self.down: dict[int, deque[tuple[str, Any]]] = {}
+        self.homes: dict[int, str] = {}
+        self.by_number: dict[int, Client] = {}
+        self.half_open: dict[int, None] = {}
+        self.last_number = 0
+        self.routes: list[tuple[int, str, str, int, int, list[str]]] = []
+        self.filters: list[tuple[str, int]] = []
+        self.bytes: Counter[str] = Counter()
+        #: When each message was published first, and whether all nodes were of one mind about who subscribes.
+        self.published: dict[str, tuple[int, bool]] = {}
+        #: Since when links are whole.
+        self.healed = 0
+        self.clients: dict[str, Client] = {}
+        for name in names:
+            self.nodes[name] = self._new_node(name)
+        for client in (
+            Client("p", 2),
+            Client("q", 1),
+            Client("r", 2),
+            Client("c", 0, "t/#"),
+            Client("d", 0, "t/+"),
+            Client("e", 0, "t/p"),
+            Client("g", 0, "$share/s/t/#"),
+            Client("h", 0, "$share/s/t/#"),
+            Client("f", 0, toggles=True),
+        ):
+            self.clients[client.name] = client
+        #: Which nodes a client may connect to; a fault may bind it to its side.
+        self.bound: dict[str, list[str]] = {}
+        self.away: dict[str, None] = {}
+        for name in names:
+            self.start(name)
+        members = {node.store: node.name for node in self.nodes.values()}
+        for name in names:
+            self.nodes[name].machines.slots.begin_cluster(spread(SLOTS, members, replicas))
+
+    def _new_node(self, name: str) -> WorldNode:
+        self.last_store += 1
+        self.stores[self.last_store] = name
+        return WorldNode(name, self.last_store, SLOTS, self.replicas)
+
+    # Nodes and links
+
+    def hosts(self) -> dict[int, str]:
+        return {node.store: node.name for node in self.nodes.values()}
+
+    def start(self, name: str) -> None:
+        node = self.nodes[name]
+        node.start(self.hosts())
+        self.paused.pop(name, None)
+        for topic_filter, slot in self.filters:
+            node.machines.routes.add(topic_filter, slot)
+        for other in self.nodes:
+            if other != name:
+                self.link(name, other)
+
+    def are_linked(self, x: str, y: str) -> bool:
+        return self.nodes[x].is_up and self.nodes[y].is_up and pair(x, y) not in self.cut
+
+    def link(self, x: str, y: str) -> None:
+        """A new link, if they reach each other."""
+        if not self.are_linked(x, y):
+            return
+        self.last_life += 1
+        self.lives[pair(x, y)] = self.last_life
+        for one, other in ((x, y), (y, x)):
+            self.wires[one, other] = deque()
+            self.nodes[one].machines.on_link(self.nodes[other].store, self.last_life)
+
+    def break_link(self, x: str, y: str, dead: str = "") -> None:
+        """Both ends notice, and what is under way is lost."""
+        if self.lives.pop(pair(x, y), None) is None:
+            return
+        for one, other in ((x, y), (y, x)):
+            self.wires.pop((one, other), None)
+            if self.nodes[one].is_up and one not in self.paused:
+                self.nodes[one].machines.on_break(self.nodes[other].store, other == dead)
+
+    def kill(self, name: str, is_silent: bool = False) -> None:
+        """The process ends; `is_silent`: its host, so that nobody is told."""
+        self.nodes[name].is_up = False
+        for other in self.nodes:
+            if other == name:
+                continue
+            if is_silent:
+                self.lives.pop(pair(name, other), None)
+                self.wires.pop((name, other), None)
+                self.wires.pop((other, name), None)
+            else:
+                self.break_link(name, other, dead=name)
+        for number in [each for each, home in self.homes.items() if home == name]:
+            self._forget(number)
+        for client in self.clients.values():
+            if client.number and client.node == name:
+                client.number, client.is_ready = 0, False
+
+    def wipe(self, name: str) -> None:
+        """Comes back empty, as another store: the members know."""
+        self.last_store += 1
+        self.stores[self.last_store] = name
+        self.nodes[name].wipe(self.last_store)
+        for node in self.nodes.values():
+            if node.is_up:
+                node.machines.here.reach.set_members(self.hosts())
+
+    def cut_off(self, side: list[str], is_noticed: bool) -> None:
+        for x in side:
+            for y in self.nodes:
+                if y not in side:
+                    self.cut[pair(x, y)] = None
+                    if is_noticed:
+                        self.break_link(x, y)
+
+    def heal(self) -> None:
+        cut, self.cut = self.cut, {}
+        self.stalled = {}
+        for x, y in cut:
+            self.break_link(x, y)
+            self.link(x, y)
+        for node in self.nodes.values():
+            for topic_filter, slot in self.filters:
+                node.machines.routes.add(topic_filter, slot)
+
+    # Clients
+
+    def connect(self, client: Client) -> None:
+        names = [
+            name
+            for name, node in self.nodes.items()
+            if node.is_up
+            and not node.is_leaving
+            and name in self.bound.get(client.name, self.nodes)
+        ]
+        if not names:
+            return
+        self.last_number += 1
+        number = self.last_number
+        client.node = self.random.choice(names)
+        client.number, client.is_ready = number, False
+        self.homes[number] = client.node
+        self.by_number[number] = client
+        self.up[number] = deque([("connect", client.name)])
+        self.down[number] = deque()
+
+    def disconnect(self, client: Client, is_half_open: bool = False) -> None:
+        """The client goes; its front learns it late if the connection is half open."""
+        number = client.number
+        client.number, client.is_ready = 0, False
+        self.down.pop(number, None)
+        if is_half_open:
+            self.half_open[number] = None
+        else:
+            self.close(number)
+
+    def close(self, number: int) -> None:
+        """The front learns that a client has gone."""
+        home = self.homes[number]
+        self._forget(number)
+        if self.nodes[home].is_up:
+            self.nodes[home].machines.front.disconnect(number, False)
+            self.nodes[home].machines.finish()
+
+    def _forget(self, number: int) -> None:
+        self.half_open.pop(number, None)
+        for each in (self.up, self.down, self.homes):
+            each.pop(number, None)
+
+    def publish(self, client: Client) -> None:
+        packet = client.free_packet()
+        client.out[packet] = each = Outgoing(client.next_text(), False, self.now)
+        self.published[each.text] = self.now, self.is_clear()
+        self._send(client, packet, each, False)
+
+    def _send(self, client: Client, packet: int, each: Outgoing, is_again: bool) -> None:
+        up = self.up[client.number]
+        if each.is_released:
+            up.append(("step", SessionStep(PUBREL, packet)))
+        else:
+            up.append(("publish", packet, client.qos, each.text, is_again))
+
+    def _from_client(self, node: WorldNode, number: int, what: tuple[Any, ...]) -> None:
+        machines, client = node.machines, self.by_number[number]
+        if what[0] == "connect":
+            machines.connect(number, client.name, client.toggle.is_clean)
+            return
+        if what[0] == "step":
+            machines.front.step(number, what[1])
+        else:
+            _, packet, qos, text, is_again = what
+            topic = "t/" + client.name
+            targets = machines.routes.targets(topic)
+            payload = text.encode()
+            machines.front.publish(number, packet, qos, topic.encode(), payload, is_again, targets)
+        machines.finish()
+
+    def _to_client(self, client: Client, kind: str, what: Any) -> None:
+        up = self.up.get(client.number)
+        if up is None:
+            return
+        if kind == "present":
+            for packet, each in client.on_present(what, self.now):
+                self._send(client, packet, each, True)
+            if client.topic_filter and not client.is_subscribed:
+                up.append(("step", client.subscription()))
+            up += [("step", each) for each in client.toggle.on_present(what, self.now)]
+        elif kind == "acknowledged":
+            packet, qos = what
+            up += [("step", each) for each in client.on_acknowledged(packet, qos, self.now)]
+        else:
+            up += [("step", each) for each in client.on_step(what, self.now)]
+
+    # Time
+
+    def step(self, publish: bool = True) -> None:
+        self.now += 1
+        r = self.random
+        self.is_clear()
+        for client in self.clients.values():
+            if not client.number and client.name not in self.away and r.random() < 0.15:
+                self.connect(client)
+            if publish and client.qos and client.is_ready and self.are_subscribed():
+                if len(client.out) < WINDOW and r.random() < 0.12:
+                    self.publish(client)
+            if publish and client.toggles and client.is_ready and r.random() < 0.02:
+                self._toggle(client)
+        for number in list(self.half_open):
+            if self.homes[number] not in self.paused and r.random() < 0.03:
+                self.close(number)
+        for name, node in self.nodes.items():
+            if (
+                node.is_up
+                and name not in self.paused
+                and (name not in self.slow or r.random() < 0.15)
+            ):
+                node.machines.tick(self.now * STEP + node.skew)
+                node.write(self.now, r)
+        self._spread_routes()
+        self._take_effects()
+        self._carry()
+        self._take_effects()
+
+    def _toggle(self, client: Client) -> None:
+        """Subscribes, or no longer; or comes back without its session, or with a new one."""
+        if client.toggle.is_clean or self.random.random() < 0.2:
+            client.toggle.is_clean = not client.toggle.is_clean
+            self.disconnect(client)
+        else:
+            self.up[client.number] += [("step", each) for each in client.toggle.next(self.now)]
+
+    def is_clear(self) -> bool:
+        """Whether everybody reaches everybody, for a while."""
+        if self.cut or self.stalled:
+            self.healed = self.now
+        return self.now > self.healed + CLEAR
+
+    def are_subscribed(self) -> bool:
+        return all(each.has_subscribed for each in self.clients.values() if each.topic_filter)
+
+    def _spread_routes(self) -> None:
+        due = [each for each in self.routes if each[0] <= self.now]
+        self.routes = [each for each in self.routes if each[0] > self.now]
+        for _, name, store, slot, ticket, begun in due:
+            node = self.nodes[name]
+            if not node.is_up or str(node.machines.here.incarnation) != store:
+                continue
+            for other in self.nodes:
+                if other == name or self.are_linked(name, other):
+                    for topic_filter in begun:
+                        self.nodes[other].machines.routes.add(topic_filter, slot)
+            self.filters += [(each, slot) for each in begun]
+            node.machines.announced(slot, ticket)
+
+    def _take_effects(self) -> None:
+        for name, node in self.nodes.items():
+            if not node.is_up:
+                continue
+            effects = node.machines.effects
+            sent, effects.sent = effects.sent, []
+            for store, message in sent:
+                self._post(name, self.stores[store], store, message)
+            for number in effects.closed:
+                self._closed_by_front(number)
+            effects.closed.clear()
+            for number, is_present in effects.present:
+                self._queue(number, "present", is_present)
+            effects.present.clear()
+            for number, packet, qos in effects.acknowledged:
+                self._queue(number, "acknowledged", (packet, qos))
+            effects.acknowledged.clear()
+            for number, step in effects.steps:
+                self._queue(number, "step", step)
+            effects.steps.clear()
+            life = str(node.machines.here.incarnation)
+            for slot, ticket, begun, _ in effects.routes:
+                due = self.now + self.random.randint(1, 4)
+                self.routes.append((due, name, life, slot, ticket, begun))
+            effects.routes.clear()
+
+    def _post(self, name: str, target: str, store: int, message: NodeMessage) -> None:
+        wire = self.wires.get((name, target))
+        if wire is not None and self.nodes[target].store == store:
+            raw = _ENCODER.encode(message)
+            self.bytes[type(message).__name__] += len(raw)
+            wire.append(raw)
+
+    def _queue(self, number: int, kind: str, what: Any) -> None:
+        if number in self.down:
+            self.down[number].append((kind, what))
+
+    def _closed_by_front(self, number: int) -> None:
+        client = self.by_number[number]
+        if client.number == number:
+            client.number, client.is_ready = 0, False
+        self._forget(number)
+
+    def _carry(self) -> None:
+        r = self.random
+        for key in r.sample(sorted(self.wires), len(self.wires)):
+            sender, target = key
+            for _ in range(r.choice((0, 1, 2, 4, 12))):
+                wire = self.wires.get(key)
+                if not wire or key in self.stalled or pair(*key) in self.cut:
+                    break
+                node = self.nodes[target]
+                if target in self.paused or (target in self.slow and r.random() < 0.7):
+                    break
+                node.machines.receive(self.nodes[sender].store, _DECODER.decode(wire.popleft()))
+        for number in r.sample(sorted(self.up), len(self.up)):
+            home = self.homes.get(number)
+            for _ in range(r.choice((0, 1, 3))):
+                if home is None or home in self.paused or not self.up.get(number):
+                    break
+                self._from_client(self.nodes[home], number, self.up[number].popleft())
+        for number in r.sample(sorted(self.down), len(self.down)):
+            for _ in range(r.choice((0, 1, 3))):
+                if not self.down.get(number):
+                    break
+                kind, what = self.down[number].popleft()
+                client = self.by_number[number]
+                if client.number == number:
+                    self._to_client(client, kind, what)
+
+    # What is true
+
+    def owner(self, slot: int) -> WorldNode | None:
+        """Of the newest lineage that anybody knows, if it serves."""
+        running = [each for each in self.nodes.values() if each.is_up]
+        view = max((each.machines.slots.view(slot) for each in running), default=None)
+        if view is None:
+            return None
+        node = self.nodes[self.stores.get(store_of(view.owner), next(iter(self.nodes)))]
+        is_owner = node.is_up and slot in node.machines.slots.owners
+        is_it = is_owner and node.machines.slots.owners[slot].view.lineage == view.lineage
+        return node if is_it else None
+
+    def holders(self, slot: int) -> list[str]:
+        """The nodes with a current state of a slot."""
+        node = self.owner(slot)
+        if node is None:
+            return []
+        owner = node.machines.slots.owners[slot]
+        followers = [
+            self.stores[store]
+            for store in owner.view.followers
+            if owner.followers.are_whole((store,))
+            and self.nodes[self.stores[store]].is_up
+            and self.nodes[self.stores[store]].store == store
+        ]
+        return [node.name, *followers]
+
+    def slot_of(self, client: str) -> int:
+        return slot_of(client, SLOTS)
+
+    def is_quiet(self) -> bool:
+        """The cluster is whole, and nothing waits to be safe."""
+        if not self.is_whole():
+            return False
+        for slot in range(SLOTS):
+            node = self.owner(slot)
+            assert node is not None
+            owner = node.machines.slots.owners[slot]
+            if owner.waits() or owner.safe_version() < owner.state.version:
+                return False
+        return True
+
+    def is_whole(self) -> bool:
+        """Every slot is in one piece on as many nodes as it should be, and all know it."""
+        if self.cut or self.stalled or self.paused:
+            return False
+        wanted = min(self.replicas, len(self.nodes) - len(self.gone))
+        for slot in range(SLOTS):
+            node = self.owner(slot)
+            if node is None:
+                return False
+            owner = node.machines.slots.owners[slot]
+            if len(self.holders(slot)) != wanted or not owner.serves(node.store):
+                return False
+            for other in self.nodes.values():
+                copy = other.machines.slots.copies.get(slot)
+                if other.name in self.gone or copy is None:
+                    continue
+                if not other.is_up or not copy.is_included(owner.state.included):
+                    return False
+        return True

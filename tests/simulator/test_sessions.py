@@ -1,0 +1,63 @@
+"""Durable sessions in slots: whatever befalls the nodes, clients get what they were promised; and each rule is needed.
+
+More seeds: `python -m tests.simulator.sessions.run 300 --processes 2`, with `--fault`, `--most`, `--many`, `--without`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulator.seeds import each_seed
+from tests.simulator.sessions.ablations import ABLATIONS
+from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
+from tests.simulator.sessions.run import faulty, run
+
+
+def check(seed: int, kinds: tuple[str, ...], strict: bool = True, **options: int) -> None:
+    found = run(seed, kinds, strict, **options)
+    assert faulty(found, strict) == [], found
+    assert found["acknowledged"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_fault_costs_a_promise(kind: str) -> None:
+    for seed in each_seed(1):
+        with seed:
+            check(seed.number, (kind,), steps=400)
+
+
+def test_all_kinds_of_faults_one_after_the_other() -> None:
+    for seed in each_seed(3):
+        with seed:
+            check(seed.number, KINDS)
+
+
+def test_several_faults_at_once_cost_no_promise_while_each_slot_keeps_a_copy() -> None:
+    for seed in each_seed(3):
+        with seed:
+            check(seed.number, TOGETHER, most=3)
+
+
+def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
+    for seed in each_seed(3):
+        with seed:
+            check(seed.number, ALL_KINDS, strict=False, most=3)
+
+
+def test_three_copies_keep_the_promises_as_well() -> None:
+    for seed in each_seed(2):
+        with seed:
+            check(seed.number, KINDS, replicas=3)
+
+
+@pytest.mark.parametrize("name", [name for name, each in ABLATIONS.items() if each.seeds])
+def test_without_a_rule_a_promise_breaks(name: str) -> None:
+    """A seed that the rule itself passes."""
+    ablation = ABLATIONS[name]
+    kinds, strict = ablation.kinds, ablation.strict
+    most = 1 if strict else 3
+    for seed in ablation.seeds:
+        with ablation.off():
+            broken = run(seed, kinds, strict, most=most)
+        assert faulty(broken, strict), f"{ablation.meaning}: seed {seed} gets on without: {broken}"
+        check(seed, kinds, strict, most=most)

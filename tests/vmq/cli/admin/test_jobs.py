@@ -1,0 +1,180 @@
+"""`vmq jobs` and `vmq why ID`: the jobs of a running broker, from a shell."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.vmq.cli.program import Finished, here
+from vmq.admin.jobs.queues import JobQueueRow, JobRow
+from vmq.admin.jobs.schedules import ScheduleRow
+from vmq.cli.admin import jobs
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[BrokerProcess]:
+    """A broker for the tests of this file; each uses queues of its own."""
+    with BrokerProcess.start(args=("--allow-anonymous",)) as process:
+        yield process
+
+
+def vmq(broker: BrokerProcess, *words: str) -> Finished:
+    return here(*words, "--data-dir", str(broker.data_dir))
+
+
+def told(broker: BrokerProcess, *words: str) -> Any:
+    done = vmq(broker, *words, "--json")
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
+
+
+def added(broker: BrokerProcess, queue: str, body: str, *options: str) -> str:
+    found: str = told(broker, "jobs", "add", queue, body, *options)["id"]
+    return found
+
+
+def test_columns_are_those_of_the_rows() -> None:
+    assert set(jobs.QUEUES.every) == set(JobQueueRow.__struct_fields__)
+    assert set(jobs.JOBS.every) == set(JobRow.__struct_fields__)
+    assert set(jobs.SCHEDULES.every) == set(ScheduleRow.__struct_fields__)
+    assert set(jobs.DEAD.every) == set(JobRow.__struct_fields__)
+
+
+def test_a_job_from_adding_to_taking(shared: BrokerProcess) -> None:
+    job_id = added(shared, "mail", "to: ada", "--priority", "3", "--retry", "60", "--key", "k")
+    assert added(shared, "mail", "again", "--key", "k") == job_id
+    (queue,) = told(shared, "jobs", "list", "--where", 'queue = "mail"')
+    assert (queue["depth"], queue["dead"], queue["paused"]) == (1, 0, "none")
+    shown = told(shared, "jobs", "show", job_id)
+    assert (shown["body"], shown["priority"], shown["retry"], shown["key"]) == (
+        "to: ada",
+        3,
+        60,
+        "k",
+    )
+    (row,) = told(shared, "jobs", "peek", "mail")
+    assert (row["id"], row["state"], row["next"]) == (job_id, "queued", None)
+    (taken,) = told(shared, "jobs", "take", "mail")
+    assert (taken["id"], taken["state"]) == (job_id, "active")
+    assert told(shared, "jobs", "peek", "mail") == []
+    (row,) = told(shared, "jobs", "peek", "mail", "--all")
+    assert (row["state"], row["deliveries"]) == ("active", 1)
+    assert told(shared, "jobs", "retry", job_id) == {"jobs": 1}
+    assert told(shared, "jobs", "take", "mail", "--ack")[0]["id"] == job_id
+    assert told(shared, "jobs", "peek", "mail", "--all") == []
+
+
+def test_what_a_queue_is_told_to_do(shared: BrokerProcess) -> None:
+    assert told(shared, "jobs", "pause", "held", "--in") == {"queue": "held", "paused": "in"}
+    refused = vmq(shared, "jobs", "add", "held", "x")
+    assert refused.code == 1
+    assert "PAUSED" in refused.err
+    assert told(shared, "jobs", "resume", "held")["paused"] == "none"
+    for number in range(5):
+        added(shared, "held", f"{number}")
+    later = added(shared, "held", "later", "--delay", "1000")
+    assert told(shared, "jobs", "pause", "held")["paused"] == "all"
+    assert told(shared, "jobs", "take", "held") == []
+    assert told(shared, "jobs", "purge", "held") == {"jobs": 5}
+    shown = told(shared, "jobs", "show", "held")
+    assert (shown["depth"], shown["jobs"], shown["paused"]) == (0, 1, "all")
+    assert (shown["retry"], shown["max_deliveries"], shown["persistence"]) == ([300], 20, "os")
+    assert told(shared, "jobs", "purge", later) == {"jobs": 1}
+    assert vmq(shared, "jobs", "show", later).code == 1
+    assert told(shared, "jobs", "resume", "held")["paused"] == "none"
+
+
+def test_dead_letters_and_why(shared: BrokerProcess) -> None:
+    job_id = added(shared, "poison", "x", "--ttl", "1")
+    waiting = vmq(shared, "why", job_id)
+    assert waiting.code == 0
+    assert b"it is queued, behind 0 others; 0 workers wait" in waiting.out
+    rows: list[Any] = []
+    while not rows:
+        done = vmq(shared, "jobs", "dead", "poison", "--json")
+        rows = json.loads(done.out) if done.code == 0 else []
+    assert (rows[0]["id"], rows[0]["reason"], rows[0]["state"]) == (job_id, "expired", "dead")
+    why = vmq(shared, "why", job_id)
+    assert why.code == 1
+    assert f"vmq jobs retry {job_id}".encode() in why.out
+    assert told(shared, "jobs", "list", "--where", 'queue = "poison"')[0]["dead"] == 1
+    assert told(shared, "jobs", "retry", "poison") == {"jobs": 1}
+    assert told(shared, "jobs", "dead", "poison") == []
+    taken = told(shared, "jobs", "take", "poison")
+    if taken:  # it lives for a second again
+        assert taken[0]["id"] == job_id
+        held = vmq(shared, "why", job_id)
+        assert (b"a worker has it" in held.out) or (b"dead letter" in held.out)
+
+
+def test_a_delayed_job_and_a_paused_queue_are_explained(shared: BrokerProcess) -> None:
+    job_id = added(shared, "slow", "x", "--delay", "1000")
+    done = vmq(shared, "why", job_id)
+    assert done.code == 1
+    assert b"it is due in" in done.out
+    assert told(shared, "jobs", "retry", job_id) == {"jobs": 1}
+    told(shared, "jobs", "pause", "slow", "--out")
+    done = vmq(shared, "why", job_id)
+    assert b"vmq jobs resume slow" in done.out
+    told(shared, "jobs", "resume", "slow")
+    assert vmq(shared, "why", "slow").code == 2
+
+
+def test_jobs_go_from_one_broker_to_another(
+    shared: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [added(shared, "moved", f"body {number}", "--retry", "60") for number in range(3)]
+    delayed = added(shared, "moved", "later", "--delay", "5000", "--priority", "7")
+    assert told(shared, "jobs", "take", "moved")[0]["id"] == ids[0]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\0raw")))
+    raw = added(shared, "moved", "-")
+    dump = vmq(shared, "jobs", "dump")
+    assert dump.code == 0
+    lines = [each for each in dump.out.splitlines() if b'"moved"' in each]
+    with BrokerProcess.start(args=("--allow-anonymous",)) as other:
+        text = b"\n".join(lines) + b"\n"
+        for wanted in (
+            {"loaded": 5, "known": 0, "lapsed": 0},
+            {"loaded": 0, "known": 5, "lapsed": 0},
+        ):
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+            assert told(other, "jobs", "load") == wanted
+        rows = told(other, "jobs", "peek", "moved", "--all")
+        found = {each["id"]: (each["state"], each["body"], each["deliveries"]) for each in rows}
+        assert found == {
+            ids[0]: ("queued", "body 0", 1),
+            ids[1]: ("queued", "body 1", 0),
+            ids[2]: ("queued", "body 2", 0),
+            delayed: ("delayed", "later", 0),
+            raw: ("queued", "ff00726177", 0),
+        }
+        again = vmq(other, "jobs", "dump")
+        assert {json.loads(each)["id"] for each in again.out.splitlines()} == set(found)
+        monkeypatch.setattr(sys, "stdin", io.StringIO('{"id": "D-x"}\n'))
+        assert vmq(other, "jobs", "load").code == 2
+        monkeypatch.setattr(sys, "stdin", io.StringIO("nonsense\n"))
+        assert "line 1 is no JSON" in vmq(other, "jobs", "load").err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("show", "nosuch"), "there is no queue of jobs 'nosuch'"),
+        (("peek", "nosuch"), "there is no queue of jobs 'nosuch'"),
+        (("retry", "nosuch"), "there is no queue of jobs 'nosuch!dead'"),
+        (("purge", "D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1"), "there is no job"),
+        (("show", "q", "--mountpoint", "nosuch"), "there is no mountpoint"),
+        (("add", "q!dead", "x"), "by failing only"),
+    ],
+)
+def test_what_is_not_there(shared: BrokerProcess, words: tuple[str, ...], text: str) -> None:
+    added(shared, "some", "x", "--key", "once")
+    done = vmq(shared, "jobs", *words)
+    assert done.code == 1
+    assert text in done.err

@@ -1,0 +1,54 @@
+"""A client's connection, as its node sees it."""
+
+from vmq.clustering.front.connection import FrontConnection, Unanswered
+from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.slots.words import PUBLISHED, PUBREL, Address
+
+HERE: list[Address] = [(1, (5, 1), "")]
+
+
+def connection(*packets: int) -> FrontConnection:
+    found = FrontConnection(1, "c", 0, False, None)
+    for packet in packets:
+        found.unanswered.append(Unanswered(SessionStep(PUBLISHED, packet, [], b"digest")))
+    return found
+
+
+def packets(messages: list[Unanswered]) -> list[int]:
+    return [each.step.packet for each in messages]
+
+
+def test_messages_go_in_the_clients_order_whichever_answer_comes_first() -> None:
+    there = connection(1, 2, 3)
+    assert there.take_registered(2, HERE) == []
+    assert packets(there.take_registered(1, HERE)) == [1, 2]
+    assert packets(there.take_registered(3, HERE)) == [3]
+    assert there.unanswered == []
+
+
+def test_a_release_that_waits_holds_no_message_back() -> None:
+    there = connection(1)
+    there.unanswered.insert(0, Unanswered(SessionStep(PUBREL, 9)))
+    assert packets(there.take_registered(1, HERE)) == [1]
+    assert there.answered(PUBREL, 9)
+    assert not there.answered(PUBREL, 9)
+
+
+def test_acknowledgements_leave_in_order_of_their_messages() -> None:
+    there = connection()
+    for packet in (4, 2, 7):
+        there.began(1, packet)
+    there.began(2, 9)
+    assert there.is_safe(1, 2) == []
+    assert there.is_safe(1, 4) == [4, 2]
+    assert there.is_safe(2, 9) == [9]
+    assert there.is_safe(1, 7) == [7]
+
+
+def test_an_owner_that_does_not_serve_it_gets_nothing() -> None:
+    there = connection()
+    there.send(SessionStep(PUBREL, 1))
+    assert there.steps == []
+    there.attached = (1, 1), 1
+    there.send(SessionStep(PUBREL, 1))
+    assert len(there.steps) == 1

@@ -1,0 +1,131 @@
+"""What a node has published, until it is safe."""
+
+from vmq.clustering.messages.fronts import Offer, OfferTaken
+from vmq.clustering.messages.slots import SlotView
+from vmq.clustering.origin.origin import Origin
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import Address, incarnation_of
+
+OWNER = incarnation_of(2, 1)
+
+
+class World:
+    """An origin on store 1; all slots are store 2's."""
+
+    def __init__(self, max_bytes: int = 10_000) -> None:
+        reach = Reach(1, "a", 1000, 100)
+        reach.set_members({1: "a", 2: "b"})
+        reach.on_link(2, 5)
+        self.here = LocalNode(incarnation_of(1, 1), reach)
+        self.view = SlotView(1, OWNER)
+        self.origin = Origin(self.here, lambda slot: self.view, max_bytes)
+        self.done: list[str] = []
+
+    def publish(self, text: str, *targets: tuple[int, str], connection: int = 1) -> list[Address]:
+        addresses = self.origin.reserve(list(targets))
+        self.publish_to(addresses, text, connection)
+        return addresses
+
+    def publish_to(self, addresses: list[Address], text: str, connection: int = 1) -> None:
+        self.origin.publish(
+            addresses, b"t", text.encode(), 1, connection, lambda: self.done.append(text)
+        )
+
+    def offered(self) -> list[tuple[int, list[str]]]:
+        """What goes to the owner now: number of the offer, and the messages in it."""
+        self.origin.flush()
+        sent, self.here.effects.sent = self.here.effects.sent, []
+        found = [message for _, message in sent if isinstance(message, Offer)]
+        return [(each.index, [one.payload.decode() for one in each.messages]) for each in found]
+
+    def take(self, *addresses: Address, again: bool = False) -> None:
+        for slot, dot, _ in addresses:
+            self.origin.on_taken(OfferTaken(slot, self.view.lineage, [dot], again))
+
+
+def test_a_message_is_done_when_all_its_slots_have_it() -> None:
+    world = World()
+    one, other = world.publish("m", (3, ""), (4, ""))
+    world.take(one)
+    assert world.done == []
+    world.take(other)
+    assert world.done == ["m"]
+    assert world.origin.bytes == 0
+
+
+def test_subscribers_and_each_share_group_of_a_slot_get_a_message_of_their_own() -> None:
+    world = World()
+    addresses = world.publish("m", (3, ""), (3, "$share/g/t"), (3, "$share/h/t"))
+    assert [group for _, _, group in addresses] == ["", "$share/g/t", "$share/h/t"]
+    assert len({dot for _, dot, _ in addresses}) == 3
+    assert world.offered() == [(0, ["m", "m", "m"])]
+
+
+def test_what_is_for_nobody_is_done_at_once() -> None:
+    world = World()
+    world.publish("m")
+    assert world.done == ["m"]
+
+
+def test_after_a_break_it_offers_from_the_oldest() -> None:
+    world = World()
+    first, *_ = world.publish("1", (3, ""))
+    world.publish("2", (3, ""))
+    assert world.offered() == [(0, ["1", "2"])]
+    world.publish("3", (3, ""))
+    assert world.offered() == [(1, ["3"])]
+    world.take(first)
+    world.here.reach.on_break(2, is_dead=False)
+    assert world.offered() == []
+    world.here.reach.on_link(2, 6)
+    assert world.offered() == [(0, ["2", "3"])]
+    world.view = SlotView(2, OWNER)
+    assert world.offered() == [(0, ["2", "3"])]
+    assert world.offered() == []
+
+
+def test_who_did_not_take_it_is_offered_it_again() -> None:
+    world = World()
+    world.publish("1", (3, ""))
+    world.offered()
+    world.origin.on_taken(OfferTaken(3, world.view.lineage, [], True))
+    assert world.offered() == [(0, ["1"])]
+
+
+def test_an_answer_of_an_earlier_lineage_counts_for_nothing() -> None:
+    world = World()
+    addresses = world.publish("1", (3, ""))
+    world.view = SlotView(2, OWNER)
+    world.origin.on_taken(OfferTaken(3, (1, OWNER), [addresses[0][1]]))
+    assert world.done == []
+
+
+def test_a_repetition_takes_the_place_of_what_it_repeats() -> None:
+    """The same dots by way of a later connection: nobody waits for the first, and no bytes of it stay."""
+    world = World()
+    addresses = world.publish("m", (3, ""), (4, ""))
+    world.publish_to(addresses, "m", connection=2)
+    assert sum(len(each) for _, each in world.offered()) == 2
+    world.take(*addresses)
+    assert world.done == ["m"]
+    assert world.origin.bytes == 0
+
+
+def test_whose_client_is_elsewhere_is_dropped() -> None:
+    world = World()
+    world.publish("1", (3, ""), connection=1)
+    world.publish("2", (3, ""), connection=2)
+    world.origin.drop(1)
+    assert world.offered() == [(0, ["2"])]
+    assert world.done == []
+
+
+def test_it_says_when_publishers_have_to_wait() -> None:
+    world = World(max_bytes=2000)
+    addresses = []
+    while not world.origin.is_full():
+        addresses += world.publish("x" * 100, (3, ""))
+    assert len(addresses) == 7
+    world.take(addresses[0])
+    assert not world.origin.is_full()

@@ -1,0 +1,38 @@
+"""Which slots get a topic's messages."""
+
+from vmq.clustering.origin.routes import SlotRoutes
+
+
+def test_a_slot_is_named_once_however_many_filters_of_it_match() -> None:
+    routes = SlotRoutes()
+    routes.add("a/#", 2)
+    routes.add("a/+", 2)
+    routes.add("a/b", 1)
+    assert routes.targets("a/b") == [(1, ""), (2, "")]
+    routes.remove("a/b", 1)
+    assert routes.targets("a/b") == [(2, "")]
+    assert routes.targets("c") == []
+
+
+def test_of_a_share_group_the_slots_take_turns_and_others_get_theirs() -> None:
+    routes = SlotRoutes()
+    routes.add("$share/g/a", 1)
+    routes.add("$share/g/a", 2)
+    routes.add("a", 1)
+    found = [routes.targets("a") for _ in range(4)]
+    assert all(targets[0] == (1, "") for targets in found)
+    assert sorted(targets[1] for targets in found) == [
+        *[(1, "$share/g/a")] * 2,
+        *[(2, "$share/g/a")] * 2,
+    ]
+
+
+def test_what_has_no_member_here_goes_to_another_slot_if_there_is_one() -> None:
+    routes = SlotRoutes()
+    routes.add("$share/g/a", 4)
+    assert routes.slot_for("$share/g/a", but=4) == -1
+    routes.add("$share/g/a", 9)
+    routes.add("$share/g/a", 7)
+    assert routes.slot_for("$share/g/a", but=4) == 7
+    routes.remove("$share/g/a", 7)
+    assert routes.all() == [("$share/g/a", 4), ("$share/g/a", 9)]

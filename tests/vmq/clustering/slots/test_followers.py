@@ -1,0 +1,124 @@
+"""What an owner sends its followers."""
+
+from vmq.clustering.messages.slots import SlotRecords, SlotStored, SlotView, StatePart
+from vmq.clustering.slots.followers import FollowerSet, cut
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
+
+VIEW = SlotView(2, incarnation_of(1, 1), 1, (2,))
+BASE: tuple[Lineage, int] = ((1, incarnation_of(2, 1)), 40)
+STATE = {b"h": b"head", **{b"m" + bytes([0] * 15 + [n]): b"x" * 50 for n in range(20)}}
+STATE |= {b"q" + bytes([0] * 15 + [n]) + client: b"2" for n in range(20) for client in (b"c", b"d")}
+
+
+def followers(unsafe: set[bytes] | None = None) -> tuple[FollowerSet, LocalNode]:
+    here = LocalNode(VIEW.owner, Reach(1, "a", 1000, 100), part_bytes=100)
+    return FollowerSet(here, 7, BASE, set() if unsafe is None else unsafe), here
+
+
+def sent(here: LocalNode) -> list[object]:
+    messages, here.effects.sent = here.effects.sent, []
+    return [message for _, message in messages]
+
+
+def change(there: FollowerSet, version: int, key: bytes = b"") -> None:
+    there.publish(VIEW, version, [(key or b"m" + bytes(16), b"new")])
+
+
+def test_who_has_what_the_owner_began_from_gets_the_changes() -> None:
+    there, here = followers()
+    change(there, 1)
+    change(there, 2)
+    assert there.begin(VIEW, 2, BASE, 2, None)
+    (message,) = sent(here)
+    assert isinstance(message, SlotRecords)
+    assert (message.after, message.version, message.base) == (0, 2, BASE)
+    change(there, 3)
+    (message,) = sent(here)
+    assert isinstance(message, SlotRecords)
+    assert (message.after, message.version, message.base) == (2, 3, None)
+
+
+def test_who_has_something_else_gets_everything_in_parts_one_after_the_other() -> None:
+    there, here = followers()
+    change(there, 1)
+    assert not there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, None)
+    assert there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, STATE)
+    records: dict[bytes, bytes | None] = {}
+    for index in range(1000):
+        (part,) = sent(here)
+        assert isinstance(part, StatePart)
+        assert part.index == index
+        records.update(part.records)
+        assert not there.are_whole((2,))
+        there.on_stored(2, SlotStored(7, VIEW.lineage, 1, part.is_last))
+        if part.is_last:
+            break
+    assert records == STATE
+    assert there.are_whole((2,))
+    assert sent(here) == []
+
+
+def test_who_confirms_the_first_part_has_all_that_was_not_safe() -> None:
+    """A message that waits for a follower is acknowledged when the next follower has it, not only a part of others."""
+    early, late = b"m" + bytes([0] * 15 + [18]), b"m" + bytes([0] * 15 + [19])
+    there, here = followers({early})
+    change(there, 1)
+    there.safe = 1
+    change(there, 2, late)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 2, STATE)
+    (part,) = sent(here)
+    assert isinstance(part, StatePart)
+    keys = [key for key, _ in part.records]
+    assert {b"h", early, late} <= set(keys)
+    # Each with all its clients: else it would seem finished for those that are missing.
+    assert {b"q" + late[1:] + client for client in (b"c", b"d")} <= set(keys)
+    assert len(keys) < len(STATE)
+
+
+def test_when_nobody_knows_what_was_safe_the_first_copies_have_to_be_whole() -> None:
+    there, _ = followers()
+    there = FollowerSet(there._here, 7, BASE, None)
+    change(there, 1)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 1, STATE)
+    there.on_stored(2, SlotStored(7, VIEW.lineage, 1, False))
+    assert there.confirmed((2,)) == -1
+    there.progress[2].parts.clear()
+    there.on_stored(2, SlotStored(7, VIEW.lineage, 1, True))
+    assert there.confirmed((2,)) == 1
+
+
+def test_what_a_dropped_follower_confirmed_counts_no_more() -> None:
+    there, _ = followers()
+    there.begin(VIEW, 2, BASE, 1, STATE)
+    there.on_stored(2, SlotStored(7, VIEW.lineage, 1, True))
+    assert there.confirmed((2,)) == 1
+    there.keep_only((3,))
+    assert there.confirmed((2,)) == -1
+    assert there.confirmed((2, 3)) == -1
+
+
+def test_no_part_ends_within_the_clients_of_a_message() -> None:
+    parts = list(cut(7, VIEW, VIEW.lineage, 1, STATE, 1, set()))
+    assert len(parts) > 10
+    for part in parts:
+        keys = [key for key, _ in part.records]
+        for key in keys:
+            if key[:1] == b"q":
+                assert b"m" + key[1:17] in keys
+    assert {key for part in parts for key, _ in part.records} == set(STATE)
+
+
+def test_changes_that_are_not_safe_are_kept_however_many() -> None:
+    there, here = followers()
+    for version in range(1, 5):
+        there.publish(VIEW, version, [(b"m" + bytes([version] * 16), b"x" * (1 << 20))])
+    assert there.begin(VIEW, 2, BASE, 4, None)
+    (message,) = sent(here)
+    assert isinstance(message, SlotRecords)
+    assert len(message.records) == 4
+    there.safe = 4
+    change(there, 5)
+    sent(here)
+    assert not there.begin(VIEW, 2, BASE, 5, None)

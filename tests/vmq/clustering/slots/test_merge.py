@@ -1,0 +1,245 @@
+"""States that parted become one, whichever comes first and however often."""
+
+import copy
+from itertools import permutations
+from random import Random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmq.clustering.slots.merge import merge
+from vmq.clustering.slots.records import all_records, load_state, take_changes
+from vmq.clustering.slots.register import SentMessage
+from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.words import NO_LINEAGE
+
+ORIGIN = 1 << 24 | 1
+
+
+def message(stamp: int, text: str = "") -> StoredMessage:
+    return StoredMessage(stamp, b"t", text.encode(), 2, "")
+
+
+def begun(epoch: int, owner: int, state: SlotState | None = None) -> SlotState:
+    """A state whose owner begins another lineage, with what it had."""
+    state = SlotState() if state is None else copy.deepcopy(state)
+    state.begin((epoch, owner))
+    return state
+
+
+def subscribe(state: SlotState, client: str) -> None:
+    register = state.register(client)
+    register.session = register.session or state.stamp(0)
+    register.lineage, register.attached_at = state.lineage, state.stamp(0)
+    state.subscribe(client, "#", 2, 0)
+    state.close()
+
+
+def take(state: SlotState, number: int) -> None:
+    """A message comes from an origin, for all who have subscribed."""
+    dot = ORIGIN, number
+    if state.see(dot):
+        stored = message(state.stamp(0), str(number))
+        for client, register in state.registers.items():
+            if register.wants("t") >= 0 and dot not in register.ahead:
+                state.put(client, dot, 2, stored)
+    state.close()
+
+
+def finish(state: SlotState, client: str, number: int) -> None:
+    state.done(client, (ORIGIN, number))
+    state.close()
+
+
+def queue(state: SlotState, client: str) -> list[int]:
+    return [number for _, number in state.queues.get(client, {})]
+
+
+def what_counts(state: SlotState) -> Any:
+    """All but the order in which it came about."""
+    return (
+        state.context,
+        {client: set(dots) for client, dots in state.queues.items()},
+        {
+            client: (each.age(), each.subscriptions, sorted(each.window), each.missed, each.ahead)
+            for client, each in state.registers.items()
+        },
+    )
+
+
+def merged(one: SlotState, other: SlotState) -> SlotState:
+    found = copy.deepcopy(one)
+    merge(found, other)
+    return found
+
+
+def test_what_one_side_has_finished_is_finished() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    for number in (1, 2, 3):
+        take(one, number)
+    other = begun(2, 6, one)
+    finish(one, "c", 1)
+    finish(other, "c", 2)
+    take(other, 4)
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == [3, 4]
+
+
+def test_what_a_side_took_while_it_did_not_know_a_client_is_not_seen_for_that_client() -> None:
+    one = begun(1, 5)
+    other = begun(2, 6, one)
+    subscribe(one, "c")
+    take(one, 1)
+    take(other, 1)  # before it learns of c
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == [1]
+
+
+def test_one_register_wins_whole() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.send("c", 1, SentMessage((ORIGIN, 1), False, 2))
+    other.registers["c"].lineage = other.lineage
+    other.send("c", 2, SentMessage((ORIGIN, 2), False, 2))
+    for found in (merged(one, other), merged(other, one)):
+        assert list(found.registers["c"].window) == [2]
+
+
+def test_an_ended_subscription_does_not_come_back() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 0)
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {}
+
+
+def test_a_session_that_ended_takes_its_queue_along() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    take(one, 1)
+    other = begun(2, 6, one)
+    take(one, 2)
+    other.registers["c"].lineage = other.lineage
+    other.end_session("c", 0)
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == []
+
+
+def test_what_was_lost_but_for_its_subscriptions_still_gets_messages() -> None:
+    """Of an unfinished copy only messages and subscriptions count: no register says when the session began."""
+    one, other = begun(1, 5), SlotState()
+    other.register("c").subscriptions["#"] = 7, 1
+    merge(one, other)
+    assert one.registers["c"].wants("t") == 1
+
+
+@given(st.integers(0, 1 << 32))
+def test_merging_is_commutative_and_idempotent(seed: int) -> None:
+    one, other, _ = forks(Random(seed), set())
+    assert what_counts(merged(one, other)) == what_counts(merged(other, one))
+    assert what_counts(merged(merged(one, other), other)) == what_counts(merged(one, other))
+
+
+@given(st.integers(0, 1 << 32))
+def test_forks_that_know_the_same_clients_become_the_same_by_any_path(seed: int) -> None:
+    one, other, third = forks(Random(seed), set(), subscribes=False)
+    left = merged(merged(one, other), third)
+    right = merged(one, merged(other, third))
+    assert what_counts(left) == what_counts(right)
+
+
+@given(st.integers(0, 1 << 32))
+def test_by_no_path_anything_is_lost_that_nobody_has_finished(seed: int) -> None:
+    finished: set[tuple[str, int]] = set()
+    states = forks(Random(seed), finished)
+    wanted = {
+        (client, number)
+        for state in states
+        for client in state.queues
+        for number in queue(state, client)
+    }
+    for one, other, third in permutations(states):
+        for found in (merged(merged(one, other), third), merged(one, merged(other, third))):
+            for client, number in wanted - finished:
+                assert number in queue(found, client)
+
+
+@given(st.integers(0, 1 << 32))
+def test_records_are_the_state_and_changes_lead_to_them(seed: int) -> None:
+    one, other, _ = forks(Random(seed), set())
+    records = all_records(one)
+    assert all_records(load_state(records)) == records
+    one.changed.clear()
+    merge(one, other)
+    one.close()
+    for key, value in take_changes(one):
+        if value is None:
+            records.pop(key, None)
+        else:
+            records[key] = value
+    assert records == all_records(one)
+
+
+def forks(
+    random: Random, finished: set[tuple[str, int]], subscribes: bool = True
+) -> list[SlotState]:
+    """Three states from one beginning, each with a life of its own; notes what clients have finished."""
+    first = begun(1, 5)
+    grow(random, first, 5, finished, True)
+    states = [begun(2 + at, 6 + at, first) for at in range(3)]
+    for state in states:
+        grow(random, state, random.randrange(8), finished, subscribes)
+    return states
+
+
+def grow(
+    random: Random, state: SlotState, steps: int, finished: set[tuple[str, int]], subscribes: bool
+) -> None:
+    for _ in range(steps):
+        client = random.choice("abc")
+        kind = random.randrange(4)
+        if kind == 0 and subscribes:
+            subscribe(state, client)
+        elif kind == 1:
+            take(state, random.randint(1, 6))
+        elif queue(state, client):
+            number = random.choice(queue(state, client))
+            finish(state, client, number)
+            finished.add((client, number))
+
+
+def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
+    state = begun(1, 5)
+    subscribe(state, "c")
+    for epoch in range(2, 50):
+        state.begin((epoch, 5))
+        state.forget_forks()
+        state.close()
+    assert len(state.included) == 2
+    assert state.includes((17, 5), 1000)
+    assert not state.includes((50, 6), 1)
+    assert state.registers["c"].known_by == {NO_LINEAGE: 1}
+    old = begun(1, 5)
+    subscribe(old, "c")
+    take(state, 1)
+    finish(state, "c", 1)
+    merge(state, old)
+    assert queue(state, "c") == []
+    assert state.included[NO_LINEAGE] == 48
+
+
+def test_who_never_knew_a_client_does_not_because_it_subscribed_long_ago() -> None:
+    one = begun(1, 5)
+    other = begun(2, 6, one)
+    subscribe(one, "c")
+    one.begin((3, 5))
+    one.forget_forks()
+    take(one, 1)
+    take(other, 1)
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == [1]

@@ -1,0 +1,186 @@
+"""The owner of a slot, with what others say to it."""
+
+from typing import TypeVar
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import Offer, OfferedMessage, OfferTaken
+from vmq.clustering.messages.slots import (
+    AskFork,
+    Beat,
+    ForkIncluded,
+    NoFork,
+    SlotStored,
+    StatePart,
+)
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.machine import SlotMachine
+from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
+
+T = TypeVar("T", bound=NodeMessage)
+
+SLOT = 0
+ORIGIN = incarnation_of(9, 1)
+
+
+class World:
+    """An owner on store 1; stores 2 and 3 are this test."""
+
+    def __init__(self) -> None:
+        reach = Reach(1, "a", 1000, 100)
+        reach.set_members({1: "a", 2: "b", 3: "c"})
+        self.here = LocalNode(incarnation_of(1, 1), reach, part_bytes=100)
+        self.slots = SlotMachine(self.here, 1, {})
+        self.now = 0
+        for store in (2, 3):
+            reach.on_link(store, 10 + store)
+        self.tick()
+        for store in (2, 3):
+            self.beat(store)
+        self.slots.take_over(SLOT)
+        self.tick()
+
+    @property
+    def owner(self) -> SlotOwner:
+        return self.slots.owners[SLOT]
+
+    @property
+    def lineage(self) -> Lineage:
+        return self.owner.view.lineage
+
+    def tick(self) -> None:
+        self.now += 100
+        self.here.now = self.now
+        self.slots.look(self.here.reach.tick(self.now))
+        self.flush()
+
+    def flush(self) -> None:
+        self.slots.flush()
+        number, writes, _ = self.here.effects.begin_commit()
+        if writes:
+            self.here.effects.end_commit(number)
+        self.slots.flush()
+
+    def beat(self, store: int, boot: int = 1) -> None:
+        self.receive(store, Beat(incarnation_of(store, boot), [1, 2, 3]))
+
+    def receive(self, store: int, message: NodeMessage) -> None:
+        assert self.slots.receive(store, message)
+        self.flush()
+
+    def sent(self, kind: type[T], store: int = 0) -> list[T]:
+        """What was sent of this kind; it is looked at once."""
+        effects = self.here.effects
+        found = [each for to, each in effects.sent if isinstance(each, kind) and store in (0, to)]
+        effects.sent = [
+            (to, each)
+            for to, each in effects.sent
+            if not (isinstance(each, kind) and store in (0, to))
+        ]
+        return found
+
+    def deny(self, *stores: int) -> None:
+        """These have no fork."""
+        for store in stores:
+            self.receive(store, NoFork(SLOT, self.lineage, NO_LINEAGE, 0))
+
+    def offer(self, *numbers: int, index: int = 0, link: int = 13) -> None:
+        messages = [OfferedMessage((ORIGIN, number), b"t", b"x" * 50, 1) for number in numbers]
+        self.receive(3, Offer(SLOT, self.lineage, link, index, messages))
+
+    def subscribe(self, client: str) -> None:
+        state = self.owner.state
+        register = state.register(client)
+        register.session = state.stamp(0)
+        state.subscribe(client, "#", 1, 0)
+        self.flush()
+
+    def confirm(self, store: int, is_whole: bool) -> None:
+        version = self.owner.state.version
+        self.receive(store, SlotStored(SLOT, self.lineage, version, is_whole))
+
+    def follow(self, store: int) -> None:
+        """A follower takes all that it is sent."""
+        while not self.owner.followers.are_whole((store,)):
+            part = self.sent(StatePart, store)[-1]
+            self.receive(store, SlotStored(SLOT, self.lineage, part.version, part.is_last))
+        self.confirm(store, is_whole=True)
+
+
+def test_it_takes_nothing_until_all_in_reach_have_denied_forks() -> None:
+    world = World()
+    assert {each.slot for each in world.sent(AskFork)} == {SLOT}
+    world.deny(2)
+    world.offer(1)
+    assert (ORIGIN, 1) not in world.owner.state.context
+    world.deny(3)
+    assert [each.again for each in world.sent(OfferTaken)] == [True]
+    world.offer(1)
+    assert (ORIGIN, 1) in world.owner.state.context
+
+
+def test_it_confirms_what_the_follower_has_on_disk() -> None:
+    world = World()
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    world.offer(1)
+    assert world.sent(OfferTaken) == []
+    world.confirm(follower, is_whole=True)
+    assert [each.dots for each in world.sent(OfferTaken)] == [[(ORIGIN, 1)]]
+
+
+def test_what_comes_out_of_turn_is_not_taken() -> None:
+    world = World()
+    world.deny(2, 3)
+    world.offer(1)
+    world.offer(3, index=2)
+    world.offer(2, index=1)
+    world.offer(4, index=2, link=12)
+    assert world.owner.state.context.runs == {ORIGIN: [1, 3]}
+
+
+def test_a_former_followers_copy_goes_when_the_next_one_is_whole() -> None:
+    world = World()
+    world.subscribe("c")
+    world.deny(2, 3)
+    (first,) = world.owner.view.followers
+    world.follow(first)
+    for index, number in enumerate(range(1, 9)):
+        world.offer(number, index=index)
+    world.confirm(first, is_whole=True)
+    world.owner.wish = other = 5 - first
+    world.sent(ForkIncluded)
+    world.tick()
+    assert world.owner.view.followers == (other,)
+    world.confirm(other, is_whole=False)
+    assert world.sent(ForkIncluded) == []  # only the old copy has all of it, besides this one
+    world.follow(other)
+    assert [each.slot for each in world.sent(ForkIncluded, first)] == [SLOT]
+
+
+def test_what_a_follower_confirmed_holds_for_one_life_of_it() -> None:
+    world = World()
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    version = world.owner.state.version
+    world.beat(follower, boot=2)
+    assert not world.owner.serves(1)
+    assert world.owner.safe_version() < version
+    world.deny(follower)
+    assert world.owner.serves(1)
+    assert world.owner.safe_version() < version
+    world.confirm(follower, is_whole=True)
+    assert world.owner.safe_version() == version
+
+
+def test_a_newer_lineage_ends_this_one() -> None:
+    world = World()
+    world.deny(2, 3)
+    view = world.owner.view
+    newer = type(view)(view.epoch + 1, incarnation_of(2, 1), 1, ())
+    world.receive(2, AskFork(SLOT, newer, []))
+    assert world.slots.owners == {}
+    assert world.slots.view(SLOT) == newer

@@ -1,0 +1,109 @@
+"""Who is in reach."""
+
+from vmq.clustering.messages.slots import Beat
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import incarnation_of
+
+INTERVAL, TIMEOUT = 100, 1000
+
+
+def reach_of(*stores: int) -> Reach:
+    reach = Reach(1, "here", TIMEOUT, INTERVAL)
+    reach.set_members({1: "here", **{store: f"host-{store}" for store in stores}})
+    reach.tick(0)
+    return reach
+
+
+def beat(reach: Reach, store: int, *hears: int, boot: int = 1) -> None:
+    reach.on_beat(store, Beat(incarnation_of(store, boot), list(hears)))
+
+
+def pass_time(reach: Reach, begin: int, milliseconds: int) -> int:
+    for now in range(begin + INTERVAL, begin + milliseconds + 1, INTERVAL):
+        reach.tick(now)
+    return begin + milliseconds
+
+
+def test_in_reach_is_who_is_heard_and_hears() -> None:
+    reach = reach_of(2)
+    beat(reach, 2)
+    assert (reach.heard(), reach.up()) == ([2], [])
+    beat(reach, 2, 1)
+    assert reach.up() == [2]
+
+
+def test_who_is_silent_is_gone_after_the_detectors_time() -> None:
+    reach = reach_of(2)
+    beat(reach, 2, 1)
+    now = pass_time(reach, 0, TIMEOUT)
+    assert reach.is_up(2)
+    now = pass_time(reach, now, INTERVAL)
+    assert not reach.is_up(2)
+    assert reach.is_gone(2)
+    beat(reach, 2, 1)
+    assert reach.is_up(2)
+    assert not reach.is_gone(2)
+
+
+def test_whose_process_has_ended_is_gone_at_once() -> None:
+    reach = reach_of(2)
+    beat(reach, 2, 1)
+    reach.on_break(2, is_dead=True)
+    assert reach.is_gone(2)
+    assert reach.heard() == []
+
+
+def test_a_link_that_breaks_alone_makes_nobody_gone() -> None:
+    reach = reach_of(2)
+    beat(reach, 2, 1)
+    reach.on_link(2, 7)
+    reach.on_break(2, is_dead=False)
+    assert reach.is_up(2)
+    assert reach.link(2) == 0
+
+
+def test_a_node_that_was_held_up_has_missed_nothing() -> None:
+    reach = reach_of(2)
+    beat(reach, 2, 1)
+    reach.tick(100 * TIMEOUT)
+    assert reach.is_up(2)
+
+
+def test_a_clock_that_is_set_back_makes_nobody_gone() -> None:
+    reach = reach_of(2)
+    beat(reach, 2, 1)
+    reach.tick(-100 * TIMEOUT)
+    assert reach.is_up(2)
+
+
+def test_what_an_earlier_life_said_comes_too_late() -> None:
+    reach = reach_of(2)
+    beat(reach, 2, 1, boot=2)
+    beat(reach, 2, boot=1)
+    assert reach.is_up(2)
+    assert reach.incarnation(2) == incarnation_of(2, 2)
+
+
+def test_until_it_is_known_of_everybody_nothing_is_settled() -> None:
+    reach = reach_of(2, 3)
+    beat(reach, 2, 1)
+    assert not reach.is_settled()
+    pass_time(reach, 0, TIMEOUT + INTERVAL)
+    beat(reach, 2, 1)
+    assert reach.is_settled()
+
+
+def test_who_is_no_member_any_more_is_gone() -> None:
+    reach = reach_of(2)
+    beat(reach, 2, 1)
+    reach.set_members({1: "here"})
+    assert reach.is_gone(2)
+    assert reach.up() == []
+    assert reach.incarnation(2) == 0
+
+
+def test_others_may_hear_whom_this_node_does_not() -> None:
+    reach = reach_of(2, 3)
+    beat(reach, 2, 1, 3)
+    assert reach.is_heard_by_another(3)
+    assert not reach.is_heard_by_another(2)

@@ -1,0 +1,1 @@
+"""Jobs for clients of MQTT."""

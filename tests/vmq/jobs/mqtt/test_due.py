@@ -1,0 +1,155 @@
+"""Delayed messages: when they come, what they are then, rights, restarts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vmq_hooks import Plugin, Refuse, hook
+from vmq_hooks.types import Message, SubscriberId
+
+from tests.support.until import until
+from tests.support.wire import Will, puback_packet, publish_packet, subscribe_packet
+from tests.vmq.jobs.mqtt.test_publishing import any_packet, bodies, connected, machine
+from tests.vmq.jobs.test_service import config_of
+from tests.vmq.sockets import Peer, peer_of
+from vmq.broker import Broker
+
+TCP = 1
+
+
+async def subscribed(peer: Peer, topic_filter: str, qos: int) -> None:
+    peer.send(subscribe_packet(1, (topic_filter, qos)))
+    await peer.expect(b"\x90\x03\x00\x01" + bytes([qos]))
+
+
+def due_now(broker: Broker) -> None:
+    """Time goes on: what is delayed is due."""
+    found = machine(broker)
+    for job in found.jobs.values():
+        if job.is_delayed:
+            found.timers.set(job, 0.0, broker.jobs.open().core.clock())
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_message_comes_when_it_is_due_as_it_was_published(tmp_path: Path, qos: int) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        await subscribed(peer, "a/#", 2)
+        packet_id = 7 if qos else None
+        peer.send(
+            publish_packet("$delayed/1000/a/b", b"x", qos=qos, packet_id=packet_id, retain=True)
+        )
+        if qos:
+            assert (await peer.packet()).packet_id == 7
+        await until(lambda: machine(broker).jobs)
+        due_now(broker)
+        found = await any_packet(peer)
+        assert (found.topic, found.qos, found.body[-1:]) == ("a/b", qos, b"x")
+        await until(lambda: not machine(broker).jobs)
+        assert broker.registry().retained.get("a/b") is not None
+
+
+async def test_a_delayed_message_outlives_the_broker(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        await subscribed(peer, "a", 1)
+        peer.send(publish_packet("$delayed/1000/a", b"x", qos=2, packet_id=7))
+        await peer.expect(b"\x50\x02\x00\x07")
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        # Sent again, it is the same message.
+        peer.send(publish_packet("$delayed/1000/a", b"x", qos=2, packet_id=7, dup=True))
+        await peer.expect(b"\x50\x02\x00\x07")
+        assert len(machine(broker).jobs) == 1
+        due_now(broker)
+        found = await any_packet(peer)
+        assert (found.topic, found.qos) == ("a", 1)
+        peer.send(puback_packet(found.packet_id))
+        await until(lambda: not machine(broker).jobs)
+
+
+async def test_a_delayed_job_and_a_delayed_will(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker:
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer, will=Will("$delayed/2000/a", b"gone"))
+            peer.send(
+                publish_packet("$delayed/1000/$jobs/mail;priority=4", b"x", qos=1, packet_id=7)
+            )
+            await peer.expect(b"\x40\x02\x00\x07")
+        await until(lambda: len(machine(broker).jobs) == 2)
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer)
+            await subscribed(peer, "a", 0)
+            due_now(broker)
+            assert (await any_packet(peer)).body.endswith(b"gone")
+        await until(lambda: bodies(broker, b"mail") == [b"x"])
+        (job,) = machine(broker).jobs.values()
+        assert job.priority == 4
+
+
+@pytest.mark.parametrize(
+    "topic", ["$delayed/soon/a", "$delayed/60", "$delayed/5/$delayed/5/a", "$delayed/5/$jobs/"]
+)
+async def test_what_can_never_be_published_is_a_dead_letter(tmp_path: Path, topic: str) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        await subscribed(peer, "$jobs/$delayed/error/c", 0)
+        peer.send(publish_packet(topic, b"x", qos=1, packet_id=7))
+        found = [await any_packet(peer), await any_packet(peer)]
+        assert sorted(each.type for each in found) == [3, 4]
+        assert bodies(broker, b"$delayed!dead") == [b"x"]
+
+
+class Judge(Plugin):
+    """Lets everybody publish, until it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+        self.verdict: Any = True
+
+    @hook
+    def auth_on_register(self) -> bool:
+        return True
+
+    @hook
+    async def auth_on_publish(
+        self, username: str | None, subscriber_id: SubscriberId, message: Message
+    ) -> Any:
+        self.seen.append((username, subscriber_id.client_id, message.topic, message.action))
+        return self.verdict
+
+    @hook
+    def auth_on_subscribe(self) -> bool:
+        return True
+
+
+async def test_plugins_are_asked_when_it_comes_and_when_it_is_due(tmp_path: Path) -> None:
+    judge = Judge()
+    async with Broker(config_of(tmp_path), plugins={"judge": judge}) as broker:
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer, username="ada", password=b"")
+            for number, target in enumerate(("a/b", "$jobs/mail;ttl=9"), 1):
+                peer.send(publish_packet(f"$delayed/1000/{target}", b"x", qos=1, packet_id=number))
+                await peer.expect(b"\x40\x02\x00" + bytes([number]))
+        asked = [("ada", "c", "a/b", ""), ("ada", "c", "$jobs/mail", "add")]
+        assert judge.seen == asked
+        judge.verdict = Refuse("not any more")
+        due_now(broker)
+        await until(lambda: len(bodies(broker, b"$delayed!dead")) == 2)
+        assert judge.seen == asked * 2
+        assert {each.reason for each in machine(broker).jobs.values()} == {"refused: not any more"}
+
+
+async def test_nobody_else_touches_the_queue_of_delayed_messages(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        peer.send(subscribe_packet(1, ("$jobs/$delayed", 1), ("$delayed/5/a", 1)))
+        await peer.expect(b"\x90\x04\x00\x01\x80\x80")
+        with pytest.raises(ValueError, match="the broker's own"):
+            await broker.jobs.add("$delayed", b"x")
+        with pytest.raises(ValueError, match="the broker's own"):
+            await anext(broker.jobs.take("$delayed"))
+        peer.send(publish_packet("$jobs/$delayed", b"x", qos=1, packet_id=7))
+        assert await peer.rest() == b""

@@ -1,0 +1,418 @@
+"""Jobs that clients of MQTT publish: every QoS, options, refusals, waiting, wills, rights."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from vmq_hooks import Plugin, Refuse, hook
+from vmq_hooks.types import Message, SubscriberId, Subscription
+
+from tests.support.until import until
+from tests.support.wire import Packet, Will, publish_packet, subscribe_packet
+from tests.vmq.jobs.test_service import client_of, config_of, named
+from tests.vmq.sockets import Peer, peer_of
+from vmq.broker import Broker
+from vmq.config.jobs import JobOptions
+from vmq.config.options import LimitOptions
+from vmq.jobs.machine import JobMachine
+
+TCP = 1
+
+
+def machine(broker: Broker) -> JobMachine:
+    return broker.jobs.open().machine
+
+
+def bodies(broker: Broker, queue: bytes) -> list[bytes]:
+    """The jobs that are queued."""
+    found = machine(broker).queues.get(queue)
+    return [] if found is None else [each.body or b"" for each in found.oldest(1000)]
+
+
+def job(topic: str, body: bytes, qos: int = 1, packet_id: int = 7, dup: bool = False) -> bytes:
+    return publish_packet(topic, body, qos=qos, packet_id=packet_id if qos else None, dup=dup)
+
+
+async def any_packet(peer: Peer) -> Packet:
+    """The next packet, of up to 16 kB."""
+    async with asyncio.timeout(30):
+        first, length = await peer.reader.readexactly(2)
+        if length > 127:
+            length = (length & 127) | (await peer.reader.readexactly(1))[0] << 7
+        return Packet(first, await peer.reader.readexactly(length))
+
+
+async def connected(peer: Peer, client_id: str = "c", **fields: Any) -> None:
+    assert (await peer.connect(client_id, **fields)).raw[3] == 0
+
+
+async def test_a_job_of_every_qos(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        peer.send(job("$jobs/mail", b"zero", 0), job("$jobs/mail;priority=1", b"one"))
+        await peer.expect(b"\x40\x02\x00\x07")
+        peer.send(job("$jobs/mail", b"two", 2, 8), job("$jobs/mail", b"two", 2, 8, dup=True))
+        await peer.expect(b"\x50\x02\x00\x08", b"\x50\x02\x00\x08")
+        peer.send(b"\x62\x02\x00\x08", job("$jobs/mail", b"again", 2, 8))
+        await peer.expect(b"\x70\x02\x00\x08", b"\x50\x02\x00\x08")
+        assert bodies(broker, b"mail") == [b"one", b"zero", b"two", b"again"]
+
+
+async def test_the_first_job_at_all_comes_by_mqtt(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    config = msgspec.structs.replace(config, listeners={"tcp": config.listeners["tcp"]})
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        assert broker.jobs.service is None
+        await connected(peer)
+        peer.send(job("$jobs/mail", b"x"))
+        await peer.expect(b"\x40\x02\x00\x07")
+    async with Broker(config) as broker:
+        assert broker.jobs.service is not None
+        found = machine(broker)
+        assert [each.queue.name for each in found.jobs.values()] == [b"mail"]
+
+
+async def test_at_qos_2_a_durable_session_adds_once_though_the_broker_restarts(
+    tmp_path: Path,
+) -> None:
+    config = config_of(tmp_path)
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        peer.send(job("$jobs/mail", b"once", 2))
+        await peer.expect(b"\x50\x02\x00\x07")
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        peer.send(job("$jobs/mail", b"once", 2, dup=True))
+        await peer.expect(b"\x50\x02\x00\x07")
+        assert machine(broker).queues[b"mail"].depth == 1
+        peer.send(b"\x62\x02\x00\x07")
+        await peer.expect(b"\x70\x02\x00\x07")
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        # The packet id was released, so it means another job.
+        peer.send(job("$jobs/mail", b"twice", 2))
+        await peer.expect(b"\x50\x02\x00\x07")
+        assert machine(broker).queues[b"mail"].depth == 2
+
+
+async def test_options_of_the_topic(tmp_path: Path) -> None:
+    async with (
+        Broker(config_of(tmp_path)) as broker,
+        peer_of(broker, TCP) as peer,
+        client_of(broker) as redis,
+    ):
+        await connected(peer)
+        topic = "$jobs/a%2Fb;delay=60;retry=7;ttl=700;priority=4;key=k%3D;maxlen=3;replicate=1"
+        peer.send(job(topic, b"x"), job(topic, b"y", 1, 8))
+        await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08")
+        (only,) = machine(broker).jobs.values()
+        shown = named(await redis.execute_command("SHOW", only.id))
+        assert (shown[b"queue"], shown[b"key"], shown[b"body"]) == (b"a/b", b"k=", b"x")
+        assert (shown[b"delay"], shown[b"retry"], shown[b"priority"]) == (60, 7, 4)
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("$jobs/mail;dealy=3", "not an option of adding: dealy"),
+        ("$jobs/mail;DELAY=3", "not an option of adding: DELAY"),
+        ("$jobs/mail;delay=soon", "DELAY time must be"),
+        ("$jobs/mail;priority=10", "PRIORITY must be"),
+        ("$jobs/mail;ttl", "NAME=VALUE"),
+        ("$jobs/mail;key=", "a KEY has"),
+        ("$jobs/mail;retry=0;replicate=2", "explicitly set REPLICATE to 1"),
+        ("$jobs/mail/done", "not known: done"),
+        ("$jobs/mail", "TOOBIG"),
+    ],
+)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_what_can_never_be_done_is_a_dead_letter(
+    tmp_path: Path, topic: str, reason: str, qos: int
+) -> None:
+    config = config_of(tmp_path, limits=LimitOptions(max_job_size=100))
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, "c/1")
+        peer.send(subscribe_packet(1, ("$jobs/mail/error/c%2F1", 0)))
+        await peer.expect(b"\x90\x03\x00\x01\x00")
+        body = b"x" * (200 if reason == "TOOBIG" else 50)
+        peer.send(job(topic, body, qos))
+        packets = [await any_packet(peer) for _ in range(2 if qos else 1)]
+        told = next(each for each in packets if each.type == 3).body
+        if qos:
+            acknowledgement = b"\x40\x02\x00\x07" if qos == 1 else b"\x50\x02\x00\x07"
+            assert acknowledgement in [each.raw for each in packets]
+        error = json.loads(told[told.index(b"{") :])
+        assert reason in error["reason"]
+        assert bodies(broker, b"mail") == []
+        assert bodies(broker, b"mail!dead") == [body[:100]]
+        (dead,) = machine(broker).jobs.values()
+        assert dead.id.decode() == error["id"]
+        assert reason in dead.reason
+        assert machine(broker).counts.refused == 1
+
+
+@pytest.mark.parametrize("topic", ["$jobs/", "$jobs/%zz", "$jobs/mail!dead", "$jobs/" + "q" * 600])
+async def test_without_a_queue_that_it_may_be_for_the_connection_ends(
+    tmp_path: Path, topic: str
+) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        peer.send(job(topic, b"x"))
+        assert await peer.rest() == b""
+        assert not machine(broker).jobs
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_what_may_be_done_later_holds_the_client_until_it_is(
+    tmp_path: Path, qos: int
+) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        found = machine(broker)
+        queue = found.queue(b"mail", 0.0)
+        found.pause(queue, True, False)
+        await connected(peer)
+        peer.send(job("$jobs/mail", b"first", qos), job("$jobs/mail", b"second", 1, 9))
+        publishing = broker.jobs.open().mqtt.publishing
+        await until(lambda: len(publishing.waiting) == 1)
+        found.pause(queue, False, False)
+        wanted = {0: [], 1: [b"\x40\x02\x00\x07"], 2: [b"\x50\x02\x00\x07"]}[qos]
+        await peer.expect(*wanted, b"\x40\x02\x00\x09")
+        assert bodies(broker, b"mail") == [b"first", b"second"]
+        assert not publishing.waiting
+
+
+@pytest.mark.parametrize("topic", ["$jobs/mail;maxlen=1", "$jobs/mail;replicate=3"])
+async def test_who_waits_too_long_is_closed_unacknowledged(tmp_path: Path, topic: str) -> None:
+    config = config_of(tmp_path, jobs={"mail": JobOptions(refuse_after=1)})
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        peer.send(job("$jobs/mail", b"x"))
+        await peer.expect(b"\x40\x02\x00\x07")
+        peer.send(job(topic, b"y", 1, 9))
+        assert await peer.rest() == b""
+        assert bodies(broker, b"mail") == [b"x"]
+
+
+async def test_who_goes_away_while_it_waits_is_forgotten(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker:
+        found = machine(broker)
+        found.pause(found.queue(b"mail", 0.0), True, False)
+        publishing = broker.jobs.open().mqtt.publishing
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer)
+            peer.send(job("$jobs/mail", b"x"))
+            await until(lambda: publishing.waiting)
+            broker.connections.close("gone")  # type: ignore[union-attr]
+            await until(lambda: not publishing.waiting)
+        assert not found.jobs
+
+
+async def test_a_disk_that_fails_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        service = broker.jobs.open()
+
+        def fail(_pieces: list[bytes]) -> None:
+            raise OSError("no space left")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(service.segments, "append", fail)
+            peer.send(job("$jobs/mail", b"x"))
+            assert await peer.rest() == b""
+
+
+async def test_ids_that_are_acknowledged_given_up_and_worked_at(tmp_path: Path) -> None:
+    async with (
+        Broker(config_of(tmp_path)) as broker,
+        peer_of(broker, TCP) as peer,
+        client_of(broker) as redis,
+    ):
+        do = redis.execute_command
+        first, second, other = [
+            (await do("ADDJOB", queue, "x", 0)).decode() for queue in ("mail", "mail", "other")
+        ]
+        await do("GETJOB", "COUNT", 3, "FROM", "mail", "other")
+        await connected(peer)
+        peer.send(subscribe_packet(1, ("$jobs/mail/error/c", 0)))
+        await peer.expect(b"\x90\x03\x00\x01\x00")
+        peer.send(job("$jobs/mail/working", second.encode()))
+        peer.send(job("$jobs/mail/ack", f"{first}\r\n{other}\n\n".encode(), 1, 8))
+        peer.send(job("$jobs/mail/nack", second.encode(), 2, 9))
+        await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08", b"\x50\x02\x00\x09")
+        assert set(machine(broker).jobs) == {second.encode(), other.encode()}
+        assert (await do("QLEN", "mail"), await do("QLEN", "other")) == (1, 0)
+        peer.send(job("$jobs/mail/ack", b"nonsense", 0))
+        assert b"BADID" in (await any_packet(peer)).raw
+        peer.send(job("$jobs/mail/working", first.encode(), 0))
+        assert b"NOJOB" in (await any_packet(peer)).raw
+
+
+async def test_a_will_is_a_job(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker:
+        for topic in ("$jobs/mail;priority=3", "$jobs/mail;priority=x"):
+            async with peer_of(broker, TCP) as peer:
+                await connected(peer, will=Will(topic, b"gone"))
+        await until(lambda: len(machine(broker).jobs) == 2)
+        assert bodies(broker, b"mail") == [b"gone"]
+        assert bodies(broker, b"mail!dead") == [b"gone"]
+
+
+class Guard(Plugin):
+    """Lets nobody but `maker` add, and nobody but `worker` take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, str]] = []
+
+    @hook
+    def auth_on_register(self, username: str | None) -> bool:
+        return username is not None
+
+    @hook
+    async def auth_on_publish(
+        self, username: str | None, subscriber_id: SubscriberId, message: Message
+    ) -> bool:
+        self.seen.append((message.action, message.topic))
+        if username != "maker":
+            raise Refuse("not a maker")
+        return True
+
+    @hook
+    async def auth_on_subscribe(
+        self,
+        username: str | None,
+        subscriber_id: SubscriberId,
+        subscriptions: list[Subscription],
+    ) -> list[Subscription]:
+        self.seen += [(each.action, each.topic_filter) for each in subscriptions]
+        return [
+            Subscription(each.topic_filter, each.qos if username == "worker" else 128)
+            for each in subscriptions
+        ]
+
+
+async def test_plugins_see_the_queue_and_what_is_to_be_done_with_it(tmp_path: Path) -> None:
+    guard = Guard()
+    async with Broker(config_of(tmp_path), plugins={"guard": guard}) as broker:
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer, "m", username="maker", password=b"")
+            peer.send(job("$jobs/mail;ttl=60", b"x"))
+            await peer.expect(b"\x40\x02\x00\x07")
+            peer.send(subscribe_packet(1, ("$jobs/mail", 1)))
+            await peer.expect(b"\x90\x03\x00\x01\x80")
+            peer.send(job("$jobs/mail/ack", b"x"))
+            assert await peer.rest() == b""
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer, "w", username="worker", password=b"")
+            peer.send(subscribe_packet(1, ("$jobs/mail;prefetch=3/manual/+", 1)))
+            await peer.expect(b"\x90\x03\x00\x01\x01")
+            assert b"$jobs/mail/manual/D-" in (await peer.packet()).raw
+            peer.send(job("$jobs/mail", b"x"))
+            assert await peer.rest() == b""
+    assert guard.seen == [
+        ("add", "$jobs/mail"),
+        *[("take", "$jobs/mail")] * 3,
+        ("add", "$jobs/mail"),
+    ]
+
+
+async def test_with_several_processes_there_are_no_jobs(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        from vmq.core.ports import JobsPort
+
+        await connected(peer)
+        broker.registry().core.jobs = JobsPort()  # as with broker.workers above 1
+        peer.send(subscribe_packet(1, ("$jobs/mail", 1)))
+        await peer.expect(b"\x90\x03\x00\x01\x80")
+        peer.send(job("$jobs/mail", b"x"))
+        assert await peer.rest() == b""
+
+
+async def test_topics_of_jobs_are_nobody_elses(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer)
+        peer.send(
+            subscribe_packet(
+                1, ("#", 1), ("$jobs/#", 1), ("$jobs/+", 1), ("$share/g/$jobs/mail", 1)
+            )
+        )
+        await peer.expect(b"\x90\x06\x00\x01\x01\x80\x80\x80")
+        registry = broker.registry()
+        for number in range(20):
+            peer.send(job(f"$jobs/mail;key={number}", b"x", 1, number + 1))
+            await peer.expect(b"\x40\x02\x00" + bytes([number + 1]))
+        assert not [each for each in registry.routes.young if each.startswith(b"$jobs")]
+        assert registry.retained.count == 0
+        await asyncio.sleep(0)
+        assert machine(broker).queues[b"mail"].depth == 20
+
+
+async def test_whatever_is_published_is_answered_or_ends_its_own_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each PUBLISH at QoS 1 is a job, a dead letter, a delayed message, or the end of the connection; never nothing."""
+    chance = random.Random(7)
+    parts = [
+        "$jobs/",
+        "$delayed/",
+        "mail",
+        "a%2Fb",
+        "%",
+        "%zz",
+        "%ff",
+        ";",
+        "=",
+        "delay",
+        "ttl=1",
+        "key=k",
+        "/",
+    ]
+    parts += [
+        "ack",
+        "nack",
+        "working",
+        "manual",
+        "+",
+        "!dead",
+        "$",
+        "60",
+        "-15m",
+        "\u017e",
+        " ",
+        "q" * 300,
+    ]
+    config = config_of(tmp_path, jobs={"*": JobOptions(refuse_after=1, maxlen=10_000)})
+    async with Broker(config) as broker:
+        closed = kept = 0
+        for _ in range(60):
+            async with peer_of(broker, TCP) as peer:
+                await connected(peer)
+                before = len(machine(broker).jobs) + machine(broker).counts.deduplicated
+                topics = [
+                    chance.choice(parts[:2]) + "".join(chance.choices(parts, k=chance.randrange(6)))
+                    for _ in range(8)
+                ]
+                peer.send(
+                    *[job(each, b"D-x\n", 1, number) for number, each in enumerate(topics, 1)]
+                )
+                peer.send(b"\xe0\x00")
+                answers = await peer.rest()
+                acknowledged = [answers[at + 3] for at in range(0, len(answers), 4)]
+                assert acknowledged == list(range(1, len(acknowledged) + 1))
+                closed += len(acknowledged) < len(topics)
+                settled = sum(
+                    each.rpartition("/")[2] in {"ack", "nack", "working"} and ";" not in each
+                    for each in topics[: len(acknowledged)]
+                )
+                added = len(machine(broker).jobs) + machine(broker).counts.deduplicated - before
+                assert added >= len(acknowledged) - settled
+                kept += added
+        assert closed
+        assert kept
+    assert "internal error" not in caplog.text

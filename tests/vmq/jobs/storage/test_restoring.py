@@ -1,0 +1,317 @@
+"""Jobs on disk: what a broker has of them after its end, however it ended."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.vmq.jobs.support import WALL, machine_of, rules
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.queue import ACTIVE, QUEUED, Job
+from vmq.jobs.storage.journal import JobJournal, movable
+from vmq.jobs.storage.restoring import JobRestore
+from vmq.jobs.storage.segments import JobSegments
+
+
+class Node:
+    """A machine with its log in a folder."""
+
+    def __init__(self, folder: Path, now: float = 1000.0, **changes: object) -> None:
+        self.folder = folder
+        self.now = now
+        self.segments = JobSegments(folder)
+        own = rules(**changes)
+        self.machine = machine_of(lambda _name: own, seed=random.randrange(1 << 30))
+        restore = JobRestore(self.machine, self.segments, now)
+        restore.run()
+        self.damaged = restore.damaged
+        self.journal = JobJournal(self.segments, WALL, restore.next_serial)
+        self.machine.log = self.journal
+
+    def add(self, body: bytes = b"x", name: bytes = b"q", **options: Any) -> Job:
+        return self.machine.add(self.machine.queue(name, self.now), body, self.now, **options)
+
+    def take(self, name: bytes = b"q") -> Job:
+        job = self.machine.take(self.machine.queue(name, self.now), self.now)
+        assert job is not None
+        return job
+
+    def passes(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.machine.next_due() <= end:
+            self.now = max(self.now, self.machine.next_due())
+            self.machine.tick(self.now)
+        self.now = end
+
+    def again(self, **changes: object) -> "Node":
+        """The next start, one second later; what was not committed is lost."""
+        self.segments.close()
+        return Node(self.folder, self.now + 1, **changes)
+
+    def body(self, job: Job) -> bytes:
+        return self.journal.body(job) if job.body is None else job.body
+
+
+def seen(machine: JobMachine) -> dict[bytes, tuple[object, ...]]:
+    """What must outlive a restart, of every job."""
+    return {
+        job.id: (
+            job.queue.name,
+            int(job.state),
+            int(job.created),
+            int(job.priority),
+            int(job.retry),
+            int(job.deliveries),
+            int(job.nacks),
+            int(job.repeats),
+            job.reason,
+            job.is_delayed,
+            job.key,
+        )
+        for job in machine.jobs.values()
+    }
+
+
+def test_a_restart_has_every_job_as_it_was_and_bodies_stay_on_disk(tmp_path: Path) -> None:
+    node = Node(tmp_path, max_deliveries=2)
+    queued = node.add(b"queued", priority=3)
+    taken = node.add(b"taken", b"t")
+    assert node.take(b"t") is taken
+    done = node.add(b"done", b"d")
+    node.take(b"d")
+    node.machine.acknowledge(done.id)
+    delayed = node.add(b"delayed", delay=100)
+    dead = node.add(b"dead", b"z", retry=1)
+    for _ in range(2):
+        node.take(b"z")
+        node.passes(2)
+    node.journal.commit()
+    before = seen(node.machine)
+    assert before[dead.id][0] == b"z!dead"
+    node = node.again(max_deliveries=2)
+    assert seen(node.machine) == before
+    jobs = node.machine.jobs
+    assert all(each.body is None for each in jobs.values())
+    assert node.machine.memory < 6000
+    assert {node.body(each) for each in jobs.values()} == {b"queued", b"taken", b"delayed", b"dead"}
+    assert (jobs[queued.id].state, jobs[taken.id].state) == (QUEUED, ACTIVE)
+    node.passes(90)
+    assert jobs[delayed.id].is_delayed
+    node.passes(10)
+    assert node.machine.queues[b"q"].depth == 2
+    node.passes(300)
+    assert node.take(b"t").id == taken.id
+
+
+def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    kept = node.add()
+    node.journal.commit()
+    node.add()
+    node.machine.acknowledge(kept.id)
+    assert list(node.again().machine.jobs) == [kept.id]
+
+
+def test_without_persistence_nothing_is_written(tmp_path: Path) -> None:
+    node = Node(tmp_path, persistence=0)
+    job = node.add()
+    node.take()
+    node.machine.acknowledge(job.id)
+    assert not node.journal.commit()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_fsync_asks_for_a_sync(tmp_path: Path) -> None:
+    for persistence in (1, 2):
+        node = Node(tmp_path / str(persistence), persistence=persistence)
+        job = node.add()
+        assert node.journal.commit() is (persistence == 2)
+        node.machine.acknowledge(job.id)
+        assert node.journal.commit() is (persistence == 2)
+        assert not node.journal.commit()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30, 200])
+def test_a_torn_end_is_cut_off_and_what_was_before_it_is_there(tmp_path: Path, cut: int) -> None:
+    node = Node(tmp_path)
+    first = node.add(b"a" * 100)
+    node.journal.commit()
+    node.add(b"b" * 300)
+    node.journal.commit()
+    path = next(tmp_path.glob("*.jobs"))
+    data = path.read_bytes()
+    node.segments.close()
+    path.write_bytes(data[:-cut])
+    node = Node(tmp_path, node.now)
+    assert list(node.machine.jobs) == [first.id]
+    assert node.damaged == [path.name]
+    later = node.add(b"later")
+    node.journal.commit()
+    node = node.again()
+    assert set(node.machine.jobs) == {first.id, later.id}
+
+
+def test_a_body_that_was_not_written_whole_is_no_job(tmp_path: Path) -> None:
+    """After a loss of power a file may have its length and not its bytes."""
+    node = Node(tmp_path)
+    node.add(b"b" * 300)
+    node.journal.commit()
+    node.segments.close()
+    path = next(tmp_path.glob("*.jobs"))
+    path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    assert not Node(tmp_path, node.now).machine.jobs
+
+
+def test_a_key_outlives_restarts_and_its_job(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    job = node.add(key=b"k")
+    node.machine.acknowledge(job.id)
+    node.journal.commit()
+    node = node.again()
+    assert not node.machine.jobs
+    assert node.add(key=b"k").id == job.id
+    node.passes(3601)
+    assert node.add(key=b"k").id != job.id
+
+
+def test_bodies_leave_memory_once_they_are_written(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.journal.keeps_bodies = False
+    job = node.add(b"x" * 1000)
+    assert job.size == 1000
+    node.journal.commit()
+    assert job.body is None
+    assert node.journal.spilled == 1000
+    assert node.body(job) == b"x" * 1000
+
+
+def test_a_clock_that_jumped_ends_no_job_before_one_more_retry(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    job = node.add(retry=60, ttl=3600)
+    node.journal.commit()
+    node.now += 10 * 365 * 86_400
+    node = node.again()
+    assert node.machine.jobs[job.id].queue.name == b"q"
+    node.passes(59)
+    assert node.machine.queues[b"q"].depth == 1
+
+
+def test_segments_go_when_nothing_in_them_is_wanted_the_oldest_first(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.journal.segment_size = 1000
+    jobs = [node.add(b"x" * 900) for _ in range(4) if not node.journal.commit()]
+    node.journal.commit()
+    assert len(list(tmp_path.glob("*.jobs"))) == 4
+    node.machine.acknowledge(jobs[1].id)
+    node.journal.commit()
+    files = len(list(tmp_path.glob("*.jobs")))
+    assert files == 5  # the end of the second is in a fifth; the first is still wanted
+    node.machine.acknowledge(jobs[0].id)
+    node.journal.commit()
+    assert jobs[1].id not in node.again().machine.jobs
+    assert len(list(tmp_path.glob("*.jobs"))) < files
+
+
+def test_what_is_wanted_moves_out_of_a_segment_that_holds_little(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.journal.segment_size = 1000
+    stays = node.add(b"stays" * 10, retry=5)
+    node.take()
+    for _ in range(20):
+        job = node.add(b"x" * 900)
+        node.journal.commit()
+        node.machine.acknowledge(job.id)
+    node.journal.commit()
+    assert node.journal.is_wasteful()
+    before = node.segments.total()
+    oldest = node.segments.oldest()
+    assert oldest is not None
+    node.journal.clean(movable(node.machine.jobs, oldest.number, oldest.live))
+    node.journal.commit()
+    assert node.segments.total() < before / 5
+    state = seen(node.machine)
+    node = node.again()
+    assert seen(node.machine) == state
+    assert node.body(node.machine.jobs[stays.id]) == b"stays" * 10
+
+
+def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_there(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.journal.segment_size = 500
+    jobs = [node.add(b"x" * 600) for _ in range(3) if not node.journal.commit()]
+    node.journal.commit()
+    node.segments.close()
+    first = min(tmp_path.glob("*.jobs"))
+    data = bytearray(first.read_bytes())
+    data[60] ^= 0xFF
+    first.write_bytes(data)
+    node = Node(tmp_path, node.now)
+    assert node.damaged == [first.name]
+    assert set(node.machine.jobs) == {each.id for each in jobs[1:]}
+
+
+WORDS = "add add delayed key take ack nack aside enqueue pass commit commit restart clean delete"
+STEPS = st.lists(
+    st.tuples(st.sampled_from(WORDS.split()), st.integers(0, 12)),
+    max_size=60,
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_a_restart_has_exactly_what_was_committed(
+    tmp_path: Path, steps: list[tuple[str, int]]
+) -> None:
+    folder = tmp_path / "jobs"
+    shutil.rmtree(folder, ignore_errors=True)
+    node = Node(folder, max_deliveries=3)
+    node.journal.segment_size = 2000
+    committed: dict[bytes, tuple[object, ...]] = {}
+    bodies: dict[bytes, bytes] = {}
+    for step, which in steps:
+        jobs = list(node.machine.jobs.values())
+        job = jobs[which % len(jobs)] if jobs else None
+        if step in {"add", "delayed", "key"}:
+            delay = 5 if step == "delayed" else 0
+            key = b"k%d" % (which % 3) if step == "key" else b""
+            body = b"%d" % which * 20 * which
+            added = node.add(body, ttl=60, retry=which % 4 * 3, delay=delay, key=key)
+            bodies.setdefault(added.id, body)
+        elif step == "commit":
+            node.journal.commit()
+            committed = seen(node.machine)
+        elif step == "restart":
+            node = node.again(max_deliveries=3)
+            node.journal.segment_size = 2000
+            assert seen(node.machine) == committed
+            for each in node.machine.jobs.values():
+                assert node.body(each) == bodies[each.id]
+        elif step == "clean":
+            oldest = node.segments.oldest()
+            if oldest is not None:
+                node.journal.clean(movable(node.machine.jobs, oldest.number, oldest.live))
+        elif step == "pass":
+            node.passes(which)
+        elif step == "take":
+            node.machine.take(node.machine.queue(b"q", node.now), node.now)
+        elif job is None:
+            continue
+        elif step == "ack":
+            node.machine.acknowledge(job.id)
+        elif step == "delete":
+            node.machine.delete(job)
+        elif step == "nack":
+            node.machine.nack(job, node.now)
+        elif step == "aside":
+            node.machine.dequeue(job, node.now)
+        else:
+            node.machine.enqueue(job, node.now)
+    node.journal.commit()
+    state = seen(node.machine)
+    node = node.again(max_deliveries=3)
+    assert seen(node.machine) == state
+    node.segments.close()

@@ -1,0 +1,121 @@
+"""`vmq.jobs.connect`: a client for threads and one for asyncio, on real sockets."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from tests.support.authority import Authority
+from tests.vmq.jobs.test_service import PlainGuard, config_of, port_of
+from vmq.broker import Broker
+from vmq.jobs import JobError, connect
+from vmq.jobs.machine import JobMachine
+
+
+def url_of(broker: Broker, login: str = "") -> str:
+    return f"resp://{login}127.0.0.1:{port_of(broker)}"
+
+
+def machine(broker: Broker) -> JobMachine:
+    return broker.jobs.open().machine
+
+
+def in_a_thread(url: str) -> list[object]:
+    with connect(url) as jobs:
+        first = jobs.add("mail", "to: ada", retry=60, priority=3)
+        jobs.add("mail", b"\0\r\n*", key="k")
+        assert jobs.add("mail", b"again", key="k") != first
+        (taken,) = jobs.get("none", "mail")
+        assert (taken.id, taken.queue, taken.body) == (first, "mail", b"to: ada")
+        assert taken.working() == 60
+        assert taken.nack()
+        assert jobs.get("none") == []
+        assert jobs.get("none", timeout=0.2) == []
+        found: list[object] = []
+        for job in jobs.take("mail"):
+            found += [job.body, job.nacks]
+            assert job.ack()
+            assert not job.ack()
+            if len(found) == 4:
+                return found
+        return found
+
+
+async def test_jobs_of_a_thread(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker:
+        found = await asyncio.to_thread(in_a_thread, url_of(broker))
+        assert found == [b"to: ada", 1, b"\0\r\n*", 0]
+        assert not machine(broker).jobs
+
+
+async def test_jobs_of_a_task(tmp_path: Path) -> None:
+    async with (
+        Broker(config_of(tmp_path)) as broker,
+        connect(url_of(broker)) as jobs,
+        connect(url_of(broker)) as worker,
+    ):
+
+        async def work() -> list[bytes]:
+            done = []
+            async for job in worker.take("mail"):
+                done.append(job.body)
+                await job.ack()
+                if len(done) == 50:
+                    break
+            return done
+
+        working = asyncio.create_task(work())
+        # Several tasks share one connection: each gets the reply to its own command.
+        ids = await asyncio.gather(*[jobs.add("mail", f"{number}") for number in range(50)])
+        assert len(set(ids)) == 50
+        assert len(await working) == 50
+        with pytest.raises(JobError, match="NOREPL"):
+            await jobs.add("mail", "x", replicate=3)
+        await jobs.add("mail", "x")
+        (taken,) = await jobs.get("mail", count=5)
+        assert await taken.working() == 300
+        assert await taken.nack()
+
+
+async def test_a_lost_connection_is_told(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, connect(url_of(broker)) as jobs:
+        waiting = asyncio.create_task(jobs.get("mail", timeout=None))
+        await asyncio.sleep(0)
+        await broker.stop()
+        with pytest.raises(ConnectionError):
+            await waiting
+        with pytest.raises(ConnectionError):
+            await jobs.add("mail", "x")
+
+
+async def test_a_password(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
+        async with connect(url_of(broker, "worker:secret@")) as jobs:
+            assert await jobs.do("PING") == b"PONG"
+        with pytest.raises(JobError, match="WRONGPASS"):
+            async with connect(url_of(broker, "worker:guess@")):
+                pass
+        with pytest.raises(JobError, match="NOAUTH"):
+            async with connect(url_of(broker)) as jobs:
+                await jobs.get("mail")
+
+
+async def test_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    issued = authority.issue("localhost", hosts=["localhost"])
+    files = {"certfile": str(issued.certfile), "keyfile": str(issued.keyfile)}
+    async with Broker(config_of(tmp_path, "resp+tls://127.0.0.1:0", **files)) as broker:
+        context = ssl.create_default_context(cafile=str(authority.cafile))
+        url = f"resp+tls://localhost:{port_of(broker)}"
+        async with connect(url, context) as jobs:
+            assert (await jobs.add("mail", "x")).startswith("D-")
+        with pytest.raises(ssl.SSLError):
+            async with connect(url):
+                pass
+
+
+@pytest.mark.parametrize("url", ["mqtt://h", "resp://", "resp:7711", "127.0.0.1:7711"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(ValueError, match="accepted"):
+        connect(url)

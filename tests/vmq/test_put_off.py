@@ -1,0 +1,275 @@
+"""Messages at QoS 1 to durable sessions that are there: what is acknowledged before its commit is never written."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.wire import (
+    PUBACK,
+    PUBLISH,
+    connect_packet,
+    puback_packet,
+    publish_packet,
+    subscribe_packet,
+)
+from tests.vmq.support import Client, House, stored_house
+from vmq.store.lines import is_end
+from vmq.store.store import Store
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where the system offers that: each opening of a database waits for the disk."""
+    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
+        yield Path(name)
+
+
+def entries(store: Store) -> list[bytes]:
+    """What lies on the disk of messages, by kind."""
+    return [key[:1] for key, _ in store.db.iterator() if key[:1] in b"qimc" and not is_end(key)]
+
+
+def reader_of(house: House, window: int = 20) -> Client:
+    """A durable session that is there, and reads at QoS 1."""
+    house.options.max_inflight_messages = window
+    client = house.client("reader", clean=False)
+    client.subscribe(("t", 1))
+    house.patient = True
+    return client
+
+
+def send(client: Client, packet_id: int, payload: bytes = b"x") -> None:
+    client.send(publish_packet("t", payload, qos=1, packet_id=packet_id))
+
+
+def acks(client: Client) -> list[int]:
+    return [each.packet_id for each in client.take() if each.type == PUBACK]
+
+
+def test_what_is_acknowledged_before_the_commit_is_never_written(folder: Path) -> None:
+    with stored_house(folder) as house:
+        reader = reader_of(house)
+        writer = house.client("writer")
+        store = house.store
+        assert store is not None
+        for number in range(1, 4):
+            send(writer, number)
+        packets = reader.take()
+        assert [each.type for each in packets] == [PUBLISH] * 3
+        assert acks(writer) == []
+        size = store.sizes.total
+        assert size == store.sizes.of(reader.queue.session) > 0
+        for each in packets:
+            reader.send(puback_packet(each.packet_id))
+        assert (store.sizes.total, store.dirty) == (0, {})
+        assert acks(writer) == []  # the pass of the commit is another one
+        house.commit()
+        assert acks(writer) == [1, 2, 3]
+        assert entries(store) == []
+
+
+def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(folder: Path) -> None:
+    with stored_house(folder) as house:
+        reader = reader_of(house)
+        writer = house.client("writer")
+        send(writer, 1, b"1")
+        send(writer, 2, b"2")
+        first = reader.take()[0]
+        reader.send(puback_packet(first.packet_id))
+        house.commit()
+        assert acks(writer) == [1, 2]
+        assert house.store is not None
+        assert entries(house.store) == [b"i"]
+        house.restart()
+        house.patient = False
+        again = house.client("reader", clean=False)
+        assert [(each.payload, each.dup) for each in again.take()] == [(b"2", True)]
+
+
+def test_what_waits_for_the_window_is_put_off_too(folder: Path) -> None:
+    with stored_house(folder) as house:
+        reader = reader_of(house, window=1)
+        writer = house.client("writer")
+        for number in (1, 2):
+            send(writer, number, b"%d" % number)
+        for payload in (b"1", b"2"):
+            (packet,) = reader.take()
+            assert packet.payload == payload
+            reader.send(puback_packet(packet.packet_id))
+        house.commit()
+        assert acks(writer) == [1, 2]
+        assert house.store is not None
+        assert entries(house.store) == []
+
+
+def test_what_has_an_entry_is_not_sent_before_that_says_so(folder: Path) -> None:
+    with stored_house(folder) as house:
+        reader = reader_of(house, window=1)
+        writer = house.client("writer")
+        for number in (1, 2, 3):
+            send(writer, number, b"%d" % number)
+        house.commit()
+        store = house.store
+        assert store is not None
+        assert sorted(entries(store)) == [b"i", b"q", b"q"]
+        reader.send(puback_packet(reader.take()[0].packet_id))
+        assert reader.take() == []
+        house.commit()
+        assert sorted(entries(store)) == [b"i", b"q"]
+        assert [each.payload for each in reader.take()] == [b"2"]
+        house.restart()
+        house.patient = False
+        again = house.client("reader", clean=False).take()
+        assert [(each.payload, each.dup) for each in again] == [(b"2", True)]
+
+
+def test_what_a_client_leaves_behind_is_there_when_it_comes_back(folder: Path) -> None:
+    with stored_house(folder) as house:
+        reader = reader_of(house, window=1)
+        writer = house.client("writer")
+        for number in (1, 2, 3):
+            send(writer, number, b"%d" % number)
+        reader.take()
+        reader.lose()
+        again = Client(house)
+        again.send(connect_packet("reader", clean=False))
+        house.commit()
+        found = []
+        while packets := [each for each in again.take() if each.type == PUBLISH]:
+            found += [each.payload for each in packets]
+            for each in packets:
+                again.send(puback_packet(each.packet_id))
+            house.drain()
+            house.commit()
+        assert found == [b"1", b"2", b"3"]
+
+
+def test_a_session_that_ends_leaves_nothing(folder: Path) -> None:
+    with stored_house(folder) as house:
+        reader = reader_of(house, window=1)
+        writer = house.client("writer")
+        for number in (1, 2, 3):
+            send(writer, number)
+        house.commit()
+        reader.send(puback_packet(reader.take()[0].packet_id))
+        send(writer, 4)
+        session = reader.queue.session
+        reader.lose()
+        house.client("reader", clean=True)
+        store = house.store
+        assert store is not None
+        assert session in house.purged
+        while store.purge_step(session, 2):
+            house.commit()
+        house.commit()
+        assert [key for key, _ in store.db.iterator() if key[1:9] == session] == []
+        assert entries(store) == []
+
+
+def test_a_message_for_many_has_one_record(folder: Path) -> None:
+    with stored_house(folder) as house:
+        readers = [house.client(f"r{number}", clean=False) for number in range(3)]
+        for each in readers:
+            each.subscribe(("t", 1))
+        house.patient = True
+        store = house.store
+        assert store is not None
+        house.publish("t", b"x", 1)
+        house.core.outbox.flush()
+        for each in readers[:2]:
+            each.send(puback_packet(each.take()[0].packet_id))
+        house.commit()
+        assert sorted(entries(store)) == [b"i", b"m"]
+        readers[2].send(puback_packet(readers[2].take()[0].packet_id))
+        house.commit()
+        assert entries(store) == []
+        assert store.sizes.total == 0
+
+
+def test_newest_first_and_qos_2_wait_for_the_commit(folder: Path) -> None:
+    with stored_house(folder) as house:
+        house.options.lifo = True
+        reader = reader_of(house)
+        send(house.client("writer"), 1)
+        assert reader.take() == []
+        house.commit()
+        assert len(reader.take()) == 1
+
+
+def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(folder: Path) -> None:
+    with stored_house(folder) as house:
+        reader = reader_of(house)
+        house.publish("t", b"1", 1)
+        house.core.outbox.flush()
+        late = reader.take()[0].packet_id
+        house.choice = 1000
+        house.restart()
+        house.patient = False
+        reader = house.client("reader", clean=False)
+        house.publish("t", b"2", 1)
+        house.core.outbox.flush()
+        reader.take()
+        reader.send(puback_packet(late))
+        assert len(reader.queue.inflight) == 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(folder: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    count = 30
+    with stored_house(folder) as house:
+        house.options.max_inflight_messages = chance.choice((1, 3, 20))
+        reader = Client(house)
+        reader.send(connect_packet("reader", clean=False), subscribe_packet(1, ("t", 1)))
+        house.patient = True
+        writer = house.client("writer")
+        received: list[int] = []
+        unread: list[int] = []
+        unacknowledged: list[int] = []
+        following = 1
+        while following <= count or unacknowledged:
+            act = chance.choices("psacrk", (5, 5, 4, 4, 1, 1))[0]
+            if act == "p" and following <= count and len(unacknowledged) < 8:
+                unacknowledged.append(following)
+                send(writer, following, b"%d" % following)
+                following += 1
+            elif act == "s":
+                packets = [each for each in reader.take() if each.type == PUBLISH]
+                received += [int(each.payload) for each in packets]
+                unread += [each.packet_id for each in packets]
+            elif act == "a" and unread:
+                reader.send(puback_packet(unread.pop(0)))
+            elif act == "c":
+                house.drain()
+                house.commit()
+            elif act in "rk":
+                if act == "k":
+                    house.restart()
+                    house.patient = True
+                    writer = Client(house)
+                    writer.send(connect_packet("writer"))
+                    for number in unacknowledged:  # it repeats what it must
+                        send(writer, number, b"%d" % number)
+                reader = Client(house)
+                reader.send(connect_packet("reader", clean=False))
+                unread.clear()
+            for number in acks(writer):
+                if number in unacknowledged:
+                    unacknowledged.remove(number)
+        house.restart()
+        reader = Client(house)
+        reader.send(connect_packet("reader", clean=False))
+        house.settle()
+        while packets := [each for each in reader.take() if each.type == PUBLISH]:
+            received += [int(each.payload) for each in packets]
+            for each in packets:
+                reader.send(puback_packet(each.packet_id))
+            house.settle()
+        assert list(dict.fromkeys(received)) == list(range(1, count + 1))

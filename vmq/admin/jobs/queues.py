@@ -1,0 +1,464 @@
+"""The jobs of a running broker, for the operator: looking, adding and taking by hand, pausing, dead letters."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.listing import Listing, Selection
+from vmq.admin.payloads import Encoding, show_payload
+from vmq.admin.trees import Mountpoint, registry_of
+
+if TYPE_CHECKING:
+    from vmq.jobs.machine import JobMachine
+    from vmq.jobs.options import AddOptions
+    from vmq.jobs.queue import Job, JobQueue
+    from vmq.jobs.service import JobService
+    from vmq.ports import BrokerView
+
+DEAD: Final = b"!dead"
+#: Queued jobs that one step of a purge deletes.
+_STEP: Final = 1000
+_MOST_TAKEN: Final = 1000
+
+
+class JobQueueRow(Struct, frozen=True, kw_only=True):
+    """One queue."""
+
+    queue: str
+    mountpoint: Mountpoint
+    depth: Annotated[int, Meta(description="Jobs that are queued")]
+    jobs: Annotated[int, Meta(description="All of its jobs: queued, delayed, or with a worker")]
+    dead: Annotated[int, Meta(description="Its dead letters")]
+    workers: Annotated[int, Meta(description="Workers that wait for a job")]
+    paused: Annotated[str, Meta(description="none, in, out or all")]
+    oldest: Annotated[float, Meta(description="Seconds since the oldest queued job was added")]
+    came: Annotated[int, Meta(description="Jobs that were queued since the broker's start")]
+    went: Annotated[int, Meta(description="Jobs that were given to workers since then")]
+
+
+class JobQueueDetails(Struct, frozen=True, kw_only=True):
+    """One queue with the options that hold for it."""
+
+    queue: str
+    mountpoint: Mountpoint
+    depth: int
+    jobs: int
+    dead: int
+    workers: int
+    paused: str
+    oldest: float
+    came: int
+    went: int
+    retry: list[int]
+    ttl: int
+    priority: int
+    maxlen: int
+    max_deliveries: int
+    dead_ttl: int
+    dead_maxlen: int
+    key_window: int
+    max_run: int
+    refuse_after: int
+    persistence: str
+
+
+class JobRow(Struct, frozen=True, kw_only=True):
+    """One job."""
+
+    id: str
+    queue: str
+    mountpoint: Mountpoint
+    state: Annotated[str, Meta(description="queued; delayed; active = a worker has it; dead")]
+    priority: int
+    age: Annotated[float, Meta(description="Seconds since it was added")]
+    next: Annotated[
+        float | None,
+        Meta(description="Seconds until it is due, or given again; null = it is queued"),
+    ]
+    ttl: Annotated[float, Meta(description="Seconds that are left of its time to live")]
+    retry: Annotated[int, Meta(description="Seconds until it is given again; 0 = never")]
+    deliveries: Annotated[int, Meta(description="Times that it was given to workers")]
+    nacks: int
+    repeats: int
+    key: str
+    reason: Annotated[str, Meta(description="Why it is a dead letter")]
+    history: Annotated[list[str], Meta(description="Its failures: seconds since 1970, and what")]
+    size: Annotated[int, Meta(description="Bytes of the body")]
+    body: str
+    encoding: Encoding
+    truncated: bool
+
+
+class JobAdded(Struct, frozen=True):
+    """The job that was added, or has the key."""
+
+    id: str
+
+
+class JobsChanged(Struct, frozen=True):
+    """How many jobs it concerned."""
+
+    jobs: int
+
+
+class QueuePaused(Struct, frozen=True):
+    """What is paused now."""
+
+    queue: str
+    paused: str
+
+
+def _service(broker: "BrokerView") -> "JobService":
+    service = broker.jobs.service
+    if service is None:
+        raise NotFoundError("there are no jobs: nobody has added or taken any")
+    return service
+
+
+def opened(broker: "BrokerView") -> "JobService":
+    """The jobs, made if there were none yet.
+
+    Raises:
+        RefusedError: several processes are the broker.
+    """
+    from vmq.runtime.errors import StartError
+
+    try:
+        return broker.jobs.open()
+    except StartError as error:
+        raise RefusedError(str(error)) from None
+
+
+def full_name(broker: "BrokerView", queue: str, mountpoint: str) -> bytes:
+    """A queue as the machine names it.
+
+    Raises:
+        AdminError: it is no name.
+        NotFoundError: there is no such mountpoint.
+    """
+    name = queue.encode("utf-8", "surrogateescape")
+    if not 0 < len(name) <= 512 or b"\0" in name:
+        raise AdminError("the name of a queue has 1 to 512 bytes, none of them NUL")
+    registry_of(broker, mountpoint)
+    return mountpoint.encode() + b"\0" + name if mountpoint else name
+
+
+def split_name(name: bytes) -> tuple[str, str]:
+    """Mountpoint and queue."""
+    mountpoint, _, queue = name.rpartition(b"\0")
+    return mountpoint.decode(), queue.decode("utf-8", "backslashreplace")
+
+
+def _find_queue(broker: "BrokerView", queue: str, mountpoint: str) -> "JobQueue":
+    found = _service(broker).machine.queues.get(full_name(broker, queue, mountpoint))
+    if found is None:
+        raise NotFoundError(f"there is no queue of jobs {queue!r}")
+    return found
+
+
+def find_job(broker: "BrokerView", job_id: str) -> "Job":
+    """A job by its id.
+
+    Raises:
+        NotFoundError: there is none of this id.
+    """
+    found = _service(broker).machine.jobs.get(job_id.encode("utf-8", "surrogateescape"))
+    if found is None:
+        raise NotFoundError(f"there is no job {job_id!r}: it was done, or never here")
+    return found
+
+
+# Looking
+
+
+def list_queues(broker: "BrokerView", selection: Selection) -> Listing[JobQueueRow]:
+    """All queues; dead letters count with theirs."""
+    service = broker.jobs.service
+    rows = iter(()) if service is None else _queue_rows(service)
+    return Listing(JobQueueRow, rows, selection)
+
+
+def _queue_rows(service: "JobService") -> Iterator[JobQueueRow]:
+    queues = service.machine.queues
+    for name in list(queues):
+        queue = queues.get(name)
+        # Dead letters whose queue is gone have it shown for them.
+        if queue is not None and (not queue.is_dead or name.removesuffix(DEAD) not in queues):
+            yield JobQueueRow(**_figures(service, name.removesuffix(DEAD)))
+
+
+def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
+    machine = service.machine
+    mountpoint, shown = split_name(name)
+    queue = machine.queues.get(name)
+    dead = machine.queues.get(name + DEAD)
+    found: dict[str, Any] = {
+        "queue": shown,
+        "mountpoint": mountpoint,
+        "dead": 0 if dead is None else int(dead.jobs),
+    }
+    if queue is None:
+        empty = dict.fromkeys(("depth", "jobs", "workers", "came", "went"), 0)
+        return {**found, **empty, "paused": "none", "oldest": 0.0}
+    first = queue.first()
+    oldest = 0.0 if first is None else _age(machine, first, service.core.clock())
+    return {
+        **found,
+        "depth": int(queue.depth),
+        "jobs": int(queue.jobs),
+        "workers": 0 if queue.waiters is None else len(queue.waiters),
+        "paused": _paused(queue),
+        "oldest": oldest,
+        "came": int(queue.came),
+        "went": int(queue.went),
+    }
+
+
+def _paused(queue: "JobQueue") -> str:
+    if queue.paused_in:
+        return "all" if queue.paused_out else "in"
+    return "out" if queue.paused_out else "none"
+
+
+def _age(machine: "JobMachine", job: "Job", now: float) -> float:
+    return max(0.0, now - int(job.created - machine.wall) / 1e9)
+
+
+def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDetails:
+    """One queue with its options.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    queue = _find_queue(broker, name, mountpoint)
+    rules = queue.rules
+    return JobQueueDetails(
+        **_figures(_service(broker), queue.name),
+        retry=list(rules.retry),
+        ttl=rules.ttl,
+        priority=rules.priority,
+        maxlen=rules.maxlen,
+        max_deliveries=rules.max_deliveries,
+        dead_ttl=rules.dead_ttl,
+        dead_maxlen=rules.dead_maxlen,
+        key_window=rules.key_window,
+        max_run=rules.max_run,
+        refuse_after=rules.refuse_after,
+        persistence=("off", "os", "fsync")[rules.persistence],
+    )
+
+
+def peek(
+    broker: "BrokerView",
+    queue: str,
+    mountpoint: str,
+    selection: Selection,
+    payload_bytes: int,
+    everything: bool,
+) -> Listing[JobRow]:
+    """The jobs that are queued, as they would go, or all jobs of a queue; consumes nothing.
+
+    Raises:
+        NotFoundError: there is no such queue.
+    """
+    service = _service(broker)
+    found = _find_queue(broker, queue, mountpoint)
+    rows = _all_rows(service, found, payload_bytes)
+    if not everything:
+        most = int(found.depth)
+        if selection.limit and not selection.where and not selection.sort:
+            most = selection.offset + selection.limit + 1
+        rows = (row_of(service, job, payload_bytes) for job in found.oldest(most))
+    return Listing(JobRow, rows, selection)
+
+
+def _all_rows(
+    service: "JobService", queue: "JobQueue", payload_bytes: int
+) -> Iterator[JobRow | None]:
+    created = 0
+    while True:
+        jobs = service.machine.jobs_after(created, _STEP)
+        if not jobs:
+            return
+        created = int(jobs[-1].created)
+        for job in jobs:
+            yield row_of(service, job, payload_bytes) if job.queue is queue else None
+
+
+def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
+    """A job, for people."""
+    from vmq.jobs.queue import QUEUED
+
+    machine, now = service.machine, service.core.clock()
+    mountpoint, queue = split_name(job.queue.name)
+    body = _body(service, job)
+    shown = show_payload(body, payload_bytes)
+    state = "queued" if job.state == QUEUED else "delayed" if job.is_delayed else "active"
+    is_queued = job.state == QUEUED
+    return JobRow(
+        id=job.id.decode("latin-1"),
+        queue=queue,
+        mountpoint=mountpoint,
+        state="dead" if job.queue.is_dead and is_queued else state,
+        priority=int(job.priority),
+        age=round(_age(machine, job, now), 3),
+        next=None if is_queued else round(max(0.0, job.due - now), 3),
+        ttl=round(max(0.0, job.expires - now), 3),
+        retry=machine.retry_of(job),
+        deliveries=int(job.deliveries),
+        nacks=int(job.nacks),
+        repeats=int(job.repeats),
+        key="" if job.key[:1] == b"\0" else job.key.decode("utf-8", "backslashreplace"),
+        reason=job.reason,
+        history=list(job.history or ()),
+        size=int(job.size),
+        body=shown.text,
+        encoding=shown.encoding,
+        truncated=shown.truncated,
+    )
+
+
+def _body(service: "JobService", job: "Job") -> bytes:
+    try:
+        return service.journal.body(job) if job.body is None else job.body
+    except OSError as error:
+        raise RefusedError(f"job {job.id.decode()} cannot be read: {error}") from None
+
+
+# Changing
+
+
+async def add(
+    broker: "BrokerView", queue: str, mountpoint: str, body: bytes, options: "AddOptions"
+) -> JobAdded:
+    """Adds a job; returns when it is as safe as the queue's rules say.
+
+    Raises:
+        AdminError: it is wrong, or refused.
+    """
+    from vmq.jobs.options import check_queue
+    from vmq.jobs.queues import JobRefusedError
+
+    name = full_name(broker, queue, mountpoint)
+    service = opened(broker)
+    now = service.core.clock()
+    if len(body) > service.config.limits.max_job_size:
+        raise AdminError("the body is above limits.max_job_size")
+    try:
+        check_queue(name.rpartition(b"\0")[2])
+        options.check()
+        found = service.machine.queue(name, now)
+        job = service.machine.add(
+            found,
+            body,
+            now,
+            options.ttl,
+            options.retry,
+            options.delay,
+            options.priority,
+            options.maxlen,
+            options.key,
+        )
+    except JobRefusedError as refusal:
+        raise RefusedError(str(refusal)) from None
+    await _safe(service)
+    return JobAdded(job.id.decode())
+
+
+async def take(
+    broker: "BrokerView", queue: str, mountpoint: str, count: int, ack: bool
+) -> list[JobRow]:
+    """Takes jobs as a worker does: they are given again after their RETRY, unless they are acknowledged.
+
+    Raises:
+        NotFoundError: there is no such queue.
+    """
+    service = _service(broker)
+    found = _find_queue(broker, queue, mountpoint)
+    now = service.core.clock()
+    rows: list[JobRow] = []
+    for _ in range(min(count, _MOST_TAKEN)):
+        job = service.machine.take(found, now)
+        if job is None:
+            break
+        rows.append(row_of(service, job, 0))
+        if ack:
+            service.machine.acknowledge(job.id)
+    await _safe(service)
+    return rows
+
+
+async def pause(broker: "BrokerView", queue: str, mountpoint: str, what: str) -> QueuePaused:
+    """Has a queue take no jobs ("in"), give none ("out"), neither ("all"), or both again ("none").
+
+    Raises:
+        NotFoundError: there is no such mountpoint.
+    """
+    service = opened(broker)
+    now = service.core.clock()
+    found = service.machine.queue(full_name(broker, queue, mountpoint), now)
+    service.machine.pause(found, what in {"in", "all"}, what in {"out", "all"})
+    await _safe(service)
+    return QueuePaused(queue, _paused(found))
+
+
+async def retry(broker: "BrokerView", queue: str, job_id: str, mountpoint: str) -> JobsChanged:
+    """Sends a dead letter back to its queue, or all of a queue; a delayed job, or one that a worker has, goes at once.
+
+    Raises:
+        AdminError: neither queue nor id is given, or both are.
+        NotFoundError: there is no such job or queue.
+    """
+    if bool(queue) == bool(job_id):
+        raise AdminError("one of queue and id is needed")
+    service = _service(broker)
+    now = service.core.clock()
+    done = 0
+    if job_id:
+        done = int(service.machine.enqueue(find_job(broker, job_id), now))
+    else:
+        dead = _find_queue(broker, queue.removesuffix("!dead") + "!dead", mountpoint)
+        while jobs := dead.oldest(_STEP):
+            for job in jobs:
+                done += int(service.machine.enqueue(job, now))
+            await _safe(service)
+    await _safe(service)
+    return JobsChanged(done)
+
+
+async def delete(broker: "BrokerView", job_id: str) -> JobsChanged:
+    """Deletes one job, wherever it is.
+
+    Raises:
+        NotFoundError: there is no such job.
+    """
+    service = _service(broker)
+    service.machine.delete(find_job(broker, job_id))
+    await _safe(service)
+    return JobsChanged(1)
+
+
+async def purge(broker: "BrokerView", queue: str, mountpoint: str) -> JobsChanged:
+    """Deletes what is queued; delayed jobs, and those that workers have, stay.
+
+    Raises:
+        NotFoundError: there is no such queue.
+    """
+    service = _service(broker)
+    found = _find_queue(broker, queue, mountpoint)
+    left = done = int(found.depth)
+    while left > 0 and (jobs := found.oldest(min(left, _STEP))):
+        for job in jobs:
+            service.machine.delete(job)
+        left -= len(jobs)
+        await _safe(service)
+    return JobsChanged(done - left)
+
+
+async def _safe(service: "JobService") -> None:
+    try:
+        await service.safe()
+    except OSError as error:
+        raise RefusedError(f"jobs cannot be written to disk: {error}") from None

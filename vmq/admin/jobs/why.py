@@ -1,0 +1,92 @@
+"""Where a job is, and what has to happen before a worker gets it, or why none does any more."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from vmq.admin.jobs.queues import JobRow, find_job, opened, row_of, split_name
+from vmq.admin.steps import NOTE, OK, STOP, Step, remedy_of
+
+if TYPE_CHECKING:
+    from vmq.jobs.queue import Job
+    from vmq.jobs.service import JobService
+    from vmq.ports import BrokerView
+
+
+class JobExplained(Struct, frozen=True, kw_only=True):
+    """A job, and why it is where it is."""
+
+    id: str
+    queue: str
+    mountpoint: str
+    given: Annotated[bool, Meta(description="Whether a worker has it, or will as soon as one asks")]
+    verdict: str
+    remedy: Annotated[str, Meta(description="What would change it, if that is known")]
+    steps: list[Step]
+
+
+def explain(broker: "BrokerView", job_id: str) -> JobExplained:
+    """Explains one job.
+
+    Raises:
+        NotFoundError: there is none of this id.
+    """
+    job = find_job(broker, job_id)
+    service = opened(broker)
+    row = row_of(service, job, 1)
+    steps = list(_steps(service, job, row))
+    last = steps[-1]
+    mountpoint, queue = split_name(job.queue.name)
+    return JobExplained(
+        id=row.id,
+        queue=queue,
+        mountpoint=mountpoint,
+        given=last.verdict == OK,
+        verdict=last.reason,
+        remedy=remedy_of(steps),
+        steps=steps,
+    )
+
+
+def _steps(service: "JobService", job: "Job", row: JobRow) -> Iterator[Step]:
+    yield Step("added", OK, f"{row.age:.0f} s ago, with {row.ttl:.0f} s left to live")
+    if row.key:
+        yield Step("key", NOTE, f"no second job with the key {row.key!r} is added in its window")
+    for each in row.history:
+        when, _, what = each.partition(" ")
+        yield Step("failure", NOTE, f"{what}, {when} s since 1970")
+    queue = job.queue
+    if row.state == "dead":
+        remedy = f"vmq jobs retry {row.id}"
+        yield Step("dead", STOP, f"it is a dead letter: {row.reason}", remedy=remedy)
+    elif row.state == "delayed":
+        yield Step(
+            "delayed", STOP, f"it is due in {row.next:.0f} s", remedy=f"vmq jobs retry {row.id}"
+        )
+    elif row.state == "active":
+        yield _held(service, job, row)
+    elif queue.paused_out:
+        remedy = f"vmq jobs resume {row.queue}"
+        yield Step("paused", STOP, "its queue gives no jobs: it is paused", remedy=remedy)
+    else:
+        before = queue.oldest(1000).index(job) if queue.depth <= 1000 else -1
+        place = "among many" if before < 0 else f"behind {before} others"
+        waits = 0 if queue.waiters is None else len(queue.waiters)
+        yield Step("queued", OK, f"it is queued, {place}; {waits} workers wait for jobs")
+
+
+def _held(service: "JobService", job: "Job", row: JobRow) -> Step:
+    """Who has it, or is thought to."""
+    holder = service.machine.holders.get(job.id)
+    client = getattr(getattr(holder, "client", None), "client_id", "")
+    who = f"the MQTT client {client}" if client else "a worker"
+    count = f"{row.deliveries} times given out"
+    if not row.retry:
+        return Step("active", OK, f"{who} has it, and nobody else ever will (RETRY 0); {count}")
+    if not row.deliveries:
+        return Step("active", OK, f"it was set aside, and is queued in {row.next:.0f} s")
+    limit = job.queue.rules.max_deliveries
+    end = f", {limit} at most" if limit else ""
+    text = f"{who} has it; it is given again in {row.next:.0f} s unless it is acknowledged"
+    return Step("active", OK, f"{text} ({count}{end})")

@@ -1,0 +1,97 @@
+"""A client's connection, as its node sees it: what outlives each owner that serves it.
+
+Its **table** has the packet ids that are in use on it, with their messages; `unanswered` the client's packets that no
+owner has answered; `held` its acknowledgements while no owner serves it: the table stands still meanwhile.
+"""
+
+from collections import deque
+
+from vmq.clustering.messages.fronts import SessionStep, TableEntry
+from vmq.clustering.slots.words import Address, Lineage
+
+
+class Unanswered:
+    """A packet of the client that its owner has to answer. Of a PUBLISH at QoS 2 the message waits here, too."""
+
+    __slots__ = ("addresses", "payload", "step", "topic")
+
+    def __init__(self, step: SessionStep, topic: bytes = b"", payload: bytes = b"") -> None:
+        self.step = step
+        self.topic = topic
+        self.payload = payload
+        #: What the owner answered.
+        self.addresses: list[Address] | None = None
+
+
+class FrontConnection:
+    """One connection."""
+
+    def __init__(
+        self,
+        number: int,
+        client: str,
+        slot: int,
+        is_clean: bool,
+        will: tuple[bytes, bytes, int] | None,
+    ) -> None:
+        self.number = number
+        self.client = client
+        self.slot = slot
+        self.is_clean = is_clean
+        self.will = will
+        #: Its number among the client's connections; 0: no owner has given it one.
+        self.rank = 0
+        self.attached: tuple[Lineage, int] | None = None
+        self.table: dict[int, TableEntry] = {}
+        self.unanswered: list[Unanswered] = []
+        self.held: list[SessionStep] = []
+        #: For the owner, at the end of the turn.
+        self.steps: list[SessionStep] = []
+        #: Publishes in order, by QoS, and those of them that are safe: acknowledgements leave in order.
+        self._order: dict[int, deque[int]] = {1: deque(), 2: deque()}
+        self._safe: dict[int, set[int]] = {1: set(), 2: set()}
+
+    def began(self, qos: int, packet: int) -> None:
+        """A PUBLISH came."""
+        if packet not in self._order[qos]:
+            self._order[qos].append(packet)
+
+    def is_safe(self, qos: int, packet: int) -> list[int]:
+        """A PUBLISH is safe; returns the packet ids that may be acknowledged now."""
+        order, safe = self._order[qos], self._safe[qos]
+        safe.add(packet)
+        found = []
+        while order and order[0] in safe:
+            safe.discard(order[0])
+            found.append(order.popleft())
+        return found
+
+    def send(self, step: SessionStep) -> None:
+        """A packet for the owner, which has it when it serves the connection."""
+        if self.attached is not None:
+            self.steps.append(step)
+
+    def take_registered(self, packet: int, addresses: list[Address]) -> list[Unanswered]:
+        """The owner knows a QoS 2 packet id; returns the messages whose turn it is, in the client's order."""
+        first = True
+        ready: list[Unanswered] = []
+        rest: list[Unanswered] = []
+        for each in self.unanswered:
+            is_publish = each.step.digest != b""
+            if is_publish and each.step.packet == packet and each.addresses is None:
+                each.addresses = addresses
+            if is_publish and first and each.addresses is not None:
+                ready.append(each)
+            else:
+                first = first and not is_publish
+                rest.append(each)
+        self.unanswered = rest
+        return ready
+
+    def answered(self, kind: int, packet: int) -> bool:
+        """The owner has answered a packet; False: it waits for no answer."""
+        for each in self.unanswered:
+            if each.step.kind == kind and each.step.packet == packet:
+                self.unanswered.remove(each)
+                return True
+        return False

@@ -1,0 +1,278 @@
+"""The front: connections of this node, each attached to the owner of its client's session, wherever that is.
+
+A break of the link or a new lineage ends an attachment. From then on the front takes nothing of the old one, holds the
+client's acknowledgements back, and attaches anew with the table; then what is unanswered follows, and what was held.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from vmq.clustering.front.connection import FrontConnection, Unanswered
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import (
+    Attach,
+    Attached,
+    AttachRefused,
+    FromClient,
+    SessionStep,
+    TableEntry,
+    ToClient,
+)
+from vmq.clustering.messages.slots import SlotView
+from vmq.clustering.origin.origin import Origin
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.words import (
+    GONE,
+    PUBACK,
+    PUBCOMP,
+    PUBLISHED,
+    PUBREC,
+    PUBREL,
+    REGISTERED,
+    SEND,
+    SEND_PUBCOMP,
+    SUBSCRIBE,
+    SUBSCRIBED,
+    UNSUBSCRIBE,
+    UNSUBSCRIBED,
+    Lineage,
+    digest_of,
+    store_of,
+)
+
+#: The step of a client that a step for it answers.
+_ANSWERED: Final = {SEND_PUBCOMP: PUBREL, SUBSCRIBED: SUBSCRIBE, UNSUBSCRIBED: UNSUBSCRIBE}
+
+Targets = list[tuple[int, str]]
+
+
+class SessionFront:
+    """The connections of one node, by number."""
+
+    def __init__(self, here: LocalNode, origin: Origin, view: Callable[[int], SlotView]) -> None:
+        self._here = here
+        self._origin = origin
+        self._view = view
+        self.connections: dict[int, FrontConnection] = {}
+        #: The last connection of each client here.
+        self._clients: dict[str, int] = {}
+
+    # Connections
+
+    def connect(
+        self,
+        number: int,
+        client: str,
+        slot: int,
+        is_clean: bool = False,
+        will: tuple[bytes, bytes, int] | None = None,
+    ) -> None:
+        """A client has connected; `Effects.present` says when its session is there."""
+        older = self._clients.get(client)
+        if older is not None:
+            self._close(older)
+        self._clients[client] = number
+        self.connections[number] = connection = FrontConnection(
+            number, client, slot, is_clean, will
+        )
+        self._attach(connection)
+
+    def disconnect(self, number: int, in_order: bool) -> None:
+        """A connection has ended; `in_order`: with DISCONNECT."""
+        connection = self.connections.pop(number, None)
+        if connection is None:
+            return
+        if self._clients.get(connection.client) == number:
+            del self._clients[connection.client]
+        if connection.attached is not None:
+            connection.steps.append(SessionStep(GONE, is_again=in_order))
+            self._flush(connection)
+
+    def _close(self, number: int) -> None:
+        """The client has a newer connection."""
+        connection = self.connections.pop(number, None)
+        if connection is None:
+            return
+        if self._clients.get(connection.client) == number:
+            del self._clients[connection.client]
+        self._here.effects.closed.append(number)
+
+    def _key(self, slot: int) -> tuple[Lineage, int]:
+        view = self._view(slot)
+        return view.lineage, self._here.reach.link(store_of(view.owner))
+
+    def look(self, is_beat: bool) -> None:
+        """Ends attachments whose lineage or link is over, and asks for new ones."""
+        for connection in self.connections.values():
+            if connection.attached is not None and connection.attached != self._key(
+                connection.slot
+            ):
+                self.detach(connection)
+                self._attach(connection)
+            elif connection.attached is None and is_beat:
+                self._attach(connection)
+
+    def detach(self, connection: FrontConnection) -> None:
+        connection.attached = None
+        connection.steps = []
+
+    def on_moved(self, slot: int) -> None:
+        """A slot has another lineage."""
+        for connection in self.connections.values():
+            if connection.slot == slot:
+                self.detach(connection)
+                self._attach(connection)
+
+    def _attach(self, connection: FrontConnection) -> None:
+        lineage, link = self._key(connection.slot)
+        if not link or not lineage[0]:
+            return
+        asked = Attach(
+            connection.slot,
+            connection.client,
+            connection.number,
+            connection.rank,
+            lineage,
+            link,
+            self.table(connection),
+            connection.is_clean,
+            connection.will,
+        )
+        self._here.send(store_of(lineage[1]), asked)
+
+    def table(self, connection: FrontConnection) -> list[TableEntry]:
+        return list(connection.table.values())
+
+    # The owner
+
+    def receive(self, message: NodeMessage) -> bool:
+        """Takes what an owner says; False: it is none of that."""
+        if isinstance(message, Attached):
+            self._on_attached(message)
+        elif isinstance(message, AttachRefused):
+            self._close(message.connection)
+            self._origin.drop(message.connection)
+        elif isinstance(message, ToClient):
+            connection = self.connections.get(message.connection)
+            if connection is not None and connection.attached == (message.lineage, message.link):
+                for step in message.steps:
+                    self._on_step(connection, step)
+        else:
+            return False
+        return True
+
+    def _on_attached(self, message: Attached) -> None:
+        connection = self.connections.get(message.connection)
+        key = message.lineage, message.link
+        if connection is None or key != self._key(connection.slot):
+            return
+        if connection.attached == key:
+            return
+        connection.attached = key
+        if not connection.rank:
+            self._here.effects.present.append((connection.number, message.is_present))
+        connection.rank = message.rank
+        self.send_again(connection)
+        held, connection.held = connection.held, []
+        for step in held:
+            self._acknowledge(connection, step)
+
+    def send_again(self, connection: FrontConnection) -> None:
+        """A new owner gets what no other has answered."""
+        connection.steps += [each.step for each in connection.unanswered if each.addresses is None]
+
+    def _on_step(self, connection: FrontConnection, step: SessionStep) -> None:
+        kind = step.kind
+        if kind == REGISTERED:
+            for each in connection.take_registered(step.packet, list(step.addresses)):
+                self._publish(connection, each)
+            return
+        if kind == SEND:
+            dot = step.addresses[0][1]
+            connection.table[step.packet] = TableEntry(step.packet, dot, False, step.qos)
+        elif kind in _ANSWERED and not connection.answered(_ANSWERED[kind], step.packet):
+            return
+        self._here.effects.steps.append((connection.number, step))
+
+    # The client
+
+    def publish(
+        self,
+        number: int,
+        packet: int,
+        qos: int,
+        topic: bytes,
+        payload: bytes,
+        is_again: bool,
+        targets: Targets,
+    ) -> None:
+        """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none."""
+        connection = self.connections.get(number)
+        if connection is None:
+            return
+        addresses = self._origin.reserve(targets)
+        connection.began(qos, packet)
+        if qos == 1:
+            self._origin.publish(
+                addresses, topic, payload, 1, number, lambda: self._on_safe(number, 1, packet)
+            )
+            return
+        digest = digest_of(topic, payload)
+        step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
+        connection.unanswered.append(Unanswered(step, topic, payload))
+        connection.send(step)
+
+    def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
+        """The owner of the publisher's slot knows where a QoS 2 message goes."""
+        number, packet = connection.number, each.step.packet
+        self._origin.publish(
+            each.addresses or [],
+            each.topic,
+            each.payload,
+            2,
+            number,
+            lambda: self._on_safe(number, 2, packet),
+        )
+
+    def _on_safe(self, number: int, qos: int, packet: int) -> None:
+        connection = self.connections.get(number)
+        if connection is not None:
+            for each in connection.is_safe(qos, packet):
+                self._here.effects.acknowledged.append((number, each, qos))
+
+    def step(self, number: int, step: SessionStep) -> None:
+        """Any other packet of a client."""
+        connection = self.connections.get(number)
+        if connection is None:
+            return
+        if step.kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE):
+            connection.unanswered.append(Unanswered(step))
+            connection.send(step)
+        elif connection.attached is None:
+            connection.held.append(step)
+        else:
+            self._acknowledge(connection, step)
+
+    def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
+        """PUBACK, PUBREC or PUBCOMP."""
+        entry = connection.table.get(step.packet)
+        if step.kind == PUBREC and entry is not None:
+            connection.table[step.packet] = TableEntry(step.packet, entry.dot, True, 2)
+        elif step.kind in (PUBACK, PUBCOMP):
+            connection.table.pop(step.packet, None)
+        connection.send(step)
+
+    def flush(self) -> None:
+        """The turn is over: each owner gets what there is for it."""
+        for connection in self.connections.values():
+            if connection.steps:
+                self._flush(connection)
+
+    def _flush(self, connection: FrontConnection) -> None:
+        steps, connection.steps = connection.steps, []
+        if connection.attached is not None:
+            lineage, link = connection.attached
+            message = FromClient(
+                connection.slot, connection.client, connection.number, lineage, link, steps
+            )
+            self._here.send(store_of(lineage[1]), message)

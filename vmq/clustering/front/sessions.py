@@ -1,0 +1,159 @@
+"""All machines of one node behind one face: slots, origin, front.
+
+The broker, or a simulator, feeds it what happens and takes the effects of each turn. It has no clock, no randomness, no
+disk and no sockets.
+"""
+
+from vmq.clustering.front.front import SessionFront
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import OfferTaken
+from vmq.clustering.origin.origin import Origin
+from vmq.clustering.origin.routes import SlotRoutes
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.machine import SlotMachine
+from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.words import Dot, Lineage, handed_on, slot_of
+
+
+class SessionNode:
+    """One node's part in the durable sessions of a cluster.
+
+    Args:
+        disk: what the store has of slots at the start.
+    """
+
+    def __init__(self, here: LocalNode, slots: int, disk: dict[bytes, bytes]) -> None:
+        self.here = here
+        self.effects = here.effects
+        self.slots = SlotMachine(here, slots, disk)
+        self.origin = Origin(here, self.slots.view)
+        self.front = SessionFront(here, self.origin, self.slots.view)
+        self.routes = SlotRoutes()
+        #: Messages of groups that are on their way to another slot.
+        self._handing: dict[tuple[int, Lineage, Dot], None] = {}
+
+    # What happens
+
+    def receive(self, sender: int, message: NodeMessage) -> None:
+        """A message of another node, over a link that is whole."""
+        self._take(sender, message)
+        self._finish()
+
+    def _take(self, sender: int, message: NodeMessage) -> None:
+        if isinstance(message, OfferTaken):
+            self.origin.on_taken(message)
+        elif not self.front.receive(message):
+            self.slots.receive(sender, message)
+        self._notice_moves()
+
+    def _notice_moves(self) -> None:
+        """Ends attachments in the step in which a new lineage is learnt."""
+        moved, self.slots.moved = self.slots.moved, {}
+        for slot in moved:
+            self.front.on_moved(slot)
+
+    def tick(self, now: int) -> None:
+        """Time has passed, by this node's clock, in milliseconds."""
+        self.here.now = now
+        is_beat = self.here.reach.tick(now)
+        self.slots.look(is_beat)
+        self._notice_moves()
+        self.front.look(is_beat)
+        if is_beat:
+            for owner in self.slots.owners.values():
+                self._publish_wills(owner)
+                self._hand_on(owner)
+        self._finish()
+
+    def on_link(self, store: int, life: int) -> None:
+        """There is a link to a peer, which both ends call by this number."""
+        self.here.reach.on_link(store, life)
+
+    def on_break(self, store: int, is_dead: bool) -> None:
+        """The link to a peer broke; `is_dead`: its process has ended."""
+        self.here.reach.on_break(store, is_dead)
+        self.slots.look(False)
+        self._notice_moves()
+        self.front.look(False)
+        self._finish()
+
+    def on_stored(self, number: int) -> None:
+        """A commit is on disk, and all before it."""
+        self.effects.end_commit(number)
+        self._finish()
+
+    def announced(self, slot: int, ticket: int) -> None:
+        """The nodes in reach know the routes of a ticket."""
+        owner = self.slots.owners.get(slot)
+        if owner is not None:
+            owner.attachments.subscribers.announced(ticket)
+            self._finish()
+
+    def connect(
+        self,
+        number: int,
+        client: str,
+        is_clean: bool = False,
+        will: tuple[bytes, bytes, int] | None = None,
+    ) -> None:
+        """A client has connected to this node."""
+        slot = slot_of(client, self.slots.slots)
+        self.front.connect(number, client, slot, is_clean, will)
+        self._finish()
+
+    def finish(self) -> None:
+        """The turn is over in which the front's methods were called."""
+        self._finish()
+
+    def _finish(self) -> None:
+        local = self.effects.local
+        while True:
+            self.front.flush()
+            self.origin.flush()
+            self.slots.flush()
+            if not local:
+                return
+            while local:
+                self._take(self.here.store, local.popleft())
+
+    # What an owner publishes itself
+
+    def _publish_wills(self, owner: SlotOwner) -> None:
+        attachments = owner.attachments
+        wills, attachments.wills = attachments.wills, []
+        for client, attached_at, (topic, payload, qos) in wills:
+            self.origin.publish(
+                self.origin.reserve(self.routes.targets(topic.decode())),
+                topic,
+                payload,
+                qos,
+                0,
+                lambda client=client, at=attached_at: attachments.will_published(client, at),  # type: ignore[misc]
+            )
+
+    def _hand_on(self, owner: SlotOwner) -> None:
+        """Messages of share groups that have no member in a slot go to another slot with one."""
+        if not owner.serves(self.here.store):
+            return
+        subscribers = owner.attachments.subscribers
+        for group, dot, message in subscribers.waiting_groups():
+            slot = self.routes.slot_for(group, owner.slot)
+            key = owner.slot, owner.view.lineage, dot
+            if slot < 0 or key in self._handing:
+                continue
+            self._handing[key] = None
+
+            def then(
+                group: str = group, dot: Dot = dot, key: tuple[int, Lineage, Dot] = key
+            ) -> None:
+                self._handing.pop(key, None)
+                subscribers.handed_on(group, dot)
+
+            self.origin.publish(
+                [(slot, handed_on(owner.slot, dot), group)],
+                message.topic,
+                message.payload,
+                message.qos,
+                0,
+                then,
+            )

@@ -1,0 +1,167 @@
+"""What origins and fronts say to the owners of slots, and the answers.
+
+An origin is where a message was published, a front where a client's connection is; see `vmq.clustering.slots`.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.slots import (
+    AskFork,
+    Beat,
+    ForkIncluded,
+    LineageOf,
+    NoFork,
+    Number,
+    SlotNumber,
+    SlotRecords,
+    SlotStored,
+    SlotViews,
+    StatePart,
+    TakeTurn,
+)
+
+#: Origin and number: the identity of a message.
+DotOf = tuple[Number, Number]
+#: Where a message goes: for each slot and share group ("": all others there) concerned its dot there.
+Addresses = Annotated[list[tuple[SlotNumber, DotOf, str]], Meta(max_length=1 << 16)]
+ClientId = Annotated[str, Meta(min_length=1, max_length=66_000)]
+PacketId = Annotated[int, Meta(ge=0, le=65_535)]
+
+
+class OfferedMessage(Struct, array_like=True, frozen=True):
+    """A message on its way to a slot; `group`: for one member of this share group there."""
+
+    dot: DotOf
+    topic: Annotated[bytes, Meta(min_length=1, max_length=65_535)]
+    payload: bytes
+    qos: Annotated[int, Meta(ge=1, le=2)]
+    group: str = ""
+
+
+class Offer(NodeMessage, frozen=True, tag=79):
+    """What is not confirmed, oldest first: number `index` of the offers since the last break (0: from the oldest)."""
+
+    slot: SlotNumber
+    lineage: LineageOf
+    link: Number
+    index: Number
+    messages: Annotated[list[OfferedMessage], Meta(max_length=100_000)]
+    #: The greatest stamp that the origin knows of: these messages come later.
+    clock: Number = 0
+
+
+class OfferTaken(NodeMessage, frozen=True, tag=80):
+    """These are safe. `again`: the owner did not take what was offered; offer from the oldest."""
+
+    slot: SlotNumber
+    lineage: LineageOf
+    dots: Annotated[list[DotOf], Meta(max_length=100_000)]
+    again: bool = False
+    clock: Number = 0
+
+
+class TableEntry(Struct, array_like=True, frozen=True):
+    """A packet id in use on a connection: which message it is, and whether PUBREC came."""
+
+    packet: PacketId
+    dot: DotOf
+    is_received: bool
+    qos: Annotated[int, Meta(ge=1, le=2)]
+
+
+class Attach(NodeMessage, frozen=True, tag=81):
+    """A connection asks for the owner of its client's session.
+
+    `rank` numbers the client's connections (0: the owner is to number it); `is_clean`: the session before it ends.
+    """
+
+    slot: SlotNumber
+    client: ClientId
+    connection: Number
+    rank: Number
+    lineage: LineageOf
+    link: Number
+    table: Annotated[list[TableEntry], Meta(max_length=65_535)]
+    is_clean: bool = False
+    #: Topic, payload and QoS; in the register, so that it outlives the front.
+    will: tuple[bytes, bytes, int] | None = None
+
+
+class Attached(NodeMessage, frozen=True, tag=82):
+    """The owner serves it; `is_present`: what CONNACK says of the session."""
+
+    client: ClientId
+    connection: Number
+    rank: Number
+    lineage: LineageOf
+    link: Number
+    is_present: bool
+
+
+class AttachRefused(NodeMessage, frozen=True, tag=83):
+    """A newer connection of the client has taken its place: close this one."""
+
+    client: ClientId
+    connection: Number
+
+
+class SessionStep(Struct, array_like=True, frozen=True):
+    """A packet of a client, or one for it, on its way between front and owner.
+
+    `kind` is one of `vmq.clustering.slots.words`: what of the rest it has, it says there.
+    """
+
+    kind: Annotated[int, Meta(ge=0, le=20)]
+    packet: PacketId = 0
+    addresses: Addresses = []
+    digest: bytes = b""
+    is_again: bool = False
+    topic: bytes = b""
+    payload: bytes = b""
+    qos: Annotated[int, Meta(ge=0, le=2)] = 0
+    filters: Annotated[list[tuple[str, int]], Meta(max_length=10_000)] = []
+
+
+class FromClient(NodeMessage, frozen=True, tag=84):
+    """Packets of a client, in order, for the owner to which its connection is attached."""
+
+    slot: SlotNumber
+    client: ClientId
+    connection: Number
+    lineage: LineageOf
+    link: Number
+    steps: Annotated[list[SessionStep], Meta(max_length=100_000)]
+
+
+class ToClient(NodeMessage, frozen=True, tag=85):
+    """What the owner has for a connection that is attached to it, in order."""
+
+    client: ClientId
+    connection: Number
+    lineage: LineageOf
+    link: Number
+    steps: Annotated[list[SessionStep], Meta(max_length=100_000)]
+
+
+#: All messages about durable sessions.
+SessionMessage = (
+    Beat
+    | SlotViews
+    | AskFork
+    | NoFork
+    | StatePart
+    | SlotRecords
+    | SlotStored
+    | ForkIncluded
+    | TakeTurn
+    | Offer
+    | OfferTaken
+    | Attach
+    | Attached
+    | AttachRefused
+    | FromClient
+    | ToClient
+)

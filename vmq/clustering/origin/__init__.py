@@ -1,0 +1,1 @@
+"""Where messages are published: routes to slots, outboxes, and what is safe. See `vmq.clustering.slots`."""

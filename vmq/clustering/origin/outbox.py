@@ -1,0 +1,94 @@
+"""What a node has published and not all owners have confirmed, by slot.
+
+The origin offers to whoever owns a slot now, oldest first, and from the oldest again after each break: with another
+lineage, another life of the link, or when the owner did not take what was offered. Nothing of it lies on disk: its
+publisher has it until the acknowledgement, which waits until all slots concerned say safe.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from vmq.clustering.messages.fronts import Offer, OfferedMessage
+from vmq.clustering.slots.words import Dot, Lineage
+
+#: Messages in one offer, and bytes of them; a larger message goes alone.
+BATCH: Final = 500
+BATCH_BYTES: Final = 1 << 20
+
+
+class Publication:
+    """A message of a client and the slots that do not have it yet."""
+
+    __slots__ = ("connection", "left", "qos", "size", "then")
+
+    def __init__(self, connection: int, qos: int, size: int, then: Callable[[], None]) -> None:
+        self.connection = connection
+        self.qos = qos
+        self.size = size
+        self.left = 0
+        #: All slots say that it is safe.
+        self.then = then
+
+
+class SlotOutbox:
+    """What is not confirmed by one slot."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        #: Numbers given to messages for this slot.
+        self.last = 0
+        self.entries: dict[Dot, tuple[OfferedMessage, Publication]] = {}
+        self._unsent: list[Dot] = []
+        self._lineage: Lineage = (0, 0)
+        self._link = 0
+        self._index = 0
+
+    def add(self, message: OfferedMessage, publication: Publication) -> Publication | None:
+        """Puts a message behind the others; one that is there already belongs to this publication now.
+
+        Returns the publication that it belonged to.
+        """
+        older = self.entries.get(message.dot)
+        if older is None:
+            self._unsent.append(message.dot)
+        self.entries[message.dot] = message, publication
+        publication.left += 1
+        return None if older is None else older[1]
+
+    def remove(self, dot: Dot) -> Publication | None:
+        """The slot has it."""
+        entry = self.entries.pop(dot, None)
+        return None if entry is None else entry[1]
+
+    def restart(self) -> None:
+        """From the oldest again."""
+        self._unsent = list(self.entries)
+        self._index = 0
+
+    def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
+        """What the owner of the slot is to be sent now."""
+        if (lineage, link) != (self._lineage, self._link):
+            self._lineage, self._link = lineage, link
+            self.restart()
+        unsent, self._unsent = self._unsent, []
+        offers: list[Offer] = []
+        batch: list[OfferedMessage] = []
+        size = 0
+        for dot in unsent:
+            if dot not in self.entries:
+                continue
+            message, publication = self.entries[dot]
+            if batch and (len(batch) == BATCH or size + publication.size > BATCH_BYTES):
+                offers.append(self._offer(lineage, link, batch, clock))
+                batch, size = [], 0
+            batch.append(message)
+            size += publication.size
+        if batch:
+            offers.append(self._offer(lineage, link, batch, clock))
+        return offers
+
+    def _offer(
+        self, lineage: Lineage, link: int, messages: list[OfferedMessage], clock: int
+    ) -> Offer:
+        self._index += 1
+        return Offer(self.slot, lineage, link, self._index - 1, messages, clock)

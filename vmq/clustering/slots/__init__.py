@@ -1,0 +1,47 @@
+"""Durable sessions in slots: who has a client's session, and how it goes on when that node does not.
+
+Read in this order:
+
+    words        numbers that name nodes, slots, messages      placement    which hosts have which slots
+    state        queues, context, registers of a slot          records      the same as keys and values on disk
+    merge        two states that parted become one             copies       what a node has that does not own the slot
+    reach        the failure detector                          followers    what an owner sends its followers
+    owned        what is safe                                  subscribers  who in the slot gets a message
+    attachments  the owner and its clients                     owner        followers, forks, messages
+    machine      all slots of one node: views, takeover, handover
+
+A client's id hashes to a **slot**, which has an **owner** and **followers** on other hosts. A message is addressed to
+slots and known by its **dot**: the incarnation where it was published, and its place there for that slot. The
+**origin** (`vmq.clustering.origin`) offers what is not confirmed, oldest first, to whoever owns the slot; the owner
+takes what its **context** lacks. PUBACK and PUBREC leave when all slots concerned have it **safe**: on the owner's
+disk and on every follower's. The **front** (`vmq.clustering.front`) is the node of the client's connection: it
+attaches that to the owner.
+
+An owner's **lineage** ends with its broker's life, or when another node takes over in the next epoch. What it wrote
+that the new owner does not have is a **fork**. An owner serves when every node in reach has handed in its forks or
+denied having any; so who takes over is a matter of speed, never of safety.
+
+All of it is pure: what happens goes in, effects come out (`effects`); clocks are the nodes' own; nothing is drawn at
+random. A seeded world (tests/simulator/sessions) tries it against nodes that die, hang, lose disks or part of them,
+against splits and links that fail one way, several at once, and shows of each rule what breaks without it.
+
+**The broker does not run it yet**: its durable sessions still belong to nodes (`vmq.clustering.takeover`), with
+messages kept in outboxes and handed over as hints. It is to run as follows, one path for one node and for fifty:
+
+- A single node is the owner of all slots with no follower and the front of all clients. Then an attachment, an offer
+  and an acknowledgement are calls; what waits to be safe waits for the commit of the store, as today, and for nothing
+  else.
+- The queue of a durable session in the store **is** the slot's queue. The compiled queue and in-flight code goes on
+  to write the records `q`, `i`, `x`, `u` and `m`; an entry's note gets the dot (16 bytes) and the stamp is the
+  entry's place. A commit adds one record for each slot and origin that it touched (`c`) and one for each slot (`h`):
+  not for each message. Of a node alone the dot is (its own incarnation, the place), so that the context is one run.
+- What followers get is what the commit wrote: the writes of a slot's sessions, found by the session's number in the
+  key, with the number of the owner's session in them; a copy keeps that number behind one of its own. There is no
+  second encoding. A state is decoded only where it is merged; an owner that takes over reads registers when their
+  clients come, as a broker does that starts.
+- `SlotState` is then the view that merging has of those records; `Attachments` is the compiled session's, which keeps
+  window and packet ids in its registers already; the table of a front is the in-flight window of its connection.
+
+What these machines leave to that: bounds of queues, expiry and payloads stored once for many slots; a state's changes
+in one turn are one message to a follower, however many; contexts keep a run of numbers for each life of each store.
+"""

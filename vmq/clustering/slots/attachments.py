@@ -1,0 +1,385 @@
+"""The owner and its clients: connections that are attached, their packets, and the sending of what waits.
+
+An attachment is (connection, front, lineage, life of the link between front and owner). The owner believes the table
+that a front attaches with: what it says is sent, is not sent again on this connection; what it says is received, is
+done. A packet that relies on a record at QoS 2 leaves when that is safe; what waits for that dies with its
+attachment.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import (
+    Attach,
+    Attached,
+    AttachRefused,
+    FromClient,
+    SessionStep,
+    TableEntry,
+    ToClient,
+)
+from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
+from vmq.clustering.slots.subscribers import Subscribers
+from vmq.clustering.slots.words import (
+    GONE,
+    PUBACK,
+    PUBCOMP,
+    PUBLISHED,
+    PUBREC,
+    PUBREL,
+    REGISTERED,
+    SEND,
+    SEND_PUBCOMP,
+    SEND_PUBREL,
+    SUBSCRIBE,
+    SUBSCRIBED,
+    UNSUBSCRIBE,
+    UNSUBSCRIBED,
+    Dot,
+    Lineage,
+)
+
+PACKETS: Final = 65_535
+
+
+class Attachment:
+    """A connection that is served."""
+
+    def __init__(self, client: str, connection: int, front: int, link: int) -> None:
+        self.client = client
+        self.connection = connection
+        self.front = front
+        self.link = link
+        #: For its front, at the end of the turn.
+        self.steps: list[SessionStep] = []
+
+
+class Attachments:
+    """The clients of one slot, for its owner."""
+
+    def __init__(self, owned: OwnedSlot) -> None:
+        self._owned = owned
+        self._here = owned.here
+        self._state = owned.state
+        self.subscribers = Subscribers(owned, self.distribute)
+        self.serving: dict[str, Attachment] = {}
+        #: Those that could not be attached yet, by front.
+        self._refused: dict[str, tuple[int, Attach]] = {}
+        #: Clients with a will and no connection: since when, by the detector's running time.
+        self._orphans: dict[str, int] = {
+            client: 0 for client, each in self._state.registers.items() if each.will
+        }
+        self._to_deliver: dict[str, None] = {}
+        #: Wills that are to be published: client, attached at, message.
+        self.wills: list[tuple[str, int, tuple[bytes, bytes, int]]] = []
+
+    # Attaching
+
+    def on_attach(self, front: int, asked: Attach) -> None:
+        """A front asks for a connection to be served; one that cannot be yet is as soon as it can."""
+        owned, state = self._owned, self._state
+        if asked.lineage != owned.view.lineage or not self._is_link(front, asked.link):
+            return
+        if not owned.serves(front):
+            self._refused[asked.client] = front, asked
+            return
+        register = state.register(asked.client)
+        rank = asked.rank
+        if not rank:
+            is_known = register.connection == asked.connection
+            rank = register.rank if is_known else register.rank + 1
+        if self._is_older((rank, asked.connection), (register.rank, register.connection)):
+            self._here.send(front, AttachRefused(asked.client, asked.connection))
+            return
+        served = self.serving.get(asked.client)
+        if served is not None and served.connection == asked.connection:
+            if (served.front, served.link) == (front, asked.link):
+                self._answer(front, asked, rank, register)
+                return
+        elif served is not None:
+            self._here.send(served.front, AttachRefused(asked.client, served.connection))
+            self._publish_will(asked.client)  # its connection ends without DISCONNECT
+        is_new = register.connection != asked.connection
+        register.rank, register.connection = rank, asked.connection
+        if is_new:
+            register.will = asked.will
+        is_present = register.session > 0 and not (asked.is_clean and is_new)
+        if register.session and not is_present:
+            self.subscribers.end(asked.client)
+        self._begin(front, asked, register, is_present)
+
+    def _is_link(self, front: int, link: int) -> bool:
+        return self._here.reach.link(front) == link
+
+    def _is_older(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
+        return one < other
+
+    def _answer(self, front: int, asked: Attach, rank: int, register: ClientRegister) -> None:
+        lineage: Lineage = self._owned.view.lineage
+        answer = Attached(asked.client, asked.connection, rank, lineage, asked.link, True)
+        self._here.send(front, answer)
+
+    def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
+        owned, state, client = self._owned, self._state, asked.client
+        lineage = owned.view.lineage
+        if register.lineage != lineage:
+            register.last_packet = self._restart(register.last_packet, client)
+        register.lineage = lineage
+        register.attached_at, register.records = state.stamp(self._here.time()), 0
+        if not register.session and not asked.is_clean:
+            register.session = state.stamp(self._here.time())
+        state.touch(client)
+        for entry in asked.table:
+            self._believe(client, register, entry)
+        attachment = Attachment(client, asked.connection, front, asked.link)
+        self.serving[client] = attachment
+        self._orphans.pop(client, None)
+        answer = Attached(client, asked.connection, register.rank, lineage, asked.link, is_present)
+        # The end of a session has to be safe, else the next connection may find it again.
+        self._when_safe(
+            attachment, 2 if asked.is_clean else 0, lambda: self._here.send(front, answer)
+        )
+        told = {entry.packet for entry in asked.table}
+        for packet, sent in list(register.window.items()):
+            self._resume(attachment, packet, sent, packet in told)
+        self._to_deliver[client] = None
+
+    def _restart(self, last: int, client: str) -> int:
+        """Another place of the ring, a quarter of it away: an id that the client still holds may swallow no message."""
+        raw = repr((self._owned.view.lineage, client)).encode()
+        drawn = int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
+        return (last + PACKETS // 4 + drawn % (PACKETS // 2)) % PACKETS
+
+    def _believe(self, client: str, register: ClientRegister, entry: TableEntry) -> None:
+        """What the front says of a packet id."""
+        state = self._state
+        if entry.is_received:
+            state.done(client, entry.dot)
+        else:
+            for packet in [
+                each
+                for each, sent in register.window.items()
+                if sent.dot == entry.dot and each != entry.packet
+            ]:
+                state.unsend(client, packet)
+        state.send(client, entry.packet, SentMessage(entry.dot, entry.is_received, entry.qos))
+
+    def _resume(
+        self, attachment: Attachment, packet: int, sent: SentMessage, is_told: bool
+    ) -> None:
+        """Goes on with an exchange that another connection or owner has begun."""
+        client = attachment.client
+        if not sent.is_received and not is_told and sent.dot not in self._queue(client):
+            if sent.qos == 1:  # another fork has done it
+                self._state.unsend(client, packet)
+                return
+            self._state.send(client, packet, SentMessage(sent.dot, True, 2))
+            sent = SentMessage(sent.dot, True, 2)
+        if sent.is_received:
+            self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBREL, packet))
+        elif not is_told:
+            self._transmit(attachment, packet, sent)
+
+    def _queue(self, client: str) -> dict[Dot, int]:
+        return self._state.queues.get(client, {})
+
+    # Sending
+
+    def _when_safe(self, attachment: Attachment, qos: int, action: Callable[[], None]) -> None:
+        """Does something of an attachment, at QoS 2 when what it relies on is safe."""
+        if qos < 2:
+            action()
+        else:
+            self._owned.when_safe(
+                lambda: action() if self.serving.get(attachment.client) is attachment else None
+            )
+
+    def _add(self, attachment: Attachment, kind: int, packet: int) -> None:
+        attachment.steps.append(SessionStep(kind, packet))
+
+    def _transmit(self, attachment: Attachment, packet: int, sent: SentMessage) -> None:
+        message = self._state.messages[sent.dot]
+        step = SessionStep(
+            SEND,
+            packet,
+            [(self._owned.slot, sent.dot, message.group)],
+            topic=message.topic,
+            payload=message.payload,
+            qos=sent.qos,
+        )
+        self._when_safe(attachment, sent.qos, lambda: attachment.steps.append(step))
+
+    def distribute(self, clients: list[str]) -> None:
+        """Messages have joined the queues of these clients."""
+        for client in clients:
+            self._to_deliver[client] = None
+
+    def _deliver(self, client: str) -> None:
+        """Sends what waits, as far as the window allows."""
+        attachment = self.serving.get(client)
+        if attachment is None:
+            return
+        register, queue = self._state.registers[client], self._queue(client)
+        room = self._here.window - len(register.window)
+        if room <= 0 or not queue:
+            return
+        under_way = {sent.dot for sent in register.window.values()}
+        for dot, qos in list(queue.items()):
+            if dot in under_way:
+                continue
+            packet = register.last_packet
+            while True:
+                packet = packet % PACKETS + 1
+                if packet not in register.window:
+                    break
+            register.last_packet = packet
+            sent = SentMessage(dot, False, qos)
+            self._state.send(client, packet, sent)
+            self._transmit(attachment, packet, sent)
+            room -= 1
+            if not room:
+                break
+
+    def deliver(self) -> None:
+        """Sends what has come in this turn."""
+        clients, self._to_deliver = self._to_deliver, {}
+        for client in clients:
+            self._deliver(client)
+
+    def flush(self) -> None:
+        """The turn is over: each front gets what there is for it."""
+        lineage = self._owned.view.lineage
+        for each in self.serving.values():
+            if each.steps:
+                steps, each.steps = each.steps, []
+                message: NodeMessage = ToClient(
+                    each.client, each.connection, lineage, each.link, steps
+                )
+                self._here.send(each.front, message)
+
+    # A client's packets
+
+    def on_steps(self, front: int, message: FromClient) -> None:
+        attachment = self.serving.get(message.client)
+        if (
+            attachment is None
+            or message.lineage != self._owned.view.lineage
+            or (attachment.connection, attachment.front, attachment.link)
+            != (message.connection, front, message.link)
+        ):
+            return
+        for step in message.steps:
+            self._on_step(attachment, step)
+        self._to_deliver[message.client] = None
+
+    def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
+        kind, client = step.kind, attachment.client
+        if kind in (PUBACK, PUBREC, PUBCOMP):
+            self._on_acknowledgement(attachment, kind, step.packet)
+        elif kind == PUBLISHED:
+            self._on_publish(attachment, step)
+        elif kind == PUBREL:
+            self._state.release(client, step.packet)
+            self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBCOMP, step.packet))
+        elif kind == SUBSCRIBE:
+            self.subscribers.subscribe(
+                client, step.filters, lambda: self._say(attachment, SUBSCRIBED, step)
+            )
+        elif kind == UNSUBSCRIBE:
+            self.subscribers.unsubscribe(
+                client,
+                [each for each, _ in step.filters],
+                lambda: self._say(attachment, UNSUBSCRIBED, step),
+            )
+        elif kind == GONE:
+            self._on_gone(attachment, step.is_again)
+
+    def _say(self, attachment: Attachment, kind: int, step: SessionStep) -> None:
+        if self.serving.get(attachment.client) is attachment:
+            attachment.steps.append(SessionStep(kind, step.packet, filters=step.filters))
+
+    def _on_acknowledgement(self, attachment: Attachment, kind: int, packet: int) -> None:
+        """It counts only in the step that awaits it."""
+        state, client = self._state, attachment.client
+        sent = state.registers[client].window.get(packet)
+        if sent is None:
+            return
+        if kind == PUBACK and sent.qos == 1:
+            state.done(client, sent.dot)
+            state.unsend(client, packet)
+        elif kind == PUBREC and sent.qos == 2:
+            state.done(client, sent.dot)
+            state.send(client, packet, SentMessage(sent.dot, True, 2))
+            self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBREL, packet))
+        elif kind == PUBCOMP and sent.is_received:
+            state.unsend(client, packet)
+
+    def _on_publish(self, attachment: Attachment, step: SessionStep) -> None:
+        """QoS 2 in: this packet id is this message, now and after each repetition."""
+        state, client, packet = self._state, attachment.client, step.packet
+        known = state.registers[client].received.get(packet)
+        if known is None or not self._is_repetition(known, step):
+            known = ReceivedId(tuple(step.addresses), step.digest)
+            state.receive(client, packet, known)
+        answer = SessionStep(REGISTERED, packet, list(known.addresses))
+        self._when_safe(attachment, 2, lambda: attachment.steps.append(answer))
+
+    def _is_repetition(self, known: ReceivedId, step: SessionStep) -> bool:
+        """Else the client has finished the old message: this state is older than the client's."""
+        return step.is_again and known.digest == step.digest
+
+    # Connections go
+
+    def _on_gone(self, attachment: Attachment, in_order: bool) -> None:
+        client = attachment.client
+        del self.serving[client]
+        register = self._state.registers[client]
+        if register.will is not None:
+            if in_order:
+                register.will = None
+                self._state.touch(client)
+            else:
+                self._publish_will(client)
+
+    def _publish_will(self, client: str) -> None:
+        register = self._state.registers[client]
+        if register.will is not None:
+            self.wills.append((client, register.attached_at, register.will))
+
+    def will_published(self, client: str, attached_at: int) -> None:
+        """A will is safe with whom it is for."""
+        register = self._state.registers.get(client)
+        if register is not None and register.attached_at == attached_at and register.will:
+            register.will = None
+            self._state.touch(client)
+
+    def look(self) -> None:
+        """Time has passed: ends attachments whose link is another, publishes wills of those who stay away."""
+        reach = self._here.reach
+        for client, each in list(self.serving.items()):
+            if not self._is_link(each.front, each.link):
+                del self.serving[client]
+                if self._state.registers[client].will is not None:
+                    self._orphans[client] = 0
+        if not self._owned.serves(self._here.store):
+            return
+        for client in list(self._orphans):
+            self._orphans[client] += 1
+            if self._orphans[client] * reach.interval > reach.timeout:
+                del self._orphans[client]
+                self._publish_will(client)
+        self.subscribers.look()
+
+    def on_merge(self) -> None:
+        """A fork has joined the state."""
+        for client in self.serving:
+            self._to_deliver[client] = None
+
+    def retry(self) -> None:
+        """The owner serves: who asked before is attached."""
+        refused, self._refused = self._refused, {}
+        for front, asked in refused.values():
+            self.on_attach(front, asked)

@@ -1,0 +1,253 @@
+"""A slot's state on a node that does not own it: records on its disk, as they came from an owner.
+
+A copy is whole, or it is being built: parts of a state, and over them the changes that came meanwhile. What is being
+built replaces nothing until it is whole; until then it counts only for the messages in it. A copy that stays unfinished
+is merged into what there was before (`settle`), under a lineage of this incarnation's own, epoch 0.
+"""
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from vmq.clustering.messages.slots import SlotView
+from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.merge import merge
+from vmq.clustering.slots.records import all_records, head_of, lacks_of, load_state, salvage
+from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage, includes
+
+RECORD: Final = b"S"
+VIEW: Final = b"V"
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_VIEWS: Final = msgspec.msgpack.Decoder(tuple[SlotView, int])
+
+
+class RecentKeys:
+    """Which records of a copy may not be safe yet: what an owner changed behind the version that it calls safe."""
+
+    def __init__(self) -> None:
+        self._keys: deque[tuple[int, list[bytes]]] = deque()
+        #: The first version of which they are here, and whether all before it is safe: else any record may not be.
+        self._first = 0
+        self._is_all = False
+
+    def begin(self, version: int, keys: list[bytes]) -> None:
+        """A transfer of a whole state begins with what is not safe of it."""
+        self._keys = deque([(version, keys)])
+        self._first, self._is_all = version, True
+
+    def add(self, version: int, keys: list[bytes], safe: int) -> None:
+        self._first = self._first or version
+        self._is_all = self._is_all or safe >= self._first
+        self._keys.append((version, keys))
+        while self._keys and self._keys[0][0] <= safe:
+            self._keys.popleft()
+
+    def adopt(self) -> None:
+        """A new lineage goes on from here: its first version has all of them."""
+        self._keys = deque((1, keys) for _, keys in self._keys)
+        self._first = 1
+
+    def keys(self) -> set[bytes] | None:
+        """Those that may not be safe; None: it may be any."""
+        return {key for _, keys in self._keys for key in keys} if self._is_all else None
+
+
+class RecordSet:
+    """Some records of a slot on disk, under a number of their own."""
+
+    def __init__(self, slot: int, number: int, lineage: Lineage, version: int) -> None:
+        self.slot = slot
+        self.number = number
+        self.lineage = lineage
+        #: Every change up to it is in here.
+        self.version = version
+        self.records: dict[bytes, bytes] = {}
+        #: Keys that changes have set while parts come: of these a part is older.
+        self.fresh: set[bytes] = set()
+        self.next_part = 0
+        self.recent = RecentKeys()
+
+    def prefix(self) -> bytes:
+        return RECORD + self.slot.to_bytes(2, "big") + self.number.to_bytes(4, "big")
+
+    def put(self, effects: Effects, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self.records.pop(key, None)
+        else:
+            self.records[key] = value
+        effects.put(self.prefix() + key, value)
+
+    def delete(self, effects: Effects) -> None:
+        prefix = self.prefix()
+        for key in self.records:
+            effects.put(prefix + key, None)
+        self.records = {}
+
+
+class SlotCopy:
+    """What a node has of a slot that it does not own."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.whole: RecordSet | None = None
+        self.building: RecordSet | None = None
+        #: Built in part, and given up; they go when another is whole.
+        self.remains: list[RecordSet] = []
+        self.last_number = 0
+        #: It followed an owner in this life of the broker. What was found on disk at the start may have lost its end.
+        self.has_followed = False
+        #: The last lineage of which it has all that was safe.
+        self.current: Lineage = NO_LINEAGE
+        #: What came last that follows nothing here: lineage and version. The owner was told.
+        self.stray: tuple[Lineage, int] = (NO_LINEAGE, 0)
+
+    def base(self) -> tuple[Lineage, int]:
+        """The state that it is exactly; version 0: nothing is whole."""
+        return (NO_LINEAGE, 0) if self.whole is None else (self.whole.lineage, self.whole.version)
+
+    def lacks(self) -> bool:
+        """Whether its owner had begun without a current copy."""
+        return self.whole is not None and lacks_of(self.whole.records) != NO_LINEAGE
+
+    def is_included(self, included: dict[Lineage, int]) -> bool:
+        """Whether a state with this has everything that is in here."""
+        sets = [self.whole, self.building, *self.remains]
+        return all(each is None or includes(included, each.lineage, each.version) for each in sets)
+
+    def new_set(self, lineage: Lineage, version: int) -> RecordSet:
+        self.last_number += 1
+        return RecordSet(self.slot, self.last_number, lineage, version)
+
+    # A follower
+
+    def begin(self, lineage: Lineage, version: int) -> RecordSet:
+        """A new copy begins, of the state at a version."""
+        if self.building is not None:
+            self.remains.append(self.building)
+        self.building = built = self.new_set(lineage, version)
+        return built
+
+    def add_part(self, effects: Effects, records: list[tuple[bytes, bytes | None]]) -> None:
+        built = self.building
+        assert built is not None
+        if not built.next_part:  # what is not safe yet
+            built.recent.begin(built.version, [key for key, _ in records])
+        built.next_part += 1
+        for key, value in records:
+            if key not in built.fresh:
+                built.put(effects, key, value)
+
+    def change(
+        self,
+        effects: Effects,
+        lineage: Lineage,
+        after: int,
+        version: int,
+        records: list[tuple[bytes, bytes | None]],
+        safe: int,
+    ) -> bool:
+        """What the owner changed next, and what is safe; False: it follows nothing that is here."""
+        whole, built = self.whole, self.building
+        if built is not None and built.lineage == lineage and built.version == after:
+            for key, value in records:
+                built.fresh.add(key)
+                built.put(effects, key, value)
+            built.version = version
+            built.recent.add(version, [key for key, _ in records], safe)
+            return True
+        if whole is None or whole.lineage != lineage or whole.version != after:
+            return False
+        for key, value in records:
+            whole.put(effects, key, value)
+        whole.version = version
+        whole.recent.add(version, [key for key, _ in records], safe)
+        return True
+
+    def adopt(self, lineage: Lineage) -> None:
+        """A new owner goes on from exactly this state: its first version is the next here.
+
+        On disk the head stays as it is until that comes.
+        """
+        assert self.whole is not None
+        self.whole.lineage, self.whole.version = lineage, 0
+        self.whole.recent.adopt()
+
+    def finish(self, effects: Effects, view: SlotView) -> None:
+        """The copy that was being built is whole; everything else goes."""
+        assert self.building is not None
+        old = [self.whole, *self.remains]
+        self.whole, self.building, self.remains = self.building, None, []
+        self.whole.fresh = set()
+        for each in old:
+            if each is not None:
+                each.delete(effects)
+        self.note(effects, view)
+
+    def note(self, effects: Effects, view: SlotView) -> None:
+        """Writes who has the slot, and which records are whole: a promise."""
+        number = 0 if self.whole is None else self.whole.number
+        effects.put(VIEW + self.slot.to_bytes(2, "big"), _ENCODER.encode((view, number)))
+        effects.must_sync = True
+
+    # What it is worth
+
+    def settle(self, effects: Effects, me: Incarnation, view: SlotView) -> None:
+        """What was not finished joins what is whole."""
+        if self.building is None and not self.remains:
+            return
+        state = SlotState() if self.whole is None else load_state(self.whole.records)
+        if self.building is not None:
+            self.remains.append(self.building)
+        for each in self.remains:
+            merge(state, salvage(each.records))
+        private = (0, me)
+        state.lineage = private
+        state.version = state.included.get(private, 0)
+        state.close()
+        self.building = self.new_set(private, state.version)
+        for key, value in all_records(state).items():
+            self.building.put(effects, key, value)
+        self.finish(effects, view)
+
+    def state(self) -> SlotState:
+        """The state; there is nothing unfinished."""
+        return SlotState() if self.whole is None else load_state(self.whole.records)
+
+    def delete(self, effects: Effects, view: SlotView) -> None:
+        for each in (self.whole, self.building, *self.remains):
+            if each is not None:
+                each.delete(effects)
+        self.whole = self.building = None
+        self.remains = []
+        self.current = NO_LINEAGE
+        self.note(effects, view)
+
+
+def load_copies(disk: dict[bytes, bytes]) -> tuple[dict[int, SlotView], dict[int, SlotCopy]]:
+    """What a store has of slots at the start of the broker."""
+    views: dict[int, SlotView] = {}
+    copies: dict[int, SlotCopy] = {}
+    numbers: dict[int, int] = {}
+    sets: dict[tuple[int, int], RecordSet] = {}
+    for key, value in disk.items():
+        if key[:1] == VIEW:
+            slot = int.from_bytes(key[1:3], "big")
+            views[slot], numbers[slot] = _VIEWS.decode(value)
+        elif key[:1] == RECORD:
+            slot, number = int.from_bytes(key[1:3], "big"), int.from_bytes(key[3:7], "big")
+            found = sets.get((slot, number))
+            if found is None:
+                found = sets[slot, number] = RecordSet(slot, number, NO_LINEAGE, 0)
+            found.records[key[7:]] = value
+    for (slot, number), each in sets.items():
+        copy = copies.setdefault(slot, SlotCopy(slot))
+        copy.last_number = max(copy.last_number, number)
+        if b"h" in each.records:
+            each.lineage, each.version, _ = head_of(each.records)
+        if number == numbers.get(slot):
+            copy.whole = each
+        else:
+            copy.remains.append(each)
+    return views, copies

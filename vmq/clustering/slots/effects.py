@@ -1,0 +1,72 @@
+"""What the machines of a node want done: messages, steps for clients, writes, and what waits for these.
+
+Writes gather as in a group commit: those of many turns may go to the disk in one, and while one is under way the next
+gathers. Whatever relies on a write waits for the number of its commit.
+"""
+
+from collections import deque
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import SessionStep
+
+
+class Effects:
+    """The effects of one node's machines, until somebody takes them."""
+
+    def __init__(self) -> None:
+        #: For other nodes, by store, in order.
+        self.sent: list[tuple[int, NodeMessage]] = []
+        #: For this node itself.
+        self.local: deque[NodeMessage] = deque()
+        #: For connections of this node, in order.
+        self.steps: list[tuple[int, SessionStep]] = []
+        #: Connections to be closed.
+        self.closed: list[int] = []
+        #: Connections whose session is there: number, and what CONNACK says of it.
+        self.present: list[tuple[int, bool]] = []
+        #: Publishes to be acknowledged: connection, packet id, QoS.
+        self.acknowledged: list[tuple[int, int, int]] = []
+        #: Subscriptions that all nodes in reach are to know, by ticket: slot, filters that begin, filters that end.
+        self.routes: list[tuple[int, int, list[str], list[str]]] = []
+        self.writes: dict[bytes, bytes | None] = {}
+        #: The gathering commit has to be synced, whatever `store.durability` says: it is a promise.
+        self.must_sync = False
+        #: The commit that gathers now, and the last that is on disk.
+        self.number: int = 1
+        self.stored: int = 0
+        self._waiting: deque[tuple[int, int, NodeMessage]] = deque()
+
+    def send(self, store: int, message: NodeMessage) -> None:
+        self.sent.append((store, message))
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Writes a record, or deletes it."""
+        self.writes[key] = value
+
+    def commit(self) -> int:
+        """The commit with everything that was written so far."""
+        return self.number if self.writes else self.number - 1
+
+    def send_stored(self, store: int, message: NodeMessage) -> None:
+        """Sends it when everything that was written so far is on disk."""
+        self._waiting.append((self.commit(), store, message))
+        self._release()
+
+    def begin_commit(self) -> tuple[int, dict[bytes, bytes | None], bool]:
+        """Closes the gathering commit: its number, what it writes, and whether it has to be synced."""
+        taken = self.number, self.writes, self.must_sync
+        self.number += 1
+        self.writes = {}
+        self.must_sync = False
+        return taken
+
+    def end_commit(self, number: int) -> None:
+        """A commit is on disk, and all before it."""
+        self.stored = number
+        self._release()
+
+    def _release(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self.stored:
+            _, store, message = waiting.popleft()
+            self.send(store, message)

@@ -1,0 +1,190 @@
+"""An owner's view of its followers: what each has of the state, and what it is sent next.
+
+A follower that has exactly what the owner began from, or was sent up to here before, gets the changes since, as far as
+they are kept; else the whole state in parts, with changes beside them. It confirms changes before its copy is whole:
+acknowledgements would else wait for the whole transfer. What is not safe yet when the transfer begins is in its first
+part: who confirms that has everything that somebody waits for.
+"""
+
+from collections import deque
+from typing import Final
+
+from vmq.clustering.messages.slots import SlotRecords, SlotStored, SlotView, StatePart
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.records import HEAD_KEY
+from vmq.clustering.slots.words import NO_LINEAGE, Lineage
+
+#: Bytes of changes that an owner keeps for followers that come late, but never less than what is not safe yet.
+LOG_BYTES: Final = 1 << 20
+
+_Records = list[tuple[bytes, bytes | None]]
+
+
+class FollowerProgress:
+    """One follower."""
+
+    def __init__(self) -> None:
+        #: Versions: the last that it was sent, and the last on its disk; -1: it is sent nothing yet.
+        self.sent = -1
+        self.stored = -1
+        self.is_whole = False
+        #: What is left of the whole state for it.
+        self.parts: deque[StatePart] = deque()
+
+
+class FollowerSet:
+    """The followers of one slot, for its owner.
+
+    Args:
+        base: the state that the owner's lineage began from.
+        unsafe: the keys of records in it that may not have been safe; None: nobody knows, it may be any.
+    """
+
+    def __init__(
+        self, here: LocalNode, slot: int, base: tuple[Lineage, int], unsafe: set[bytes] | None
+    ) -> None:
+        self._here = here
+        self._slot = slot
+        self._base = base
+        self._base_unsafe = unsafe
+        self.progress: dict[int, FollowerProgress] = {}
+        self._log: deque[tuple[int, _Records, int]] = deque()
+        self._log_bytes = 0
+        #: The version up to which everything is safe.
+        self.safe = 0
+
+    def keep_only(self, stores: tuple[int, ...]) -> None:
+        """What others confirmed counts no more: they may delete it."""
+        for store in [each for each in self.progress if each not in stores]:
+            del self.progress[store]
+
+    def begin(
+        self,
+        view: SlotView,
+        store: int,
+        has: tuple[Lineage, int],
+        version: int,
+        state: dict[bytes, bytes] | None,
+    ) -> bool:
+        """A follower says what it has; False: it needs the `state`, which is that at `version`."""
+        self.progress[store] = progress = FollowerProgress()
+        oldest = self._log[0][0] if self._log else version + 1
+        at = -1
+        if has[1] and has == self._base:
+            at = 0
+        elif has[1] and has[0] == view.lineage:
+            at = has[1]
+        if at >= 0 and oldest <= at + 1:
+            progress.sent = progress.stored = at
+            progress.is_whole = True
+            changed: dict[bytes, bytes | None] = {}
+            for number, records, _ in self._log:
+                if number > at:
+                    changed.update(records)
+            if version > at:
+                self._send(view, store, progress, version, list(changed.items()))
+            return True
+        if state is None:
+            del self.progress[store]
+            return False
+        progress.sent = version
+        progress.parts = cut(
+            self._slot, view, view.lineage, version, state, self._here.part_bytes, self._unsafe()
+        )
+        self._here.send(store, progress.parts.popleft())
+        return True
+
+    def _unsafe(self) -> set[bytes]:
+        """The keys of records that are not safe yet, of messages with all their clients."""
+        changed = {
+            key for number, records, _ in self._log if number > self.safe for key, _ in records
+        }
+        return {_whole_of(key) for key in changed | (self._base_unsafe or set())}
+
+    def publish(self, view: SlotView, version: int, records: _Records) -> None:
+        """A commit of the owner, for all followers."""
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        self._log.append((version, records, size))
+        self._log_bytes += size
+        while self._log_bytes > LOG_BYTES and self._log[0][0] <= self.safe:
+            self._log_bytes -= self._log.popleft()[2]
+        for store, progress in self.progress.items():
+            if progress.sent == version - 1:
+                self._send(view, store, progress, version, records)
+
+    def _send(
+        self,
+        view: SlotView,
+        store: int,
+        progress: FollowerProgress,
+        version: int,
+        records: _Records,
+    ) -> None:
+        after, progress.sent = progress.sent, version
+        base = None if after else self._base
+        message = SlotRecords(self._slot, view, after, version, records, base, self.safe)
+        self._here.send(store, message)
+
+    def on_stored(self, store: int, message: SlotStored) -> None:
+        progress = self.progress.get(store)
+        if progress is None:
+            return
+        progress.stored = max(progress.stored, message.version)
+        if message.is_whole and not progress.parts:
+            progress.is_whole = True
+        if progress.parts:
+            self._here.send(store, progress.parts.popleft())
+
+    def confirmed(self, stores: tuple[int, ...]) -> int:
+        """The version that all of these have on disk, with what was not safe before; -1: one of them has none."""
+        if self._base_unsafe is None:
+            if not self.are_whole(stores):
+                return -1
+            self._base_unsafe = set()
+        versions = [
+            -1 if (found := self.progress.get(store)) is None else found.stored for store in stores
+        ]
+        return min(versions, default=-1)
+
+    def are_whole(self, stores: tuple[int, ...]) -> bool:
+        return all(store in self.progress and self.progress[store].is_whole for store in stores)
+
+
+def cut(
+    slot: int,
+    view: SlotView,
+    lineage: Lineage,
+    version: int,
+    state: dict[bytes, bytes],
+    size: int,
+    first: set[bytes] | None,
+    current: Lineage = NO_LINEAGE,
+) -> deque[StatePart]:
+    """A whole state in parts. None ends within the clients of one message: see `salvage`.
+
+    `first` is what is to be in the first part, with the head; None: it is a fork.
+    """
+    early = (first or set()) | {HEAD_KEY}
+    keys = sorted(state, key=lambda key: (_whole_of(key) not in early, _whole_of(key), key))
+    parts: list[_Records] = [[]]
+    room = size
+    last = b""
+    for key in keys:
+        value, whole = state[key], _whole_of(key)
+        if room < 0 and whole != last and whole not in early:
+            parts.append([])
+            room = size
+        last = whole
+        parts[-1].append((key, value))
+        room -= len(key) + len(value)
+    return deque(
+        StatePart(
+            slot, view, lineage, version, at, at + 1 == len(parts), first is None, records, current
+        )
+        for at, records in enumerate(parts)
+    )
+
+
+def _whole_of(key: bytes) -> bytes:
+    """What a record is a part of: a message, or itself."""
+    return b"m" + key[1:17] if key[:1] == b"q" else key

@@ -1,0 +1,56 @@
+"""What all machines of one node share: its identity, its clock, who is in reach, and where effects go."""
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import Incarnation, store_of
+
+
+class LocalNode:
+    """This node, for its machines.
+
+    Args:
+        incarnation: its store in this life of the broker.
+        reach: its failure detector.
+        replicas: how many hosts are to have each slot.
+        window: how many messages may be under way to a client.
+        part_bytes: about how large a part of a state is that is sent.
+    """
+
+    def __init__(
+        self,
+        incarnation: Incarnation,
+        reach: Reach,
+        replicas: int = 2,
+        window: int = 20,
+        part_bytes: int = 1 << 16,
+    ) -> None:
+        self.incarnation = incarnation
+        self.store = store_of(incarnation)
+        self.reach = reach
+        self.replicas = replicas
+        self.window = window
+        self.part_bytes = part_bytes
+        self.effects = Effects()
+        #: Milliseconds, by this node's own clock, which may go wrong.
+        self.now: int = 0
+        #: The greatest stamp that it knows of: a hybrid clock (Kulkarni et al. 2014). Messages carry it, so that what
+        #: follows from what another node has stamped is stamped later, whatever the clocks say.
+        self.clock: int = 0
+        #: It hands its slots over and gets no new ones.
+        self.is_leaving = False
+
+    def time(self) -> int:
+        """For stamps: this node's clock, but not behind others."""
+        return max(self.now, self.clock)
+
+    def heard_of(self, stamp: int) -> None:
+        """Somebody has given this stamp."""
+        self.clock = max(self.clock, stamp)
+
+    def send(self, store: int, message: NodeMessage) -> None:
+        """Sends a message, to this node itself too."""
+        if store == self.store:
+            self.effects.local.append(message)
+        else:
+            self.effects.send(store, message)

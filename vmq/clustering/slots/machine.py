@@ -1,0 +1,417 @@
+"""The slots of one node: which it owns, which it follows, and when it takes one over.
+
+Views spread by gossip, and with every message about a slot; the greater holds. When the owner of a slot is gone (out of
+reach of everybody in reach, or in another life than the view says), a follower takes over, in the next epoch. Another
+node does so a while later: if there is a follower, it will be faster.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import Attach, FromClient, Offer
+from vmq.clustering.messages.slots import (
+    AskFork,
+    Beat,
+    ForkIncluded,
+    NoFork,
+    SlotRecords,
+    SlotStored,
+    SlotView,
+    SlotViews,
+    StatePart,
+    TakeTurn,
+)
+from vmq.clustering.slots.copies import SlotCopy, load_copies
+from vmq.clustering.slots.followers import cut
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.placement import spread, weight
+from vmq.clustering.slots.records import all_records
+from vmq.clustering.slots.words import NO_LINEAGE, store_of
+
+#: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others.
+_OWNER_WAITS: Final = 3
+_OTHERS_WAIT: Final = 6
+_NOBODY: Final = SlotView()
+
+
+class SlotMachine:
+    """All slots, as one node has them.
+
+    Args:
+        slots: how many the cluster has.
+        disk: what the store has of them at the start.
+    """
+
+    def __init__(self, here: LocalNode, slots: int, disk: dict[bytes, bytes]) -> None:
+        self.here = here
+        self.slots = slots
+        self.views, self.copies = load_copies(disk)
+        self.owners: dict[int, SlotOwner] = {}
+        #: Views that changed here since they were told.
+        self._news: dict[int, None] = {}
+        self._patience: dict[int, int] = {}
+        #: The incarnations and links for which a peer has been told all views.
+        self._told: dict[int, tuple[int, int]] = {}
+        self._up: frozenset[int] = frozenset()
+        #: Where each slot would be, and for how many nodes that was calculated.
+        self._wanted: list[tuple[int, ...]] = []
+        self._wanted_of: tuple[int, ...] = ()
+        #: Slots whose view became another since somebody looked.
+        self.moved: dict[int, None] = {}
+
+    def view(self, slot: int) -> SlotView:
+        return self.views.get(slot, _NOBODY)
+
+    # Views
+
+    def learn(self, slot: int, view: SlotView) -> None:
+        """A view, from wherever it comes."""
+        mine = self.view(slot)
+        if not mine < view:
+            return
+        owner = self.owners.get(slot)
+        if mine.lineage != view.lineage:
+            self._patience.pop(slot, None)
+            self.moved[slot] = None
+            held = self.copies.get(slot)
+            if owner is not None:
+                self._resign(slot, owner)
+            elif held is not None and self._is_current(mine, held) and not held.lacks():
+                held.current = mine.lineage
+        elif owner is not None:
+            owner.view = view
+        self.views[slot] = view
+        self._news[slot] = None
+        copy = self.copies.get(slot)
+        if copy is None and owner is None:
+            copy = self.copies[slot] = SlotCopy(slot)
+        if copy is not None:
+            copy.note(self.here.effects, view)
+        elif owner is not None:
+            self._holder(owner).note(self.here.effects, view)
+
+    def _holder(self, owner: SlotOwner) -> SlotCopy:
+        """What an owner has on disk, as a copy."""
+        copy = SlotCopy(owner.slot)
+        copy.whole = owner.disk
+        copy.has_followed = True
+        copy.last_number = owner.disk.number
+        return copy
+
+    def _resign(self, slot: int, owner: SlotOwner) -> None:
+        """Another lineage has begun: what this node has is a copy, or a fork."""
+        owner.publish()
+        del self.owners[slot]
+        self.copies[slot] = copy = self._holder(owner)
+        if owner.state.lacks == NO_LINEAGE:
+            copy.current = owner.view.lineage
+
+    def take_over(self, slot: int) -> None:
+        """Begins the next lineage with what is here."""
+        me = self.here.incarnation
+        copy = self.copies.pop(slot, None) or SlotCopy(slot)
+        old = self.view(slot)
+        is_current = self._is_current(old, copy)
+        copy.settle(self.here.effects, me, old)
+        state = copy.state()
+        if old.epoch and not is_current:
+            state.lacks = max(old.lineage, state.lacks)
+        disk = copy.whole or copy.new_set(state.lineage, 0)
+        view = SlotView(self.view(slot).epoch + 1, me, 1, ())
+        self.learn(slot, view)
+        self.copies.pop(slot, None)
+        self.owners[slot] = owner = SlotOwner(self.here, slot, view, state, disk, self.learn)
+        self._holder(owner).note(self.here.effects, view)
+        owner.look()
+
+    def _is_current(self, view: SlotView, copy: SlotCopy) -> bool:
+        """Whether a copy has all that was safe: the owner's own, or that of one of its first followers, or a whole one.
+
+        One that was only found on disk may have lost its end. Of what an owner does, nothing is safe before its first
+        followers have it.
+        """
+        if copy.whole is None or not copy.has_followed:
+            return False
+        if self.here.store not in (store_of(view.owner), *view.followers):
+            return False
+        return copy.whole.lineage == view.lineage or view.number <= 2
+
+    # Who is there
+
+    def look(self, is_beat: bool) -> None:
+        """Time has passed; with a heartbeat, which is due."""
+        reach = self.here.reach
+        if is_beat:
+            beat = Beat(self.here.incarnation, reach.heard(), self.here.is_leaving, self.here.clock)
+            for store in reach.peers:
+                self.here.send(store, beat)
+        up = frozenset(reach.up())
+        is_changed = self._notice_lives(up) or up != self._up
+        for slot in list(self.views):
+            owner = self.owners.get(slot)
+            if owner is not None:
+                if is_beat or is_changed:
+                    owner.look()
+                    self._hand_over(owner)
+            elif self._is_orphaned(slot) and reach.is_settled():
+                self._wait_for(slot)
+            else:
+                self._patience.pop(slot, None)
+        self._up = up
+
+    def _notice_lives(self, up: frozenset[int]) -> bool:
+        """What a peer said holds for one life of it, and of the link to it; whether one has another."""
+        reach, is_changed = self.here.reach, False
+        for store in sorted(up | set(self._told)):
+            life = reach.incarnation(store), reach.link(store)
+            if store not in up:
+                self._told.pop(store, None)
+            elif self._told.get(store) != life:
+                self._told[store] = life
+                is_changed = True
+                for owner in self.owners.values():
+                    owner.forget(store)
+                self._tell(store, self.views)
+        return is_changed
+
+    def _tell(self, store: int, slots: Iterable[int]) -> None:
+        views = [(slot, self.views[slot]) for slot in slots if slot in self.views]
+        if views:
+            self.here.send(store, SlotViews(views))
+
+    def _is_orphaned(self, slot: int) -> bool:
+        """Whether the owner is gone: for everybody in reach, or with the life in which it was the owner."""
+        reach, owner = self.here.reach, self.view(slot).owner
+        store = store_of(owner)
+        if store == self.here.store:
+            return True
+        if reach.incarnation(store) > owner:
+            return True
+        return reach.is_gone(store) and not (
+            reach.is_heard_by_another(store) and not self._is_dead(store)
+        )
+
+    def _is_dead(self, store: int) -> bool:
+        peer = self.here.reach.peers.get(store)
+        return peer is None or peer.is_dead
+
+    def _wait_for(self, slot: int) -> None:
+        view = self.view(slot)
+        waited = self._patience[slot] = self._patience.get(slot, 0) + 1
+        copy = self.copies.get(slot)
+        if self.here.store in view.followers:
+            needed = 1 + view.followers.index(self.here.store)
+        elif store_of(view.owner) == self.here.store and copy is not None and copy.whole:
+            needed = _OWNER_WAITS
+        else:
+            up = [*self.here.reach.up(), self.here.store]
+            order = sorted(up, key=lambda store: weight(slot, str(store)), reverse=True)
+            needed = _OTHERS_WAIT + 3 * order.index(self.here.store)
+        if waited >= needed and not self.here.is_leaving:
+            self.take_over(slot)
+
+    # Handover by plan
+
+    def _hand_over(self, owner: SlotOwner) -> None:
+        """Has a slot go where it should be, when all is well."""
+        reach = self.here.reach
+        if owner.wish and not reach.is_up(owner.wish):
+            owner.wish = 0
+        if owner.wish or not owner.serves(self.here.store):
+            return
+        fit = {store: reach.host_of(store) for store in owner.fit()}
+        if self.here.is_leaving:
+            owner.wish = max(fit, key=lambda store: weight(owner.slot, str(store)), default=0)
+            return
+        wanted = self.wanted(owner.slot)
+        if wanted and wanted[0] != self.here.store and wanted[0] in fit:
+            owner.wish = wanted[0]
+
+    def wanted(self, slot: int) -> tuple[int, ...]:
+        """The nodes that are to have a slot, of those in reach."""
+        reach = self.here.reach
+        nodes = {store: reach.host_of(store) for store in reach.peers}
+        if any(not reach.is_up(store) or reach.peers[store].is_leaving for store in nodes):
+            return ()
+        nodes[self.here.store] = reach.host
+        if self._wanted_of != tuple(sorted(nodes)):
+            self._wanted_of = tuple(sorted(nodes))
+            self._wanted = spread(self.slots, nodes, self.here.replicas)
+        return self._wanted[slot]
+
+    # Messages
+
+    def receive(self, sender: int, message: NodeMessage) -> bool:
+        """Takes a message of another node, or of this one; False: it is none about slots."""
+        self.here.reach.on_message(sender)
+        if isinstance(message, Beat):
+            before = self.here.reach.incarnation(sender)
+            self.here.reach.on_beat(sender, message)
+            self.here.heard_of(message.clock)
+            if before != self.here.reach.incarnation(sender):
+                for owner in self.owners.values():
+                    owner.forget(sender)
+        elif isinstance(message, SlotViews):
+            for slot, view in message.views:
+                self.learn(slot, view)
+        elif isinstance(message, AskFork):
+            self._on_ask(sender, message)
+        elif isinstance(message, SlotRecords):
+            self._on_records(sender, message)
+        elif isinstance(message, StatePart):
+            self._on_part(sender, message)
+        elif isinstance(message, ForkIncluded):
+            self._on_included(message)
+        elif isinstance(message, TakeTurn):
+            self._on_turn(message)
+        elif isinstance(message, SlotStored | NoFork | Offer | Attach | FromClient):
+            self._for_owner(sender, message)
+        else:
+            return False
+        return True
+
+    def _for_owner(
+        self, sender: int, message: SlotStored | NoFork | Offer | Attach | FromClient
+    ) -> None:
+        owner = self.owners.get(message.slot)
+        if owner is None:
+            return
+        if isinstance(message, SlotStored):
+            owner.on_stored(sender, message)
+        elif isinstance(message, NoFork):
+            owner.on_no_fork(sender, message)
+        elif isinstance(message, Offer):
+            owner.on_offer(sender, message)
+        elif isinstance(message, Attach):
+            owner.attachments.on_attach(sender, message)
+        else:
+            owner.attachments.on_steps(sender, message)
+
+    def _copy(self, slot: int) -> SlotCopy:
+        found = self.copies.get(slot)
+        if found is None:
+            found = self.copies[slot] = SlotCopy(slot)
+        return found
+
+    def _accepts(self, sender: int, slot: int, view: SlotView) -> bool:
+        """Whether what a lineage says holds here; if a newer one does, the sender is told."""
+        self.learn(slot, view)
+        if self.view(slot).lineage == view.lineage and slot not in self.owners:
+            return True
+        self._tell(sender, [slot])
+        return False
+
+    def _on_ask(self, sender: int, message: AskFork) -> None:
+        slot = message.slot
+        if not self._accepts(sender, slot, message.view):
+            return
+        copy = self._copy(slot)
+        included = dict(message.included)
+        if not copy.is_included(included):
+            copy.settle(self.here.effects, self.here.incarnation, self.view(slot))
+        lineage, version = copy.base()
+        if copy.is_included(included):
+            self.here.effects.must_sync = True
+            answer = NoFork(slot, message.view.lineage, lineage, version, copy.current)
+            self.here.effects.send_stored(sender, answer)
+            return
+        assert copy.whole is not None
+        view = self.view(slot)
+        records = copy.whole.records
+        size = self.here.part_bytes
+        for part in cut(slot, view, lineage, version, records, size, None, copy.current):
+            self.here.effects.send_stored(sender, part)
+
+    def _on_records(self, sender: int, message: SlotRecords) -> None:
+        slot, lineage = message.slot, message.view.lineage
+        if not self._accepts(sender, slot, message.view):
+            return
+        copy = self._copy(slot)
+        if self.here.store not in self.view(slot).followers:
+            return
+        if message.base is not None and copy.building is None and copy.base() == message.base:
+            copy.adopt(lineage)
+        after, version = message.after, message.version
+        if copy.change(self.here.effects, lineage, after, version, message.records, message.safe):
+            copy.has_followed = True
+            self._confirm(sender, slot, copy)
+            return
+        if copy.stray != (lineage, after):
+            self._say_base(sender, slot, lineage)
+        copy.stray = lineage, version
+
+    def _say_base(self, sender: int, slot: int, lineage: tuple[int, int]) -> None:
+        """Something is missing: the owner is to begin again with what is here."""
+        has = self._copy(slot).base()
+        self.here.effects.send_stored(sender, NoFork(slot, lineage, *has))
+
+    def _confirm(self, sender: int, slot: int, copy: SlotCopy) -> None:
+        held = copy.building or copy.whole
+        assert held is not None
+        answer = SlotStored(slot, held.lineage, held.version, copy.building is None)
+        self.here.effects.send_stored(sender, answer)
+
+    def _on_part(self, sender: int, part: StatePart) -> None:
+        if part.is_fork:
+            owner = self.owners.get(part.slot)
+            if owner is not None and part.view.lineage == owner.view.lineage:
+                owner.on_fork(sender, part)
+            return
+        if not self._accepts(sender, part.slot, part.view):
+            return
+        if self.here.store not in self.view(part.slot).followers:
+            return
+        copy = self._copy(part.slot)
+        if part.index == 0:
+            copy.begin(part.lineage, part.version)
+        built = copy.building
+        if built is None or built.lineage != part.lineage or built.next_part != part.index:
+            return
+        copy.add_part(self.here.effects, part.records)
+        if part.is_last:
+            copy.finish(self.here.effects, self.view(part.slot))
+            copy.has_followed = True
+        self._confirm(sender, part.slot, copy)
+
+    def _on_included(self, message: ForkIncluded) -> None:
+        slot = message.slot
+        self.learn(slot, message.view)
+        copy, view = self.copies.get(slot), self.view(slot)
+        if copy is None or slot in self.owners or self.here.store in view.followers:
+            return
+        if copy.is_included(dict(message.included)):
+            copy.delete(self.here.effects, view)
+
+    def _on_turn(self, message: TakeTurn) -> None:
+        """The owner hands over; what this copy is behind comes as a fork."""
+        slot = message.slot
+        copy = self.copies.get(slot)
+        if self.view(slot).lineage == message.view.lineage and copy is not None and copy.whole:
+            self.take_over(slot)
+
+    # Turns
+
+    def flush(self) -> None:
+        """The turn is over."""
+        for owner in list(self.owners.values()):
+            owner.flush()
+        if self._news:
+            news, self._news = self._news, {}
+            for store in self.here.reach.up():
+                self._tell(store, news)
+
+    def begin_cluster(self, wanted: list[tuple[int, ...]]) -> None:
+        """A cluster is made: its slots are empty, and go where they should be."""
+        for slot, stores in enumerate(wanted):
+            if stores and stores[0] == self.here.store:
+                self.take_over(slot)
+
+    def all_records(self, slot: int) -> dict[bytes, bytes]:
+        """A slot's state, as records; for whoever looks."""
+        owner = self.owners.get(slot)
+        if owner is not None:
+            return all_records(owner.state)
+        copy = self.copies.get(slot)
+        return {} if copy is None or copy.whole is None else copy.whole.records

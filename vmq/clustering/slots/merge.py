@@ -1,0 +1,194 @@
+"""Two states of a slot that parted become one: sets merge, and of each client one register wins.
+
+A message is **done** for a client if a side has seen it for that client and has it in the client's queue no more. What
+a side has seen *for a client* is its context, if it knows the client's subscriptions: else a message that one client
+has finished would be lost to another who subscribed on the other side. What neither side has seen for a client though
+their contexts together have it, is kept as its `missed`, and what the client has of messages that the context lacks as
+`ahead`: both are empty but after forks.
+
+So each client's queue is an observed-remove set with a context of its own, of which only the difference to the slot's
+is written down (Almeida, Shoker, Baquero, "Delta State Replicated Data Types", 2018): the merge is commutative and
+idempotent, and associative as long as forks know the same subscriptions. Where a client has subscribed in one of
+three forks, the order may decide whether another's word counts that it has a message: it may get that again, and
+loses none.
+"""
+
+from vmq.clustering.slots.register import ClientRegister
+from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
+from vmq_cluster.clocks import NodeClock
+
+
+def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> None:
+    """Makes of `one` what both have; a new version of its lineage. `other` stays as it is.
+
+    `current` is the lineage of which `other` had all that was safe, as far as whoever had it can say.
+    """
+    before = one.context.copy()
+    included = dict(one.included)
+    for origin in one.context.merge(other.context):
+        one.changed["c", "", origin, 0] = None
+    stamped = {
+        dot: min(message, other.messages[dot], key=_stamp)
+        for dot, message in one.messages.items()
+        if dot in other.messages
+    }
+    _merge_groups(one, before, other)
+    clients = {**one.registers, **other.registers, **one.queues, **other.queues}
+    for client in sorted(clients):
+        _merge_client(one, before, included, other, client)
+    for dot, message in stamped.items():
+        if dot in one.messages and one.messages[dot] is not message:
+            one.messages[dot] = message
+            one.changed["m", "", *dot] = None
+    for lineage, version in other.included.items():
+        one.included[lineage] = max(version, one.included.get(lineage, 0))
+    one.last = max(one.last, other.last)
+    one.lacks = _what_both_lack(one, included, other, current)
+    one.claim()
+    one.sort()
+    one.changed["h", "", 0, 0] = None
+
+
+def _what_both_lack(
+    one: SlotState, included: dict[Lineage, int], other: SlotState, current: Lineage
+) -> Lineage:
+    """What the two together lack: nothing, if one has all that the other lacks."""
+    found = []
+    if one.lacks != NO_LINEAGE:
+        if other.lacks != NO_LINEAGE or not has_all_of(one.lacks, current, other.included):
+            found.append(one.lacks)
+    if other.lacks != NO_LINEAGE:
+        if one.lacks != NO_LINEAGE or not has_all_of(other.lacks, one.lineage, included):
+            found.append(other.lacks)
+    return max(found, default=NO_LINEAGE)
+
+
+def has_all_of(lacking: Lineage, current: Lineage, included: dict[Lineage, int]) -> bool:
+    """Whether a state has all that was safe in a lineage: it had in this one, or in a later one that came of it.
+
+    `current` is the lineage of which it had, `included` what it includes.
+    """
+    if lacking == current:
+        return True
+    return lacking[0] < current[0] and includes(included, lacking, 1)
+
+
+def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:
+    """A message of a share group is for one member: where both sides have it, of two members one keeps it."""
+    here, there = _held_for_groups(one), _held_for_groups(other)
+    for dot, client in here.items():
+        keeps = client
+        if dot in there:
+            keeps = min(client, there[dot], key=_member)
+        elif dot not in other.context:
+            continue
+        if keeps != client or dot not in there:
+            message, qos = one.messages[dot], one.queues[client][dot]
+            one.done(client, dot)
+            if dot in there:
+                one.put(keeps, dot, qos, message)
+    for dot, client in there.items():
+        if dot not in here and dot not in before:
+            one.put(client, dot, other.queues[client][dot], other.messages[dot])
+
+
+def _held_for_groups(state: SlotState) -> dict[Dot, str]:
+    return {
+        dot: client
+        for client, queue in state.queues.items()
+        for dot in queue
+        if state.messages[dot].group
+    }
+
+
+def _member(client: str) -> tuple[bool, str]:
+    """Members before the queue of the group itself."""
+    return client.startswith(GROUP), client
+
+
+def _merge_client(
+    one: SlotState,
+    before: NodeClock,
+    included: dict[Lineage, int],
+    other: SlotState,
+    client: str,
+) -> None:
+    ours = one.registers.get(client) or ClientRegister()
+    theirs = other.registers.get(client) or ClientRegister()
+    known_by = dict(ours.known_by)
+    for lineage, version in theirs.known_by.items():
+        known_by[lineage] = max(version, known_by.get(lineage, 0))
+    seen_here = _seen(before, included, ours, known_by)
+    seen_there = _seen(other.context, other.included, theirs, known_by)
+    here, there = one.queues.get(client, {}), other.queues.get(client, {})
+    stale_here = 0 < ours.session < theirs.ended and theirs.age() > ours.age()
+    stale_there = 0 < theirs.session < ours.ended and ours.age() > theirs.age()
+    for dot in list(here):
+        if one.messages[dot].group:
+            continue
+        if dot not in there and (dot in seen_there or stale_here):
+            one.done(client, dot)
+    for dot, qos in there.items():
+        if other.messages[dot].group:
+            continue
+        if dot not in here and dot not in seen_here and not stale_there:
+            one.put(client, dot, qos, other.messages[dot])
+    seen_here.merge(seen_there)
+    missed = NodeClock(dict(one.context.beyond(seen_here)))
+    ahead = NodeClock(dict(seen_here.beyond(one.context)))
+    _merge_registers(one, client, ours, theirs, known_by, missed, ahead)
+
+
+def _seen(
+    context: NodeClock,
+    included: dict[Lineage, int],
+    register: ClientRegister,
+    known_by: dict[Lineage, int],
+) -> NodeClock:
+    """What a side has seen for a client."""
+    seen = register.ahead.copy()
+    if all(includes(included, lineage, version) for lineage, version in known_by.items()):
+        seen.merge(NodeClock(dict(context.beyond(register.missed))))
+    return seen
+
+
+def _stamp(message: StoredMessage) -> int:
+    """Of two stamps of a message the older is its place."""
+    return message.stamp
+
+
+def _merge_registers(
+    one: SlotState,
+    client: str,
+    ours: ClientRegister,
+    theirs: ClientRegister,
+    known_by: dict[Lineage, int],
+    missed: NodeClock,
+    ahead: NodeClock,
+) -> None:
+    subscriptions = dict(ours.subscriptions)
+    for topic_filter, there in theirs.subscriptions.items():
+        subscriptions[topic_filter] = max(there, subscriptions.get(topic_filter, (0, -1)))
+    winner = theirs if theirs.age() > ours.age() else ours
+    if (
+        winner is ours
+        and client in one.registers
+        and known_by == ours.known_by
+        and subscriptions == ours.subscriptions
+        and missed == ours.missed
+        and ahead == ours.ahead
+        and ours.ended >= theirs.ended
+    ):
+        return
+    register = winner.copy()
+    register.subscriptions = subscriptions
+    register.known_by = known_by
+    register.missed = missed
+    register.ahead = ahead
+    register.ended = max(ours.ended, theirs.ended)
+    if not register.session and any(qos >= 0 for _, qos in subscriptions.values()):
+        # What was lost in part began no later than its subscriptions.
+        began = min(stamp for stamp, qos in subscriptions.values() if qos >= 0)
+        register.session = max(ours.session, theirs.session) or began
+    one.replace(client, register)

@@ -1,0 +1,97 @@
+"""What an owner has: a slot's state in a lineage, and the order in which it becomes safe."""
+
+from collections import deque
+from collections.abc import Callable
+
+from vmq.clustering.messages.slots import SlotView
+from vmq.clustering.slots.copies import RecentKeys, RecordSet
+from vmq.clustering.slots.followers import FollowerSet
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.records import take_changes
+from vmq.clustering.slots.state import SlotState
+
+
+class OwnedSlot:
+    """One slot in one lineage, which is of this incarnation.
+
+    What is written is **safe** when it is on this disk and on every follower's; where nobody is in reach who could
+    follow, what there is counts.
+
+    Args:
+        disk: the records of the state, which are whole.
+    """
+
+    def __init__(
+        self, here: LocalNode, slot: int, view: SlotView, state: SlotState, disk: RecordSet
+    ) -> None:
+        self.here = here
+        self.slot = slot
+        self.view = view
+        self.state = state
+        self.disk = disk
+        base = state.lineage, state.version
+        self.followers = FollowerSet(here, slot, base, disk.recent.keys())
+        disk.recent = RecentKeys()
+        state.begin(view.lineage)
+        #: Versions and the commits of this disk with them.
+        self._commits: deque[tuple[int, int]] = deque()
+        self._stored = 0
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def serves(self, store: int) -> bool:
+        """Whether it takes anything that comes by way of a store."""
+        raise NotImplementedError
+
+    def fit(self) -> list[int]:
+        """Who could follow: in reach, of another host, and not about to leave."""
+        reach = self.here.reach
+        return [
+            store
+            for store in reach.up()
+            if not reach.peers[store].is_leaving and reach.host_of(store) != reach.host
+        ]
+
+    def when_safe(self, action: Callable[[], None]) -> None:
+        """Does something when all that was changed so far is safe; never if the lineage ends before."""
+        self._waiting.append((self.version_now(), action))
+
+    def version_now(self) -> int:
+        """The version that has all that was changed so far."""
+        return self.state.version + 1 if self.state.changed else self.state.version
+
+    def safe_version(self) -> int:
+        """The version up to which everything is safe; -1: a follower is missing that there could be."""
+        followers = self.view.followers
+        if not followers:
+            wanted = self.here.replicas > 1 and (self.fit() or not self.here.reach.is_settled())
+            return -1 if wanted else self._stored
+        return min(self._stored, self.followers.confirmed(followers))
+
+    def waits(self) -> bool:
+        """Whether something is not safe yet that somebody waits for."""
+        return bool(self._waiting)
+
+    def release(self) -> None:
+        """The turn is over: what it changed becomes a version, and what waited for safe ones is done."""
+        while True:
+            self.publish()
+            while self._commits and self._commits[0][1] <= self.here.effects.stored:
+                self._stored = self._commits.popleft()[0]
+            safe = self.safe_version()
+            self.followers.safe = max(safe, self.followers.safe)
+            if not self._waiting or self._waiting[0][0] > safe:
+                return
+            while self._waiting and self._waiting[0][0] <= safe:
+                self._waiting.popleft()[1]()
+
+    def publish(self) -> None:
+        """Writes what has changed as one version, to the disk and to the followers."""
+        if not self.state.changed:
+            return
+        self.state.close()
+        records = take_changes(self.state)
+        for key, value in records:
+            self.disk.put(self.here.effects, key, value)
+        self.disk.lineage, self.disk.version = self.state.lineage, self.state.version
+        self._commits.append((self.state.version, self.here.effects.commit()))
+        self.followers.publish(self.view, self.state.version, records)

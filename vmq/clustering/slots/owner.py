@@ -1,0 +1,237 @@
+"""The owner of a slot: chooses followers, gathers forks, takes messages.
+
+An owner **serves** when every node in reach has handed in what it has of the slot that this state does not include,
+or has said that it has nothing: before that it takes no message and attaches nobody. So who takes over is a matter of
+speed, never of safety.
+"""
+
+from collections.abc import Callable
+
+from vmq.clustering.messages.fronts import Offer, OfferedMessage, OfferTaken
+from vmq.clustering.messages.slots import (
+    AskFork,
+    ForkIncluded,
+    NoFork,
+    SlotStored,
+    SlotView,
+    StatePart,
+    TakeTurn,
+)
+from vmq.clustering.slots.attachments import Attachments
+from vmq.clustering.slots.copies import RecordSet
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.merge import has_all_of, merge
+from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.placement import choose
+from vmq.clustering.slots.records import all_records, load_state
+from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage
+
+
+class SlotOwner(OwnedSlot):
+    """One slot in one lineage, which is of this incarnation.
+
+    Args:
+        disk: the records of the state, which are whole.
+        set_view: has everybody know a view.
+    """
+
+    def __init__(
+        self,
+        here: LocalNode,
+        slot: int,
+        view: SlotView,
+        state: SlotState,
+        disk: RecordSet,
+        set_view: Callable[[int, SlotView], None],
+    ) -> None:
+        super().__init__(here, slot, view, state, disk)
+        self._set_view = set_view
+        #: Who has no fork, and what it has of the slot; who was asked.
+        self.cleared: dict[int, tuple[Lineage, int]] = {}
+        self._asked: set[int] = set()
+        self._forks: dict[int, list[StatePart]] = {}
+        #: Whose copies may go when a version is safe and the followers are whole.
+        self._leftover: dict[int, int] = {}
+        #: Whose offers were not taken, or came out of turn: they are to offer from the oldest.
+        self._refused: set[int] = set()
+        self._offers: dict[int, tuple[int, int]] = {}
+        #: The next owner, by plan.
+        self.wish: int = 0
+        self.attachments = Attachments(self)
+
+    def flush(self) -> None:
+        """The turn is over."""
+        self.attachments.deliver()
+        self.release()
+        self._release_leftovers()
+        self.attachments.flush()
+
+    # Followers
+
+    def look(self) -> None:
+        """Time has passed, or who is in reach has changed."""
+        reach = self.here.reach
+        up = reach.up()
+        for store in [each for each in self.cleared if each not in up]:
+            self.forget(store)
+        self._asked.intersection_update(up)
+        self._choose_followers()
+        for store in up:
+            if store not in self._asked:
+                self._asked.add(store)
+                included = sorted(self.state.included.items())
+                self.here.send(store, AskFork(self.slot, self.view, included))
+        if self.wish and self.wish in self.view.followers:
+            progress = self.followers.progress.get(self.wish)
+            if progress is not None and progress.is_whole and progress.stored >= self._stored:
+                self.here.send(self.wish, TakeTurn(self.slot, self.view))
+        self.attachments.look()
+        self._retry()
+
+    def forget(self, store: int) -> None:
+        """A peer is out of reach, or has begun another life: what it said counts no more."""
+        self.cleared.pop(store, None)
+        self._asked.discard(store)
+        self._forks.pop(store, None)
+        self._leftover.pop(store, None)
+        self.followers.progress.pop(store, None)
+
+    def _choose_followers(self) -> None:
+        reach = self.here.reach
+        if self.here.replicas < 2:
+            return
+        fit = self.fit()
+        hosts = {store: reach.host_of(store) for store in fit}
+        keep = [each for each in self.view.followers if each in hosts]
+        if self.wish in hosts and self.wish not in keep:
+            keep.insert(0, self.wish)
+        chosen = choose(self.slot, hosts, self.here.replicas - 1, keep)
+        if not chosen and self.view.followers and not reach.is_settled():
+            return  # they may be there still
+        if set(chosen) != set(self.view.followers):
+            view = SlotView(self.view.epoch, self.view.owner, self.view.number + 1, tuple(chosen))
+            dropped = [each for each in self.view.followers if each not in chosen]
+            self._set_view(self.slot, view)
+            self.followers.keep_only(view.followers)
+            for store in dropped:
+                if store in self.cleared:
+                    self._tell_included(store)
+        for store in self.view.followers:
+            if store in self.cleared and store not in self.followers.progress:
+                self._begin_follower(store)
+
+    def _begin_follower(self, store: int) -> None:
+        self.publish()
+        self._leftover.pop(store, None)
+        has = self.cleared[store]
+        version = self.state.version
+        if not self.followers.begin(self.view, store, has, version, None):
+            self.followers.begin(self.view, store, has, version, all_records(self.state))
+
+    def on_stored(self, store: int, message: SlotStored) -> None:
+        if message.lineage == self.view.lineage and store in self.view.followers:
+            self.followers.on_stored(store, message)
+
+    # Forks
+
+    def serves(self, store: int) -> bool:
+        """Whether it takes anything that comes by way of a store."""
+        reach = self.here.reach
+        if not reach.is_settled() or any(each not in self.cleared for each in reach.up()):
+            return False
+        return store == self.here.store or store in self.cleared
+
+    def on_no_fork(self, store: int, message: NoFork) -> None:
+        if message.accepted != self.view.lineage:
+            return
+        has = message.lineage, message.version
+        self.cleared[store] = has
+        lacks = self.state.lacks
+        if lacks != NO_LINEAGE and has_all_of(lacks, message.current, self.state.included):
+            self.state.resolve()
+            self.attachments.on_merge()
+        if store in self.view.followers:
+            self._begin_follower(store)
+        elif has[1]:
+            self._tell_included(store)
+        self._retry()
+
+    def on_fork(self, store: int, part: StatePart) -> None:
+        """A state that this one does not include comes in parts."""
+        if part.index == 0:
+            self._forks[store] = []
+        parts = self._forks.get(store)
+        if parts is None or part.index != len(parts):
+            return
+        parts.append(part)
+        if not part.is_last:
+            return
+        del self._forks[store]
+        if not self.state.includes(part.lineage, part.version):
+            records = {key: value or b"" for each in parts for key, value in each.records}
+            merge(self.state, load_state(records), part.current)
+            self.attachments.on_merge()
+        has = part.lineage, part.version
+        self.cleared[store] = has
+        if store in self.view.followers:
+            self._begin_follower(store)
+        else:
+            self._tell_included(store)
+        self._retry()
+
+    def _tell_included(self, store: int) -> None:
+        """Has a node delete its copy, once nothing in it is only there."""
+        self.cleared[store] = NO_LINEAGE, 0  # of what it has, nothing may be left soon
+        self._leftover[store] = self.version_now()
+
+    def _release_leftovers(self) -> None:
+        """Copies go that all followers include: these are whole, not only as far as somebody waits for it."""
+        if not self._leftover or not self.followers.are_whole(self.view.followers):
+            return
+        safe, told = self.safe_version(), sorted(self.state.included.items())
+        for store, version in list(self._leftover.items()):
+            if version <= safe:
+                del self._leftover[store]
+                self.here.send(store, ForkIncluded(self.slot, self.view, told))
+
+    def _retry(self) -> None:
+        """It may serve now: whoever was not answered, tries again."""
+        if self.serves(self.here.store):
+            if len(self.cleared) == len(self.here.reach.peers):
+                self.state.forget_forks()
+            refused, self._refused = self._refused, set()
+            for store in sorted(refused):
+                self.here.send(
+                    store, OfferTaken(self.slot, self.view.lineage, [], True, self.here.clock)
+                )
+            self.attachments.retry()
+
+    # Messages
+
+    def on_offer(self, store: int, offer: Offer) -> None:
+        """Takes what was not seen; the answer comes when it is safe."""
+        if offer.lineage != self.view.lineage:
+            return
+        if not self.serves(store):
+            self._refused.add(store)
+            self._offers.pop(store, None)
+            return
+        if not self._is_in_turn(store, offer):
+            return
+        self._offers[store] = offer.link, offer.index + 1
+        self.here.heard_of(offer.clock)
+        for message in offer.messages:
+            self.take(message)
+        dots: list[Dot] = [message.dot for message in offer.messages]
+        taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
+        self.when_safe(lambda: self.here.send(store, taken))
+
+    def _is_in_turn(self, store: int, offer: Offer) -> bool:
+        """Whether everything that was offered before it was taken."""
+        return offer.index == 0 or self._offers.get(store) == (offer.link, offer.index)
+
+    def take(self, message: OfferedMessage) -> None:
+        """A message joins the queues of those who want it, unless it was seen."""
+        if self.state.see(message.dot):
+            self.attachments.subscribers.take(message)

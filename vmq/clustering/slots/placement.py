@@ -1,0 +1,74 @@
+"""Which hosts have a slot: rendezvous hashing with bounded loads.
+
+Every node ranks all hosts for a slot alike (Thaler, Ravishankar 1998); a host that has its share already, and a
+twentieth more, is passed over (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). When
+a host comes or goes, little more than its own share moves. Copies count hosts: of the nodes of one host only one has
+a slot.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from math import ceil
+from typing import Final
+
+#: A host has at most so many times its share.
+BOUND: Final = 1.05
+
+
+def weight(slot: int, name: str) -> int:
+    """The rank of a host, or of a node, for a slot."""
+    raw = slot.to_bytes(2, "big") + name.encode()
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
+
+
+def ranked(slot: int, names: Iterable[str]) -> list[str]:
+    """The best first."""
+    return sorted(names, key=lambda name: (weight(slot, name), name), reverse=True)
+
+
+def choose(slot: int, hosts: Mapping[int, str], count: int, keep: list[int]) -> list[int]:
+    """So many nodes of different hosts, those to `keep` first; `hosts` has each node's."""
+    chosen: list[int] = []
+    taken: set[str] = set()
+    rest = sorted(hosts, key=lambda store: (weight(slot, hosts[store]), weight(slot, str(store))))
+    for store in [*keep, *reversed(rest)]:
+        if len(chosen) == count:
+            break
+        if hosts[store] not in taken:
+            chosen.append(store)
+            taken.add(hosts[store])
+    return chosen
+
+
+def spread(slots: int, hosts: Mapping[int, str], replicas: int) -> list[tuple[int, ...]]:
+    """The nodes that each slot is to have, the owner first.
+
+    Owners are bounded by themselves, so that work is spread as well as copies are.
+    """
+    nodes: dict[str, list[int]] = {}
+    for store, host in sorted(hosts.items()):
+        nodes.setdefault(host, []).append(store)
+    replicas = min(replicas, len(nodes))
+    if not replicas:
+        return [()] * slots
+    most_owned = ceil(BOUND * slots / len(nodes))
+    most_held = ceil(BOUND * slots * replicas / len(nodes))
+    owned: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    found = []
+    for slot in range(slots):
+        order = ranked(slot, nodes)
+        owner = next(
+            (host for host in order if owned[host] < most_owned and held[host] < most_held),
+            min(order, key=lambda host: owned[host]),
+        )
+        rest = [host for host in order if host != owner]
+        free = [host for host in rest if held[host] < most_held]
+        chosen = [owner, *[*free, *[host for host in rest if host not in free]][: replicas - 1]]
+        owned[owner] += 1
+        held.update(chosen)
+        found.append(
+            tuple(max(nodes[host], key=lambda store: weight(slot, str(store))) for host in chosen)
+        )
+    return found

@@ -1,0 +1,162 @@
+"""The failure detector: who is in reach, by heartbeats and by links that break.
+
+In reach is who is heard and says that it hears this node: so a link that lost one direction counts on neither side. A
+peer is **up**, **gone**, or not known yet: just after a start or on a new link, for the detector's time at most. Time
+is the node's own running time: a node that was held up has missed nothing that it could have heard.
+"""
+
+from vmq.clustering.messages.slots import Beat
+from vmq.clustering.slots.words import Incarnation
+
+
+class Peer:
+    """Another member, as this node sees it."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.incarnation: Incarnation = 0
+        #: Running milliseconds since it was heard, and since it was up.
+        self.silence: int = 0
+        self.away: int = 0
+        self.hears: frozenset[int] = frozenset()
+        self.is_leaving = False
+        self.is_up = False
+        #: The life of the link to it; 0: there is none.
+        self.link: int = 0
+        #: Its process has ended: its address refuses, or it said goodbye.
+        self.is_dead = False
+
+
+class Reach:
+    """The members and who of them is in reach.
+
+    Args:
+        store: this node's.
+        host: copies count hosts; see design of placement.
+        timeout: milliseconds after which a silent peer is gone.
+        interval: between heartbeats, in milliseconds.
+    """
+
+    def __init__(self, store: int, host: str, timeout: int, interval: int) -> None:
+        self.store = store
+        self.host = host
+        self.timeout = timeout
+        self.interval = interval
+        self.peers: dict[int, Peer] = {}
+        self._last: int | None = None
+        self._running: int = 0
+        self._beaten: int = -interval
+
+    def set_members(self, hosts: dict[int, str]) -> None:
+        """The other members, by store, with their hosts."""
+        for store in [each for each in self.peers if each not in hosts]:
+            del self.peers[store]
+        for store, host in sorted(hosts.items()):
+            if store != self.store and store not in self.peers:
+                self.peers[store] = Peer(host)
+
+    # Events
+
+    def on_beat(self, store: int, beat: Beat) -> None:
+        peer = self.peers.get(store)
+        if peer is None or beat.incarnation < peer.incarnation:
+            return
+        peer.incarnation = beat.incarnation
+        peer.silence = 0
+        peer.hears = frozenset(beat.hears)
+        peer.is_leaving = beat.is_leaving
+        peer.is_dead = False
+        peer.is_up = self.store in peer.hears
+        if peer.is_up:
+            peer.away = 0
+
+    def on_message(self, store: int) -> None:
+        """Whatever comes of a peer, it is there: heartbeats may be behind much else."""
+        peer = self.peers.get(store)
+        if peer is not None:
+            peer.silence = 0
+
+    def on_link(self, store: int, life: int) -> None:
+        """There is a new link to a peer; both ends call it by the same number."""
+        peer = self.peers.get(store)
+        if peer is not None:
+            peer.link = life
+            peer.is_dead = False
+
+    def on_break(self, store: int, is_dead: bool) -> None:
+        """The link broke; `is_dead`: the peer's process has ended."""
+        peer = self.peers.get(store)
+        if peer is not None:
+            peer.link = 0
+            if is_dead:
+                peer.is_dead = True
+                peer.is_up = False
+
+    def tick(self, now: int) -> bool:
+        """Time passes, by this node's clock; whether a heartbeat is due."""
+        last = now if self._last is None else self._last
+        passed = max(0, min(now - last, 2 * self.interval))
+        self._last = now
+        self._running += passed
+        for peer in self.peers.values():
+            peer.silence += passed
+            peer.away += passed
+            if peer.silence > self.timeout:
+                peer.is_up = False
+            elif peer.is_up:
+                peer.away = 0
+        if self._running - self._beaten < self.interval:
+            return False
+        self._beaten = self._running
+        return True
+
+    # Answers
+
+    def heard(self) -> list[int]:
+        """Whom this node hears: what its heartbeats say."""
+        return [
+            store
+            for store, peer in self.peers.items()
+            if peer.incarnation and not peer.is_dead and peer.silence <= self.timeout
+        ]
+
+    def up(self) -> list[int]:
+        """Who is in reach."""
+        return [store for store, peer in self.peers.items() if peer.is_up]
+
+    def is_up(self, store: int) -> bool:
+        peer = self.peers.get(store)
+        return peer is not None and peer.is_up
+
+    def is_gone(self, store: int) -> bool:
+        """Whether a store is out of reach for certain: no member, dead, or silent or deaf for the detector's time."""
+        peer = self.peers.get(store)
+        if peer is None or peer.is_up:
+            return peer is None
+        return peer.is_dead or peer.silence > self.timeout or peer.away > self.timeout
+
+    def is_settled(self) -> bool:
+        """Whether of every member it is known."""
+        return all(peer.is_up or self.is_gone(store) for store, peer in self.peers.items())
+
+    def is_heard_by_another(self, store: int) -> bool:
+        """Whether somebody in reach hears a store."""
+        return any(peer.is_up and store in peer.hears for peer in self.peers.values())
+
+    def incarnation(self, store: int) -> Incarnation:
+        """The last that was heard of a store; 0: nothing."""
+        peer = self.peers.get(store)
+        return 0 if peer is None else peer.incarnation
+
+    def link(self, store: int) -> int:
+        """The life of the link to a store; that to this node itself never ends."""
+        if store == self.store:
+            return 1
+        peer = self.peers.get(store)
+        return 0 if peer is None else peer.link
+
+    def host_of(self, store: int) -> str:
+        if store == self.store:
+            return self.host
+        peer = self.peers.get(store)
+        return "" if peer is None else peer.host

@@ -1,0 +1,98 @@
+"""What a slot knows of one client: a register with one writer, the owner to which the client is attached.
+
+Two registers never mix: the one attached in the later lineage wins whole, then the later attachment, then the later
+record. Only subscriptions merge by filter, each by its stamp, so that a fork brings no ended one back and loses none.
+"""
+
+from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
+from vmq.mqtt.topics import matches, split_shared
+from vmq_cluster.clocks import NodeClock
+
+
+class SentMessage:
+    """A packet id under way to the client."""
+
+    __slots__ = ("dot", "is_received", "order", "qos")
+
+    def __init__(self, dot: Dot, is_received: bool, qos: int, order: int = 0) -> None:
+        self.dot = dot
+        #: Its place among those under way.
+        self.order = order
+        #: PUBREC came: the message is done, and PUBREL follows.
+        self.is_received = is_received
+        self.qos = qos
+
+
+class ReceivedId:
+    """A packet id that came from the client at QoS 2: where its message goes, by which dots, and its digest."""
+
+    __slots__ = ("addresses", "digest")
+
+    def __init__(self, addresses: tuple[Address, ...], digest: bytes) -> None:
+        self.addresses = addresses
+        self.digest = digest
+
+
+class ClientRegister:
+    """One client's register."""
+
+    def __init__(self) -> None:
+        #: The owner that attached the client last.
+        self.lineage: Lineage = NO_LINEAGE
+        #: The stamp of that attachment, and how many records came since.
+        self.attached_at: int = 0
+        self.records: int = 0
+        #: The stamp at which the session began; 0: there is none.
+        self.session: int = 0
+        #: The stamp at which the last session was ended; one that began before it is over, in whatever fork.
+        self.ended: int = 0
+        #: The last connection's number among the client's, and its own.
+        self.rank: int = 0
+        self.connection: int = 0
+        self.last_packet: int = 0
+        self.will: tuple[bytes, bytes, int] | None = None
+        self.window: dict[int, SentMessage] = {}
+        self.received: dict[int, ReceivedId] = {}
+        #: Filter -> stamp, granted QoS (-1: unsubscribed).
+        self.subscriptions: dict[str, tuple[int, int]] = {}
+        #: Up to which version of each lineage a state must include another to know these subscriptions; at `NO_LINEAGE`
+        #: as in `SlotState.included`.
+        self.known_by: dict[Lineage, int] = {}
+        #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
+        self.missed = NodeClock()
+        #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.
+        self.ahead = NodeClock()
+
+    def age(self) -> tuple[Lineage, int, int]:
+        return self.lineage, self.attached_at, self.records
+
+    def granted(self) -> dict[str, int]:
+        """The subscriptions that there are, with the QoS granted."""
+        return {each: qos for each, (_, qos) in self.subscriptions.items() if qos >= 0}
+
+    def wants(self, topic: str) -> int:
+        """The QoS at which the client is to get a message on a topic, but for share groups; -1: not at all."""
+        if not self.session:
+            return -1
+        found = [
+            qos
+            for each, (_, qos) in self.subscriptions.items()
+            if qos >= 0 and not split_shared(each)[0] and matches(each, topic)
+        ]
+        return max(found, default=-1)
+
+    def copy(self) -> "ClientRegister":
+        other = ClientRegister()
+        other.lineage, other.attached_at, other.records = self.age()
+        other.session, other.ended = self.session, self.ended
+        other.rank, other.connection = self.rank, self.connection
+        other.last_packet = self.last_packet
+        other.will = self.will
+        for packet, sent in self.window.items():
+            other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
+        other.received = dict(self.received)
+        other.subscriptions = dict(self.subscriptions)
+        other.known_by = dict(self.known_by)
+        other.missed = self.missed.copy()
+        other.ahead = self.ahead.copy()
+        return other

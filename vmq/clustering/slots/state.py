@@ -1,0 +1,262 @@
+"""The state of a slot: queues, context, registers. It changes in memory, and tells what changed as records.
+
+Everybody who holds a slot holds the same records: the owner writes those that a commit changed to its disk and sends
+them to the followers, who put them into theirs as they came. The kinds, by the first byte of a key:
+
+    h                      -> the head: lineage, version, included, last stamp, what it lacks
+    c origin               -> runs of the numbers seen of it
+    m dot                  -> stamp, topic, payload, QoS, share group: the message, once however many clients get it
+    q dot client           -> granted QoS: the client does not have it yet
+    r client               -> the register's head
+    u client NUL filter    -> stamp, QoS
+    i packet id client     -> dot, whether PUBREC came, QoS: under way to the client
+    x packet id client     -> addresses, digest: received from the client at QoS 2
+
+A state contains another if it `includes` the other's version of its lineage.
+"""
+
+from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
+from vmq.clustering.slots.words import NO_LINEAGE, UNCLAIMED, Dot, Lineage, includes
+from vmq_cluster.clocks import NodeClock
+
+
+class StoredMessage:
+    """A message in a slot. Stamps give the order in which owners took them."""
+
+    __slots__ = ("group", "payload", "qos", "stamp", "topic")
+
+    def __init__(self, stamp: int, topic: bytes, payload: bytes, qos: int, group: str) -> None:
+        self.stamp = stamp
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.group = group
+
+
+class SlotState:
+    """What is known of the clients of a slot."""
+
+    def __init__(self) -> None:
+        self.lineage: Lineage = NO_LINEAGE
+        self.version: int = 0
+        #: As `words.includes` reads it.
+        self.included: dict[Lineage, int] = {}
+        #: The owner that began to write it had no current copy: of this lineage it may lack subscriptions. Until it
+        #: is merged with one that has, every message is kept for clients whom it does not know.
+        self.lacks: Lineage = NO_LINEAGE
+        #: The greatest stamp.
+        self.last: int = 0
+        self.context = NodeClock()
+        self.messages: dict[Dot, StoredMessage] = {}
+        #: Client -> dot -> granted QoS, in the order of stamps.
+        self.queues: dict[str, dict[Dot, int]] = {}
+        #: How many queues have a message.
+        self.holders: dict[Dot, int] = {}
+        self.registers: dict[str, ClientRegister] = {}
+        #: What changed since the last commit: kinds and names of records, as `slots.records` encodes them.
+        self.changed: dict[tuple[str, str, int, int], None] = {}
+
+    # Lineages
+
+    def begin(self, lineage: Lineage) -> None:
+        """A new owner goes on with it."""
+        self.lineage = lineage
+        self.version = 0
+        self.close()
+
+    def close(self) -> int:
+        """Ends a commit: what it changed gets the next version."""
+        self.version += 1
+        self.included[self.lineage] = self.version
+        self.changed["h", "", 0, 0] = None
+        return self.version
+
+    def includes(self, lineage: Lineage, version: int) -> bool:
+        return includes(self.included, lineage, version)
+
+    def stamp(self, now: int) -> int:
+        """The next stamp: near the clock, and greater than every stamp in here, whatever the clock says."""
+        self.last = max(now, self.last + 1)
+        self.changed["h", "", 0, 0] = None
+        return self.last
+
+    # Queues
+
+    def see(self, dot: Dot) -> bool:
+        """Whether the dot is new."""
+        if dot in self.context:
+            return False
+        self.context.add(dot)
+        self.changed["c", "", dot[0], 0] = None
+        return True
+
+    def put(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
+        """A message joins a client's queue, where it is not already."""
+        queue = self.queues.setdefault(client, {})
+        if dot in queue:
+            return
+        if dot not in self.messages:
+            self.messages[dot] = message
+            self.changed["m", "", *dot] = None
+        queue[dot] = qos
+        self.holders[dot] = self.holders.get(dot, 0) + 1
+        self.changed["q", client, *dot] = None
+
+    def done(self, client: str, dot: Dot) -> None:
+        """The client has it: seen, and not in the queue."""
+        if dot not in self.context:
+            self.registers[client].ahead.add(dot)
+            self.touch(client)
+            return
+        queue = self.queues.get(client)
+        if queue is None or queue.pop(dot, -1) < 0:
+            return
+        self.changed["q", client, *dot] = None
+        if not queue:
+            del self.queues[client]
+        left = self.holders[dot] - 1
+        if left:
+            self.holders[dot] = left
+        else:
+            del self.holders[dot]
+            del self.messages[dot]
+            self.changed["m", "", *dot] = None
+
+    def sort(self) -> None:
+        """Brings queues into the order of stamps, after a merge or from disk."""
+        for client, queue in self.queues.items():
+            stamped = sorted(queue, key=lambda dot: (self.messages[dot].stamp, dot))
+            self.queues[client] = {dot: queue[dot] for dot in stamped}
+
+    def claim(self) -> None:
+        """Gives what was kept for unknown clients to those who are known now, where no side had seen it for them."""
+        for dot in list(self.queues.get(UNCLAIMED, ())):
+            message = self.messages[dot]
+            one = NodeClock({dot[0]: [dot[1], dot[1] + 1]})
+            for client in sorted(self.registers):
+                register = self.registers[client]
+                if dot not in register.missed:
+                    continue
+                granted = register.wants(message.topic.decode())
+                if granted >= 0:
+                    self.put(client, dot, min(granted, message.qos), message)
+                register.missed = NodeClock(dict(register.missed.beyond(one)))
+                self.changed["r", client, 0, 0] = None
+            if self.lacks == NO_LINEAGE:
+                self.done(UNCLAIMED, dot)
+
+    def resolve(self) -> None:
+        """Somebody who had all that this state lacks says that it is in here."""
+        self.lacks = NO_LINEAGE
+        self.changed["h", "", 0, 0] = None
+        if UNCLAIMED in self.queues:
+            self.claim()
+            self.sort()
+
+    def forget_forks(self) -> None:
+        """Every member has handed in what it has, and accepted this lineage: there is nothing of an earlier one.
+
+        What nobody claims now, nobody will; and of earlier lineages it is enough to say that all is here.
+        """
+        self.lacks = NO_LINEAGE
+        floor = self.lineage[0] - 1
+        if self.included.get(NO_LINEAGE, 0) < floor:
+            self.included = _above(self.included, floor)
+            self.included[NO_LINEAGE] = floor
+            self.changed["h", "", 0, 0] = None
+            for client, register in self.registers.items():
+                if any(0 < epoch <= floor for epoch, _ in register.known_by):
+                    last = max(epoch for epoch, _ in register.known_by if epoch <= floor)
+                    register.known_by = {**_above(register.known_by, floor), NO_LINEAGE: last}
+                    self.changed["r", client, 0, 0] = None
+        if UNCLAIMED in self.queues:
+            self.claim()
+            self.sort()
+        for client, register in self.registers.items():
+            if register.missed.runs:
+                register.missed = NodeClock()
+                self.changed["r", client, 0, 0] = None
+
+    # Registers
+
+    def register(self, client: str) -> ClientRegister:
+        """A client's register, made when first asked for."""
+        found = self.registers.get(client)
+        if found is None:
+            found = self.registers[client] = ClientRegister()
+        return found
+
+    def touch(self, client: str) -> None:
+        """A client's register has a new record."""
+        self.registers[client].records += 1
+        self.changed["r", client, 0, 0] = None
+
+    def send(self, client: str, packet: int, sent: SentMessage) -> None:
+        """A packet id is under way to the client."""
+        self.last += 1
+        sent.order = self.last
+        self.registers[client].window[packet] = sent
+        self.changed["i", client, packet, 0] = None
+        self.touch(client)
+
+    def unsend(self, client: str, packet: int) -> None:
+        """A packet id is free again."""
+        if self.registers[client].window.pop(packet, None) is not None:
+            self.changed["i", client, packet, 0] = None
+            self.touch(client)
+
+    def receive(self, client: str, packet: int, received: ReceivedId) -> None:
+        """A packet id came from the client at QoS 2."""
+        self.registers[client].received[packet] = received
+        self.changed["x", client, packet, 0] = None
+        self.touch(client)
+
+    def release(self, client: str, packet: int) -> None:
+        """PUBREL came."""
+        if self.registers[client].received.pop(packet, None) is not None:
+            self.changed["x", client, packet, 0] = None
+            self.touch(client)
+
+    def subscribe(self, client: str, topic_filter: str, qos: int, now: int) -> None:
+        """A subscription begins, or ends (QoS -1)."""
+        register = self.registers[client]
+        if qos >= 0 and topic_filter not in register.granted():
+            register.known_by[self.lineage] = self.version + 1
+        register.subscriptions[topic_filter] = self.stamp(now), qos
+        self.changed["u", client + "\0" + topic_filter, 0, 0] = None
+        self.touch(client)
+
+    def end_session(self, client: str, now: int) -> None:
+        """Drops all that a session had; the next one has a later number."""
+        register = self.registers[client]
+        for packet in list(register.window):
+            self.unsend(client, packet)
+        for packet in list(register.received):
+            self.release(client, packet)
+        for dot in list(self.queues.get(client, ())):
+            self.done(client, dot)
+        for each in register.granted():
+            self.subscribe(client, each, -1, now)
+        register.session, register.ended = 0, self.stamp(now)
+        self.touch(client)
+
+    def replace(self, client: str, register: ClientRegister) -> None:
+        """Another register of the client wins whole."""
+        old = self.registers.get(client)
+        if old is not None:
+            for packet in old.window:
+                self.changed["i", client, packet, 0] = None
+            for packet in old.received:
+                self.changed["x", client, packet, 0] = None
+        for packet in register.window:
+            self.changed["i", client, packet, 0] = None
+        for packet in register.received:
+            self.changed["x", client, packet, 0] = None
+        for each in register.subscriptions:
+            self.changed["u", client + "\0" + each, 0, 0] = None
+        self.registers[client] = register
+        self.changed["r", client, 0, 0] = None
+
+
+def _above(versions: dict[Lineage, int], floor: int) -> dict[Lineage, int]:
+    return {each: version for each, version in versions.items() if not 0 < each[0] <= floor}

@@ -1,0 +1,142 @@
+"""Who in a slot gets a message: subscriptions, and members of share groups.
+
+A subscription is a record of its slot; SUBACK waits until it is safe and the nodes in reach have the route. A message
+of a share group goes to one member; where no member is left in the slot, the owner hands it on to another slot: until
+that has it, it waits in the slot's state, in a queue of the group's own.
+"""
+
+from collections.abc import Callable
+
+from vmq.clustering.messages.fronts import OfferedMessage
+from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.state import StoredMessage
+from vmq.clustering.slots.words import GROUP, NO_LINEAGE, UNCLAIMED, Dot
+from vmq.mqtt.topics import split_shared
+
+
+class Subscribers:
+    """The subscriptions of one slot, for its owner.
+
+    Args:
+        distribute: told of the clients whose queues have more.
+    """
+
+    def __init__(self, owned: OwnedSlot, distribute: Callable[[list[str]], None]) -> None:
+        self._owned = owned
+        self._distribute = distribute
+        self._here = owned.here
+        self._state = owned.state
+        #: SUBACKs that wait for routes: ticket -> what follows.
+        self._announced: dict[int, Callable[[], None]] = {}
+        self._tickets = 0
+
+    # Subscriptions
+
+    def subscribe(
+        self, client: str, filters: list[tuple[str, int]], then: Callable[[], None]
+    ) -> None:
+        for topic_filter, qos in filters:
+            self._state.subscribe(client, topic_filter, qos, self._here.time())
+        self._announce([each for each, _ in filters], [], then)
+
+    def unsubscribe(self, client: str, filters: list[str], then: Callable[[], None]) -> None:
+        register = self._state.registers[client]
+        for topic_filter in filters:
+            if topic_filter in register.granted():
+                self._state.subscribe(client, topic_filter, -1, self._here.time())
+                self._leave_group(client, topic_filter)
+        self._announce([], [each for each in filters if not self._is_wanted(each)], then)
+
+    def end(self, client: str) -> None:
+        """A session ends."""
+        filters = list(self._state.registers[client].granted())
+        queued = {dot: self._state.messages[dot] for dot in self._state.queues.get(client, {})}
+        self._state.end_session(client, self._here.time())
+        for dot, message in queued.items():
+            if message.group:
+                self.hand_to_member(dot, message)
+        self._announce([], [each for each in filters if not self._is_wanted(each)], lambda: None)
+
+    def _is_wanted(self, topic_filter: str) -> bool:
+        return any(topic_filter in each.granted() for each in self._state.registers.values())
+
+    def _announce(self, begun: list[str], ended: list[str], then: Callable[[], None]) -> None:
+        self._tickets += 1
+        ticket = self._tickets
+        self._announced[ticket] = lambda: self._owned.when_safe(then)
+        self._here.effects.routes.append((self._owned.slot, ticket, begun, ended))
+
+    def announced(self, ticket: int) -> None:
+        """The nodes in reach have the routes."""
+        then = self._announced.pop(ticket, None)
+        if then is not None:
+            then()
+
+    # Messages
+
+    def take(self, offered: OfferedMessage) -> None:
+        """Puts a message that was not seen into queues."""
+        state = self._state
+        stamp = state.stamp(self._here.time())
+        self._here.heard_of(stamp)
+        message = StoredMessage(stamp, offered.topic, offered.payload, offered.qos, offered.group)
+        if offered.group:
+            self.hand_to_member(offered.dot, message)
+            return
+        topic = offered.topic.decode()
+        found = []
+        for client, register in state.registers.items():
+            granted = register.wants(topic)
+            if granted >= 0 and offered.dot not in register.ahead:
+                state.put(client, offered.dot, min(granted, offered.qos), message)
+                found.append(client)
+        if state.lacks != NO_LINEAGE:
+            state.put(UNCLAIMED, offered.dot, offered.qos, message)
+        self._distribute(found)
+
+    def hand_to_member(self, dot: Dot, message: StoredMessage) -> None:
+        """Chooses the member with the shortest queue; the group itself where there is none."""
+        state = self._state
+        members = [
+            (len(state.queues.get(client, ())), client, register.granted()[message.group])
+            for client, register in state.registers.items()
+            if register.session and message.group in register.granted()
+        ]
+        _, client, qos = min(members, default=(0, GROUP + message.group, message.qos))
+        state.put(client, dot, min(qos, message.qos), message)
+        self._distribute([client])
+
+    def _leave_group(self, client: str, topic_filter: str) -> None:
+        """What was not sent to a member goes to another."""
+        if not split_shared(topic_filter)[0]:
+            return
+        state = self._state
+        under_way = {sent.dot for sent in state.registers[client].window.values()}
+        for dot in list(state.queues.get(client, ())):
+            message = state.messages[dot]
+            if message.group == topic_filter and dot not in under_way:
+                state.done(client, dot)
+                self.hand_to_member(dot, message)
+
+    def look(self) -> None:
+        """Messages of groups without a member wait to be handed on; a member may have come meanwhile."""
+        for queue in [each for each in self._state.queues if each.startswith(GROUP)]:
+            group = queue[len(GROUP) :]
+            if self._is_wanted(group):
+                for dot in list(self._state.queues[queue]):
+                    message = self._state.messages[dot]
+                    self._state.done(queue, dot)
+                    self.hand_to_member(dot, message)
+
+    def waiting_groups(self) -> list[tuple[str, Dot, StoredMessage]]:
+        """What is to be handed on to another slot: group, dot, message."""
+        return [
+            (queue[len(GROUP) :], dot, self._state.messages[dot])
+            for queue, dots in self._state.queues.items()
+            if queue.startswith(GROUP)
+            for dot in dots
+        ]
+
+    def handed_on(self, group: str, dot: Dot) -> None:
+        """Another slot has it, safe."""
+        self._state.done(GROUP + group, dot)

@@ -1,0 +1,295 @@
+"""The operations of the API on jobs; see `vmq.http.operations`."""
+
+import base64
+import binascii
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from vmq.admin.errors import AdminError
+from vmq.admin.jobs import dump, queues, schedules, why
+from vmq.admin.listing import Listing, Selection
+from vmq.admin.payloads import PayloadBytes
+from vmq.admin.trees import Mountpoint
+from vmq.http.operation import Context, List, Operation
+
+QueueName = Annotated[str, Meta(min_length=1, max_length=512, description="The queue of jobs")]
+JobId = Annotated[str, Meta(min_length=1, description="The job")]
+_Seconds = Annotated[int, Meta(ge=0, le=0x7FFF_FFFF)]
+
+
+class OneQueue(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which queue of jobs."""
+
+    queue: QueueName
+    mountpoint: Mountpoint = ""
+
+
+class PeekJobs(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which queue of jobs to look into, and how far."""
+
+    queue: QueueName
+    mountpoint: Mountpoint = ""
+    everything: Annotated[
+        bool, Meta(description="All of its jobs, also delayed ones and those that workers have")
+    ] = False
+    payload_bytes: PayloadBytes = 64
+
+
+class OneJob(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which job."""
+
+    id: JobId
+
+
+class ShowJob(OneJob, forbid_unknown_fields=True, kw_only=True):
+    """Which job to show."""
+
+    payload_bytes: PayloadBytes = 0
+
+
+class AddJob(OneQueue, forbid_unknown_fields=True, kw_only=True):
+    """The job to add."""
+
+    body: Annotated[str, Meta(description="What is to be done")]
+    encoding: Annotated[Literal["text", "base64"], Meta(description="How body is written")] = "text"
+    delay: Annotated[_Seconds, Meta(description="Seconds until it is due")] = 0
+    retry: (
+        Annotated[int, Meta(ge=0, le=0x7FFF_FFFF, description="Seconds until it is given again")]
+        | None
+    ) = None
+    ttl: Annotated[int, Meta(ge=1, le=0x7FFF_FFFF, description="Seconds that it lives")] | None = (
+        None
+    )
+    priority: Annotated[int, Meta(ge=0, le=9, description="9 goes first")] | None = None
+    maxlen: Annotated[int, Meta(ge=1, description="Refused if so many are queued")] | None = None
+    key: Annotated[
+        str, Meta(max_length=512, description="Keeps a second job with it out for a while")
+    ] = ""
+
+
+class TakeJobs(OneQueue, forbid_unknown_fields=True, kw_only=True):
+    """What to take."""
+
+    count: Annotated[int, Meta(ge=1, le=1000)] = 1
+    ack: Annotated[bool, Meta(description="Acknowledge them at once")] = False
+
+
+class PauseQueue(OneQueue, forbid_unknown_fields=True, kw_only=True):
+    """What to pause."""
+
+    what: Annotated[
+        Literal["in", "out", "all"], Meta(description="Adding, giving to workers, or both")
+    ] = "all"
+
+
+class RetryJobs(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One job, or all dead letters of a queue."""
+
+    queue: Annotated[str, Meta(max_length=512)] = ""
+    id: str = ""
+    mountpoint: Mountpoint = ""
+
+
+class DumpJobs(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where to begin."""
+
+    after: Annotated[
+        int, Meta(ge=0, description="As the answer before says; 0 = at the first job")
+    ] = 0
+
+
+class LoadJobs(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Jobs as a dump has them."""
+
+    jobs: Annotated[list[dump.DumpedJob], Meta(max_length=dump.MOST_JOBS)]
+
+
+def _add(context: Context, wanted: AddJob) -> Any:
+    from vmq.jobs.options import AddOptions
+
+    options = AddOptions(wanted.queue.encode())
+    options.delay = wanted.delay
+    options.key = wanted.key.encode()
+    for name in ("retry", "ttl", "priority", "maxlen"):
+        value = getattr(wanted, name)
+        if value is not None:
+            setattr(options, name, value)
+    try:
+        body = wanted.body.encode()
+        if wanted.encoding == "base64":
+            body = base64.b64decode(wanted.body, validate=True)
+    except (binascii.Error, ValueError):
+        raise AdminError("body: it is not in the encoding that is named") from None
+    if wanted.key.startswith("\0"):
+        raise AdminError("key: it may not begin with NUL")
+    return queues.add(context.broker, wanted.queue, wanted.mountpoint, body, options)
+
+
+async def _take(context: Context, wanted: TakeJobs) -> Listing[queues.JobRow]:
+    rows = await queues.take(
+        context.broker, wanted.queue, wanted.mountpoint, wanted.count, wanted.ack
+    )
+    return Listing(queues.JobRow, rows)
+
+
+JOB_OPERATIONS: Final = (
+    Operation(
+        "list_job_queues",
+        "GET",
+        "/jobs/queues",
+        "List the queues of jobs",
+        List,
+        queues.JobQueueRow,
+        lambda context, wanted: queues.list_queues(context.broker, wanted),
+        many=True,
+    ),
+    Operation(
+        "show_job_queue",
+        "GET",
+        "/jobs/queue",
+        "Show a queue of jobs with the options that hold for it",
+        OneQueue,
+        queues.JobQueueDetails,
+        lambda context, wanted: queues.show_queue(context.broker, wanted.queue, wanted.mountpoint),
+    ),
+    Operation(
+        "purge_job_queue",
+        "DELETE",
+        "/jobs/queue",
+        "Delete the jobs that are queued; those that workers have stay",
+        OneQueue,
+        queues.JobsChanged,
+        lambda context, wanted: queues.purge(context.broker, wanted.queue, wanted.mountpoint),
+    ),
+    Operation(
+        "peek_jobs",
+        "GET",
+        "/jobs",
+        "Look into a queue of jobs without taking any",
+        PeekJobs,
+        queues.JobRow,
+        lambda context, wanted: queues.peek(
+            context.broker,
+            wanted.queue,
+            wanted.mountpoint,
+            wanted,
+            wanted.payload_bytes,
+            wanted.everything,
+        ),
+        many=True,
+    ),
+    Operation(
+        "show_job",
+        "GET",
+        "/jobs/job",
+        "Show one job",
+        ShowJob,
+        queues.JobRow,
+        lambda context, wanted: queues.row_of(
+            queues.opened(context.broker),
+            queues.find_job(context.broker, wanted.id),
+            wanted.payload_bytes,
+        ),
+    ),
+    Operation(
+        "add_job",
+        "POST",
+        "/jobs/job",
+        "Add a job",
+        AddJob,
+        queues.JobAdded,
+        _add,
+    ),
+    Operation(
+        "delete_job",
+        "DELETE",
+        "/jobs/job",
+        "Delete one job, wherever it is",
+        OneJob,
+        queues.JobsChanged,
+        lambda context, wanted: queues.delete(context.broker, wanted.id),
+    ),
+    Operation(
+        "take_jobs",
+        "POST",
+        "/jobs/take",
+        "Take jobs as a worker does",
+        TakeJobs,
+        queues.JobRow,
+        _take,
+        many=True,
+    ),
+    Operation(
+        "pause_job_queue",
+        "POST",
+        "/jobs/pause",
+        "Have a queue take or give no jobs",
+        PauseQueue,
+        queues.QueuePaused,
+        lambda context, wanted: queues.pause(
+            context.broker, wanted.queue, wanted.mountpoint, wanted.what
+        ),
+    ),
+    Operation(
+        "resume_job_queue",
+        "POST",
+        "/jobs/resume",
+        "End the pause of a queue",
+        OneQueue,
+        queues.QueuePaused,
+        lambda context, wanted: queues.pause(
+            context.broker, wanted.queue, wanted.mountpoint, "none"
+        ),
+    ),
+    Operation(
+        "retry_jobs",
+        "POST",
+        "/jobs/retry",
+        "Send dead letters back to their queue, or queue a delayed job at once",
+        RetryJobs,
+        queues.JobsChanged,
+        lambda context, wanted: queues.retry(
+            context.broker, wanted.queue, wanted.id, wanted.mountpoint
+        ),
+    ),
+    Operation(
+        "list_schedules",
+        "GET",
+        "/jobs/schedules",
+        "List the schedules by which jobs are added",
+        List,
+        schedules.ScheduleRow,
+        lambda context, wanted: Listing(
+            schedules.ScheduleRow, schedules.list_schedules(context.broker), wanted
+        ),
+        many=True,
+    ),
+    Operation(
+        "dump_jobs",
+        "GET",
+        "/jobs/dump",
+        "Jobs with all that happened to them, some at a time, to be loaded elsewhere",
+        DumpJobs,
+        dump.JobDump,
+        lambda context, wanted: dump.dump(context.broker, wanted.after),
+    ),
+    Operation(
+        "load_jobs",
+        "POST",
+        "/jobs/load",
+        "Take jobs that were dumped; ids are kept",
+        LoadJobs,
+        dump.JobsLoaded,
+        lambda context, wanted: dump.load(context.broker, wanted.jobs),
+    ),
+    Operation(
+        "why_job",
+        "GET",
+        "/why/job",
+        "Explain where a job is, and what has to happen before a worker gets it",
+        OneJob,
+        why.JobExplained,
+        lambda context, wanted: why.explain(context.broker, wanted.id),
+    ),
+)

@@ -1,0 +1,33 @@
+"""Programs inside the process, in the places of clients."""
+
+from collections.abc import Callable
+
+from vmq.jobs.commit import JobOutput
+from vmq.jobs.queue import Job, JobQueue, JobWaiter
+
+
+class CallWaiter(JobWaiter):
+    """Has a function called with the jobs that it waits for."""
+
+    def __init__(
+        self, queues: list[JobQueue], count: int, served: Callable[[list[Job]], None]
+    ) -> None:
+        super().__init__(queues, count)
+        self.served = served
+
+    def serve(self, jobs: list[Job]) -> None:
+        self.served(jobs)
+
+
+class CallOutput(JobOutput):
+    """Has a function called once a pass is safe: with nothing, or with why it is not."""
+
+    def __init__(self, done: Callable[[str], None]) -> None:
+        super().__init__()
+        self.done = done
+
+    def write(self, data: bytes) -> None:
+        self.done("")
+
+    def cut(self, reason: str) -> None:
+        self.done(reason)

@@ -1,0 +1,346 @@
+"""Jobs from inside the process.
+
+await broker.jobs.add("mail", b"...")
+
+async for job in broker.jobs.take("mail", workers=8):
+...
+await job.ack()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmq.core.ports import JobsPort
+
+if TYPE_CHECKING:
+    from vmq.config.options import Config
+    from vmq.core.context import Core
+    from vmq.jobs.queue import Job
+    from vmq.jobs.service import JobService
+    from vmq.runtime.metrics import Family
+
+__all__ = ["Jobs", "TakenJob"]
+
+
+class TakenJob:
+    """A job that this program has to do.
+
+    Attributes:
+        id: its id.
+        queue: the name of its queue.
+        body: what is to be done.
+        deliveries: how often it was given to a worker, this time included; a lower bound.
+    """
+
+    def __init__(self, taking: _Taking, job: Job, body: bytes) -> None:
+        self._taking = taking
+        self.id = job.id.decode()
+        self.queue = job.queue.name.decode("utf-8", "surrogateescape")
+        self.body = body
+        self.deliveries = int(job.deliveries)
+
+    async def ack(self) -> None:
+        """It is done, and will not be given again; returns when that is as safe as the queue's rules say.
+
+        Raises:
+            OSError: that cannot be written.
+        """
+        service = self._taking.service
+        service.machine.acknowledge(self.id.encode())
+        self._taking.release(self.id)
+        await service.safe()
+
+    async def nack(self) -> None:
+        """It could not be done: given again, at once or after the queue's back-off.
+
+        Raises:
+            OSError: that cannot be written.
+        """
+        service = self._taking.service
+        job = service.machine.jobs.get(self.id.encode())
+        if job is not None:
+            service.machine.nack(job, service.core.clock())
+        self._taking.release(self.id)
+        await service.safe()
+
+    def working(self) -> int:
+        """It takes longer: given again only after another RETRY, in seconds, which is returned.
+
+        Raises:
+            ValueError: half of its time to live is over, or it is this program's no more.
+        """
+        from vmq.jobs.queues import JobRefusedError
+
+        service = self._taking.service
+        job = service.machine.jobs.get(self.id.encode())
+        if job is None:
+            raise ValueError("NOJOB Job not known in the context of this node.")
+        try:
+            return service.machine.working(job, service.core.clock())
+        except JobRefusedError as refusal:
+            raise ValueError(str(refusal)) from None
+
+
+class _Taking:
+    """A worker: at most `window` jobs are its at a time."""
+
+    def __init__(self, service: JobService, names: tuple[str, ...], window: int) -> None:
+        from vmq.jobs.calls import CallWaiter
+
+        self.service = service
+        self.window = window
+        for name in names:
+            if name.startswith("$"):
+                raise ValueError("ERR queues whose names begin with $ are the broker's own")
+        self.names = [name.encode() for name in names]
+        self.held: set[str] = set()
+        self.ready: deque[TakenJob] = deque()
+        self.arrived = asyncio.Event()
+        self.waiter: CallWaiter | None = None
+        self.ended = False
+        self.ask()
+
+    def ask(self) -> None:
+        """Waits for as many jobs as there is room for."""
+        from vmq.jobs.calls import CallWaiter
+
+        room = self.window - len(self.held)
+        if room > 0 and self.waiter is None and not self.ended:
+            service = self.service
+            now = service.core.clock()
+            queues = [service.machine.queue(name, now) for name in self.names]
+            self.waiter = waiter = CallWaiter(queues, room, self.take)
+            service.machine.wait(waiter, float("inf"), now)
+            service.commit.end_pass(now)
+
+    def take(self, jobs: list[Job]) -> None:
+        self.waiter = None
+        for job in jobs:
+            body = self.service.journal.body(job) if job.body is None else job.body
+            taken = TakenJob(self, job, body)
+            self.held.add(taken.id)
+            self.ready.append(taken)
+        self.arrived.set()
+        self.service.loop.call_soon(self.ask)
+
+    def release(self, job_id: str) -> None:
+        self.held.discard(job_id)
+        self.service.loop.call_soon(self.ask)
+
+    async def jobs(self) -> AsyncIterator[TakenJob]:
+        try:
+            while not self.ended:
+                while self.ready:
+                    yield self.ready.popleft()
+                self.arrived.clear()
+                await self.arrived.wait()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Takes no more. What was taken and not looked at goes to others at once."""
+        self.ended = True
+        self.arrived.set()
+        service = self.service
+        if self.waiter is not None:
+            service.machine.stop_waiting(self.waiter)
+            self.waiter = None
+        now = service.core.clock()
+        while self.ready:
+            job = service.machine.jobs.get(self.ready.popleft().id.encode())
+            if job is not None:
+                service.machine.enqueue(job, now)
+        service.takings.discard(self)
+        service.commit.end_pass(now)
+
+
+class FirstJobs(JobsPort):
+    """Opens the jobs when the first client of MQTT asks for them.
+
+    Args:
+        core: that of the broker.
+        begin: opens them, and puts another port in this one's place.
+    """
+
+    def __init__(self, core: Core, begin: Callable[[], object]) -> None:
+        super().__init__()
+        self.core = core
+        self.begin = begin
+
+    def publish(self, client: Any, topic: str, message: Any, packet_id: int) -> None:
+        self.begin()
+        self.core.jobs.publish(client, topic, message, packet_id)
+
+    def publish_will(self, client: Any, registry: Any, topic: str, will: Any) -> None:
+        self.begin()
+        self.core.jobs.publish_will(client, registry, topic, will)
+
+    def grant(self, client: Any, topic_filter: str, qos: int) -> int:
+        self.begin()
+        return self.core.jobs.grant(client, topic_filter, qos)
+
+
+class Jobs:
+    """The jobs of a broker, as `broker.jobs`.
+
+    Args:
+        core: that of the broker, while it is started.
+        config: its configuration of now.
+        is_alone: one process is the broker; several have no jobs.
+        stopper: what stops the broker, if anything here does.
+    """
+
+    def __init__(
+        self,
+        core: Callable[[], Core | None],
+        config: Callable[[], Config],
+        is_alone: bool,
+        stopper: Callable[[], Callable[[], None] | None] = lambda: None,
+    ) -> None:
+        self._core = core
+        self._config = config
+        self._is_alone = is_alone
+        self._stopper = stopper
+        #: None as long as nothing serves any.
+        self.service: JobService | None = None
+
+    async def add(
+        self,
+        queue: str,
+        body: bytes,
+        *,
+        ttl: int | None = None,
+        retry: int | None = None,
+        delay: int = 0,
+        priority: int | None = None,
+        maxlen: int | None = None,
+        key: str = "",
+    ) -> str:
+        """Adds a job; returns its id when it is as safe as the queue's rules say.
+
+        Args:
+            queue: the name of its queue.
+            body: what is to be done.
+            ttl: seconds that it lives, from when it is due.
+            retry: seconds after which it is given again; 0: never, it is delivered at most once.
+            delay: seconds until it is due.
+            priority: 0 to 9; 9 goes first.
+            maxlen: refused if so many are queued.
+            key: while the queue's window lasts no second job with it is added; the id is that of the first.
+
+        Raises:
+            ValueError: it is refused; the text begins with Disque's word for why.
+            OSError: it cannot be written.
+        """
+        from vmq.jobs.options import check_queue
+        from vmq.jobs.queues import JobRefusedError
+
+        service = self.open()
+        now = service.core.clock()
+        if len(body) > service.config.limits.max_job_size:
+            raise ValueError("TOOBIG the job is above limits.max_job_size")
+        try:
+            name = queue.encode()
+            check_queue(name)
+            job = service.machine.add(
+                service.machine.queue(name, now),
+                body,
+                now,
+                -1 if ttl is None else ttl,
+                -1 if retry is None else retry,
+                delay,
+                -1 if priority is None else priority,
+                -1 if maxlen is None else maxlen,
+                key.encode(),
+            )
+        except JobRefusedError as refusal:
+            raise ValueError(str(refusal)) from None
+        await service.safe()
+        return job.id.decode()
+
+    @asynccontextmanager
+    async def taking(
+        self, *queues: str, workers: int = 1
+    ) -> AsyncIterator[AsyncIterator[TakenJob]]:
+        """As `take`, for a block: at its end no more is taken, and what was not looked at goes to others."""
+        service = self.open()
+        taking = _Taking(service, queues, workers)
+        service.takings.add(taking)
+        try:
+            yield taking.jobs()
+        finally:
+            taking.end()
+
+    async def take(self, *queues: str, workers: int = 1) -> AsyncIterator[TakenJob]:
+        """Takes jobs of queues, from left to right; at most `workers` are unacknowledged at a time.
+
+        Ends with the broker. A job that is not acknowledged is given again after its RETRY.
+        """
+        async with self.taking(*queues, workers=workers) as jobs:
+            async for job in jobs:
+                yield job
+
+    # The broker's part
+
+    def open(self) -> JobService:
+        """Opens the jobs, those that only lie in the data directory too; once.
+
+        Raises:
+            StartError: the folder cannot be used, or several processes are the broker.
+        """
+        if self.service is None:
+            # Late: most brokers have no jobs.
+            from vmq.jobs.service import JobService
+            from vmq.runtime.errors import StartError
+
+            if not self._is_alone:
+                text = "jobs are kept by one process; accepted: broker.workers = 1"
+                raise StartError(text)
+
+            core = self._core()
+            assert core is not None, "the broker is not started"
+            self.service = JobService(core, self._config())
+            self.service.control.stop = self._stopper()
+        return self.service
+
+    def begin(self) -> None:
+        """Opens the jobs if there were ever any, else when somebody first asks for them.
+
+        Raises:
+            StartError: the folder cannot be used.
+        """
+        core = self._core()
+        assert core is not None, "the broker is not started"
+        if not self._is_alone:
+            return
+        config = self._config()
+        if config.schedules or (Path(config.broker.data_dir) / "jobs").is_dir():
+            self.open()
+        else:
+            core.jobs = FirstJobs(core, self.open)
+
+    async def stop(self) -> None:
+        """Ends connections and workers, and writes what is left."""
+        service, self.service = self.service, None
+        if service is not None:
+            await service.stop()
+
+    def configure(self, config: Config) -> None:
+        """Goes by another configuration."""
+        if self.service is not None:
+            self.service.configure(config)
+
+    def families(self) -> Iterator[Family]:
+        """The figures."""
+        if self.service is not None:
+            yield from self.service.families()
+
+    def problems(self) -> list[str]:
+        """What is wrong now."""
+        return [] if self.service is None else self.service.problems()

@@ -1,0 +1,376 @@
+"""The jobs of one node: what is queued, what workers have, and what happens when a time is over.
+
+Pure: the time is an argument (monotonic seconds), randomness was given to `JobIds`. A job is
+
+    added -> [delayed ->] queued -> active (a worker has it) -> gone
+                             ^           |
+                             +-----------+  its RETRY is over, or its worker gives it up (NACK)
+
+and a dead letter once it was delivered `max_deliveries` times or its time to live ends: the same job with the same
+id, queued in `QUEUE!dead`.
+"""
+
+from vmq.jobs import record
+from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job, JobHolder, JobQueue, JobWaiter
+from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.rules import OFF
+from vmq.jobs.stock import JOB_BYTES, JobKey, JobStock
+
+
+class JobMachine(JobStock):
+    """The jobs of one node: what becomes of them."""
+
+    # Workers
+
+    def take(self, queue: JobQueue, now: float) -> Job | None:
+        """Gives the next job of a queue to a worker, if there is one."""
+        if not queue.depth or queue.paused_out:
+            return None
+        job = queue.first()
+        assert job is not None
+        queue.remove(job)
+        job.state = ACTIVE
+        job.deliveries += 1
+        queue.went += 1
+        queue.used = now
+        self.counts.taken += 1
+        due = job.expires
+        retry: int = job.retry
+        if retry < 0:
+            retry = queue.rules.retry_after(job.deliveries)
+        if retry and now + retry < due:
+            due = now + retry
+        self.timers.set(job, due, now)
+        if job.serial:
+            self.log.note(record.TAKEN, job)
+        return job
+
+    def wait(self, waiter: JobWaiter, until: float, now: float) -> None:
+        """Somebody waits for jobs of his queues; an infinite `until` is for ever."""
+        for queue in waiter.queues:
+            if queue.waiters is None:
+                queue.waiters = {}
+            queue.waiters[waiter] = None
+            queue.used = now
+            self.look_for_waiters(queue)
+        if until != float("inf"):
+            self.timers.set(waiter, until, now)
+
+    def stop_waiting(self, waiter: JobWaiter) -> None:
+        """He waits no more."""
+        self.timers.cancel(waiter)
+        for queue in waiter.queues:
+            if queue.waiters is not None:
+                queue.waiters.pop(waiter, None)
+                if not queue.waiters:
+                    queue.waiters = None
+
+    def serve(self, now: float) -> None:
+        """Gives what was queued to those who wait longest; to be called at the end of each pass."""
+        ready, self.ready = self.ready, []
+        for queue in ready:
+            queue.is_ready = False
+            while queue.depth and queue.waiters is not None and not queue.paused_out:
+                waiter = next(iter(queue.waiters))
+                jobs = self.take_some(waiter.queues, waiter.count, now)
+                self.stop_waiting(waiter)
+                waiter.serve(jobs)
+
+    def take_some(self, queues: list[JobQueue], count: int, now: float) -> list[Job]:
+        """Gives jobs of several queues: one of each in turn, from left to right, while there are any."""
+        found: list[Job] = []
+        while True:
+            before = len(found)
+            for queue in queues:
+                job = self.take(queue, now)
+                if job is not None:
+                    found.append(job)
+                    if len(found) >= count:
+                        return found
+            if len(found) == before:
+                return found
+
+    # What becomes of them
+
+    def acknowledge(self, job_id: bytes) -> bool:
+        """A job is done; whether it was known."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return False
+        self.counts.acknowledged += 1
+        self.remove(job)
+        return True
+
+    def delete(self, job: Job) -> None:
+        """An operator wants it gone."""
+        self.counts.deleted += 1
+        self.remove(job)
+
+    def remove(self, job: Job) -> None:
+        """A job is gone."""
+        if job.state == QUEUED:
+            job.queue.remove(job)
+        elif self.holders:
+            self.let_go(job)
+        del self.jobs[job.id]
+        job.is_gone = True
+        job.queue.jobs -= 1
+        self.timers.cancel(job)
+        self.memory -= JOB_BYTES
+        if job.body is not None:
+            self.memory -= job.size
+            if job.holds_key:
+                job.body = None
+        if job.serial:
+            self.log.note(record.GONE, job)
+            if not job.holds_key:
+                self.log.forget(job)
+
+    def nack(self, job: Job, now: float) -> bool:
+        """Its worker gives it up: queued again at once, or after the queue's back-off. Whether a worker had it."""
+        if job.state != ACTIVE or job.is_delayed or not job.retry:
+            return False
+        job.nacks += 1
+        self.counts.nacked += 1
+        job.note(self.stamp(now) + " nack")
+        if self.is_worn(job, now):
+            return True
+        if self.holders:
+            self.let_go(job)
+        if job.serial:
+            self.log.note(record.NACKED, job)
+        ladder = job.queue.rules.retry
+        if job.retry < 0 and len(ladder) > 1:
+            after = job.queue.rules.retry_after(job.deliveries)
+            self.timers.set(job, min(now + after, job.expires), now)
+        else:
+            self.come_back(job, now)
+        return True
+
+    def hold(self, job: Job, holder: JobHolder) -> None:
+        """A worker that is asked before a job is given again has it now."""
+        self.holders[job.id] = holder
+
+    def let_go(self, job: Job) -> None:
+        holder = self.holders.pop(job.id, None)
+        if holder is not None:
+            holder.let_go(job)
+
+    def lose(self, job: Job, now: float) -> None:
+        """The connection of the worker that has it is gone: to another at once, or after 1, 2, 4 ... s if it was given
+        before, so that a job which crashes its workers does not end all of them in no time.
+        """
+        if job.state != ACTIVE or job.is_delayed:
+            return
+        if self.holders:
+            self.let_go(job)
+        self.counts.lost += 1
+        job.note(self.stamp(now) + " connection lost")
+        if not job.retry:
+            self.counts.unconfirmed += 1
+            self.remove(job)
+        elif job.deliveries > 1:
+            after = min(1 << min(int(job.deliveries) - 2, 30), self.retry_of(job))
+            self.timers.set(job, min(now + after, job.expires), now)
+        else:
+            self.come_again(job, now)
+
+    def come_again(self, job: Job, now: float) -> None:
+        """A job that a worker had is given again, or dead if that was too often."""
+        job.repeats += 1
+        if not self.is_worn(job, now):
+            self.come_back(job, now)
+            if job.serial:
+                self.log.note(record.RETURNED, job)
+
+    def retry_of(self, job: Job) -> int:
+        """Seconds until it is given again; 0 is never."""
+        return job.queue.rules.retry_after(job.deliveries) if job.retry < 0 else job.retry
+
+    def is_worn(self, job: Job, now: float) -> bool:
+        """Whether a job was delivered too often. Then it is with the dead letters."""
+        limit = job.queue.rules.max_deliveries
+        if not limit or job.deliveries < limit or job.queue.is_dead:
+            return False
+        self.bury(job, "max_deliveries", now)
+        return True
+
+    def working(self, job: Job, now: float) -> int:
+        """Its worker is at it still: given again only after another RETRY, in seconds.
+
+        Raises:
+            JobRefusedError: half of its time to live is over, or nobody has it.
+        """
+        if job.state != ACTIVE or job.is_delayed:
+            raise JobRefusedError("NOJOB Job not known in the context of this node.")
+        if now > job.expires - int(job.ttl) / 2:
+            raise JobRefusedError(
+                "TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone "
+                "the next delivery."
+            )
+        retry = self.retry_of(job)
+        if retry:
+            self.timers.set(job, min(now + retry, job.expires), now)
+        return retry
+
+    def enqueue(self, job: Job, now: float) -> bool:
+        """Queues a job that a worker has or that is delayed; a dead letter goes back to its queue."""
+        if job.queue.is_dead:
+            self.revive(job, now)
+            return True
+        if job.state != ACTIVE or job.queue.paused_in:
+            return False
+        if job.is_delayed:
+            job.is_delayed = False
+        else:
+            job.repeats += 1
+        self.come_back(job, now)
+        if job.serial:
+            self.log.note(record.RETURNED, job)
+        return True
+
+    def dequeue(self, job: Job, now: float) -> bool:
+        """Sets a queued job aside until it is queued again; whether it was queued."""
+        if job.state != QUEUED:
+            return False
+        job.queue.remove(job)
+        job.state = ACTIVE
+        retry: int = job.retry
+        if retry < 0:
+            retry = job.queue.rules.retry_after(1)
+        self.timers.set(job, min(now + retry, job.expires) if retry else job.expires, now)
+        if job.serial:
+            self.log.note(record.SET_ASIDE, job)
+        return True
+
+    def come_back(self, job: Job, now: float) -> None:
+        if self.holders:
+            self.let_go(job)
+        if job.queue.paused_in:
+            retry = max(1, job.queue.rules.retry_after(job.deliveries))
+            self.timers.set(job, min(now + retry, job.expires), now)
+        else:
+            self.put(job, now, True)
+
+    def bring(self, job: Job, due: float, now: float) -> bool:
+        """Takes a job that was taken out of another broker, with all that happened to it; whether it is new here.
+
+        Args:
+            job: with everything but state and deadlines; `expires` by this clock.
+            due: until then it is delayed.
+            now: by this clock.
+
+        Raises:
+            JobRefusedError: there is no memory.
+        """
+        if job.id in self.jobs:
+            return False
+        if self.memory >= self.max_memory:
+            self.refuse(job.queue, 0)
+        self.jobs[job.id] = job
+        job.queue.jobs += 1
+        self.counts.added += 1
+        self.memory += JOB_BYTES + job.size
+        if due > now:
+            job.is_delayed = True
+            self.timers.set(job, due, now)
+        else:
+            self.put(job, now, True)
+        if job.queue.rules.persistence != OFF:
+            self.log.note(record.ADDED, job)
+        return True
+
+    # Dead letters
+
+    def bury(self, job: Job, reason: str, now: float) -> None:
+        """A job goes to the dead letters of its queue."""
+        self.counts.dead += 1
+        queue = job.queue
+        rules = queue.rules
+        dead = self.queues.get(queue.name + DEAD)
+        if dead is None:
+            dead = self.make_queue(queue.name + DEAD, now)
+        if job.state == QUEUED:
+            queue.remove(job)
+        elif self.holders:
+            self.let_go(job)
+        job.reason = reason
+        job.note(self.stamp(now) + " " + reason)
+        self.move(job, dead, now + rules.dead_ttl, now)
+        if job.serial:
+            self.log.note(record.BURIED, job)
+        if rules.dead_maxlen and dead.depth > rules.dead_maxlen:
+            oldest = dead.oldest(1)[0]
+            self.counts.dead_dropped += 1
+            self.remove(oldest)
+
+    def revive(self, job: Job, now: float) -> None:
+        """A dead letter goes back to its queue, as if it were new."""
+        if job.state == QUEUED:
+            job.queue.remove(job)
+        name = job.queue.name[: -len(DEAD)]
+        job.deliveries = job.nacks = job.repeats = 0
+        job.reason = ""
+        job.note(self.stamp(now) + " revived")
+        self.move(job, self.queue(name, now), now + int(job.ttl), now)
+        if job.serial:
+            self.log.note(record.REVIVED, job)
+
+    def move(self, job: Job, queue: JobQueue, expires: float, now: float) -> None:
+        job.queue.jobs -= 1
+        job.queue = queue
+        queue.jobs += 1
+        queue.used = now
+        job.is_delayed = False
+        job.expires = expires
+        self.put(job, now, True)
+
+    # Time
+
+    def next_due(self) -> float:
+        """When to call `tick`; infinity if nothing is to come."""
+        return self.timers.next_due()
+
+    def tick(self, now: float, limit: int = 1000) -> None:
+        """Does what is due, at most so much of it; `next_due` tells whether there is more."""
+        for timed in self.timers.expired(now, limit):
+            if isinstance(timed, Job):
+                self.on_due(timed, now)
+            elif isinstance(timed, JobWaiter):
+                self.stop_waiting(timed)
+                timed.give_up()
+            elif isinstance(timed, JobKey):
+                self.end_key(timed)
+        self.serve(now)
+
+    def on_due(self, job: Job, now: float) -> None:
+        if now >= job.expires:
+            self.expire(job, now)
+        elif job.is_delayed:
+            if job.queue.paused_in:
+                self.timers.set(job, min(now + 1, job.expires), now)
+                return
+            job.is_delayed = False
+            self.put(job, now, True)
+            if job.serial:
+                self.log.note(record.RETURNED, job)
+        elif job.state == ACTIVE:
+            holder = self.holders.get(job.id) if self.holders else None
+            if holder is not None and holder.keeps(job, now):
+                self.timers.set(job, min(now + self.retry_of(job), job.expires), now)
+                return
+            self.counts.retried += 1
+            job.note(self.stamp(now) + " retry")
+            self.come_again(job, now)
+
+    def expire(self, job: Job, now: float) -> None:
+        """The time to live is over."""
+        if job.queue.is_dead:
+            self.counts.dead_dropped += 1
+            self.remove(job)
+        elif job.state == ACTIVE and job.retry == 0 and not job.is_delayed:
+            self.counts.unconfirmed += 1  # at most once: a worker had it
+            self.remove(job)
+        else:
+            self.counts.expired += 1
+            self.bury(job, "expired", now)

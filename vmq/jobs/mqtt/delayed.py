@@ -1,0 +1,65 @@
+"""A message that is published later, as it is kept in the body of a job."""
+
+from typing import Final
+
+import msgspec
+
+from vmq.mqtt.message import Message, Sourced
+
+#: The queue in which delayed messages wait, one a mountpoint.
+QUEUE: Final = "$delayed"
+_VERSION: Final = 1
+
+
+class _DelayedRecord(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    client_id: str
+    user: str | None
+
+
+class Kept:
+    """A message with who published it, who is asked about again when it is due."""
+
+    def __init__(self, topic: str, message: Message, client_id: str, user: str | None) -> None:
+        self.topic = topic
+        self.payload = message.payload
+        self.qos = message.qos
+        self.retain = message.retain
+        self.client_id = client_id
+        self.user = user
+
+    def encode(self) -> bytes:
+        """The body of the job."""
+        return msgspec.msgpack.encode(
+            _DelayedRecord(
+                *(_VERSION, self.topic, self.payload, self.qos, self.retain),
+                *(self.client_id, self.user),
+            )
+        )
+
+    def message(self) -> Message:
+        """As it is published."""
+        topic = self.topic.encode()
+        if self.retain:
+            return Sourced(topic, self.payload, self.qos, True, self.client_id, self.user)
+        return Message(topic, self.payload, self.qos, False)
+
+
+def decode(body: bytes) -> Kept:
+    """A message from the body of its job.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = msgspec.msgpack.decode(body, type=_DelayedRecord)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"no delayed message: {error}") from None
+    if found.version != _VERSION:
+        raise ValueError(f"a delayed message of version {found.version}")
+    message = Message(b"", found.payload, found.qos, found.retain)
+    return Kept(found.topic, message, found.client_id, found.user)

@@ -1,0 +1,488 @@
+"""What clients of MQTT publish to jobs: jobs to be added, and ids that are acknowledged, given up or still worked at.
+
+MQTT 3.1.1 has no packet that says "refused". What can never be done is acknowledged and becomes a dead letter with its
+reason, which is also told on the error topic. What may be done later waits, unacknowledged and with its client unread,
+for `refuse_after` seconds; then the connection is closed.
+"""
+
+import json
+import logging
+from math import ceil
+from typing import Any, Final
+
+from vmq_hooks.modifiers import PublishModifiers
+from vmq_hooks.types import REFUSED_QOS, Subscription
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.verdicts import Refuse
+
+from vmq.core.context import Core
+from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
+from vmq.core.registry import Registry
+from vmq.core.trie import Route
+from vmq.jobs.commit import JobCommit
+from vmq.jobs.ids import is_job_id
+from vmq.jobs.mqtt.delayed import QUEUE, Kept
+from vmq.jobs.options import AddOptions, check_queue, options_from
+from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.rules import OFF
+from vmq.jobs.stock import LONGEST
+from vmq.mqtt.message import Message
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.special import (
+    DELAYED,
+    JOBS,
+    VERBS,
+    JobTopic,
+    SpecialTopicError,
+    canonical,
+    encode_level,
+    is_served,
+    queue_of,
+    read_delayed,
+    read_job_topic,
+)
+from vmq.protocol.changes import seen_message
+
+log = logging.getLogger("vmq.jobs")
+
+#: Refusals that may be none later, by their first word.
+LATER: Final = frozenset({"PAUSED", "MAXLEN", "OOM", "NOREPL", "IOERR"})
+#: Seconds after which a delayed message is tried again that could not be published.
+_RETRY: Final = 30
+#: Topics that are remembered, taken apart.
+_KEPT: Final = 1024
+#: Ids of one PUBLISH.
+_MOST_IDS: Final = 10_000
+
+
+class Asked:
+    """One PUBLISH to jobs."""
+
+    def __init__(self, topic: JobTopic, message: Message, packet_id: int) -> None:
+        self.topic = topic
+        self.message = message
+        self.packet_id = packet_id
+        #: What is wrong with its topic; "" if nothing.
+        self.flaw = ""
+        #: When it has waited long enough, by the core's clock; 0: it does not wait.
+        self.deadline = 0.0
+        #: The queue of jobs, with the mountpoint in front.
+        self.name = b""
+        #: What becomes the job: the payload, or more. How it is added; None: as the topic says.
+        self.body = message.payload
+        self.options: AddOptions | None = None
+        #: The topic as plugins see it.
+        self.seen = topic.canonical()
+
+
+class MqttPublishing:
+    """What clients of MQTT publish to jobs.
+
+    Args:
+        core: that of the broker.
+        commit: the jobs.
+        max_job_size: bytes of a job.
+    """
+
+    def __init__(self, core: Core, commit: JobCommit, max_job_size: int) -> None:
+        self.core = core
+        self.commit = commit
+        self.machine = commit.machine
+        self.max_job_size = max_job_size
+        self.topics: dict[str, JobTopic] = {}
+        #: Those who wait, and what for.
+        self.waiting: dict[Pending, tuple[Asked, str]] = {}
+
+    def publish(self, client: Any, topic: str, message: Message, packet_id: int) -> None:
+        """A client publishes; `client` is its `vmq.protocol.session.Session`."""
+        found = self.topics.get(topic)
+        flaw = ""
+        if found is None:
+            try:
+                found = self.read(topic)
+            except SpecialTopicError as error:
+                flaw = str(error)
+                found = JobTopic(queue_of(topic))
+        asked = Asked(found, message, packet_id)
+        asked.flaw = flaw
+        try:
+            check_queue(found.queue.removesuffix("!dead" if found.verb else "").encode())
+        except JobRefusedError as refusal:
+            client.output.close(f"publish to {topic[:200]}: {refusal}")
+            return
+        asked.name = prefix_of(client.registry) + found.queue.encode()
+        if found.verb and not flaw:
+            self.ask_to_take(client, asked)
+        else:
+            self.ask_to_add(client, asked)
+
+    def delay(self, client: Any, topic: str, message: Message, packet_id: int) -> None:
+        """A client publishes to `$delayed/WHEN/TOPIC`."""
+        asked = Asked(JobTopic(QUEUE), message, packet_id)
+        asked.name = prefix_of(client.registry) + QUEUE.encode()
+        asked.seen = canonical(topic)
+        asked.options = AddOptions(asked.name)
+        try:
+            self.read_delayed(client, topic, asked)
+        except SpecialTopicError as error:
+            asked.flaw = str(error)
+        self.ask_to_add(client, asked)
+
+    def read_delayed(self, client: Any, topic: str, asked: Asked) -> None:
+        """What is to be kept of a delayed message.
+
+        Raises:
+            SpecialTopicError: when or where it is to be published is wrong.
+        """
+        now = self.core.wall_clock()
+        due, target = read_delayed(topic, now)
+        if is_served(target):
+            read_job_topic(target)
+        assert asked.options is not None
+        asked.options.retry = _RETRY
+        asked.options.delay = min(max(0, ceil(due - now)), LONGEST)
+        asked.body = Kept(target, asked.message, client.client_id, client.username).encode()
+
+    def read(self, topic: str) -> JobTopic:
+        """What a topic says, once for many.
+
+        Raises:
+            SpecialTopicError: nothing is published there.
+        """
+        found = read_job_topic(topic)
+        if found.verb and found.verb not in VERBS:
+            raise SpecialTopicError("only subscribed to: " + found.verb)
+        if len(self.topics) >= _KEPT:
+            self.topics.clear()
+        if len(topic) <= _KEPT:
+            self.topics[topic] = found
+        return found
+
+    # Rights
+
+    def ask_to_add(self, client: Any, asked: Asked) -> None:
+        hooks = client.hooks
+        hook = hooks.auth_on_publish
+        topic = asked.seen
+        kind = kind_of(asked)
+        kept = client.kept_generation == hooks.generation
+        if hook is None or (kept and topic.encode() in client.kept[kind]):
+            self.add(client, asked)
+            return
+        answer = client.ask(
+            "auth_on_publish", hook, client.username, client.subscriber_id(), seen_of(asked)
+        )
+        if isinstance(answer, Pending):
+            client.suspend(answer, lambda later: self.on_verdict(client, asked, later))
+        else:
+            self.on_verdict(client, asked, answer)
+
+    def on_verdict(self, client: Any, asked: Asked, answer: Answer) -> None:
+        topic = asked.seen
+        if isinstance(answer, Refuse):
+            client.refuse_publish(topic, answer, asked.message.qos, asked.packet_id)
+            return
+        if isinstance(answer, AcceptedUntil):
+            client.keep(Route(topic.encode(), topic), kind_of(asked), answer.until)
+        self.add(client, asked)
+        # What a plugin wants changed in topic or body is not; one client has one reason to wait.
+        if isinstance(answer, PublishModifiers) and answer.throttle and not asked.deadline:
+            client.throttle(float(answer.throttle))
+
+    def ask_to_take(self, client: Any, asked: Asked) -> None:
+        hook = client.hooks.auth_on_subscribe
+        if hook is None:
+            self.settle(client, asked)
+            return
+        wanted = [Subscription(asked.topic.canonical(), 1, "take")]
+        answer = client.ask(
+            "auth_on_subscribe", hook, client.username, client.subscriber_id(), wanted
+        )
+        if isinstance(answer, Pending):
+            client.suspend(answer, lambda later: self.on_right(client, asked, later))
+        else:
+            self.on_right(client, asked, answer)
+
+    def on_right(self, client: Any, asked: Asked, answer: Answer) -> None:
+        topic = asked.topic.canonical()
+        if isinstance(answer, list):
+            now = answer[0]
+            if now.qos == REFUSED_QOS or now.topic_filter != topic:
+                answer = Refuse("not allowed to take from this queue")
+        if isinstance(answer, Refuse):
+            client.refuse_publish(topic, answer, asked.message.qos, asked.packet_id)
+        else:
+            self.settle(client, asked)
+
+    # Adding
+
+    def add(self, client: Any, asked: Asked) -> None:
+        """Adds the job, or has it wait, or buries it."""
+        if client.output.closing:
+            return
+        message, packet_id = asked.message, asked.packet_id
+        is_durable = message.qos == 2 and client.queue_of().durable
+        if message.qos == 2 and not is_durable and client.received_ids().has(packet_id):
+            self.acknowledge(client, asked)
+            return
+        if asked.flaw:
+            self.refuse(client, asked, "ERR " + asked.flaw)
+            return
+        try:
+            key = received_key(client, packet_id) if is_durable else b""
+            self.add_job(asked, key)
+        except JobRefusedError as refusal:
+            self.refuse(client, asked, str(refusal))
+            return
+        self.end(client, asked)
+
+    def add_job(self, asked: Asked, key: bytes) -> None:
+        """Adds the job.
+
+        Raises:
+            JobRefusedError: it cannot be, now or at all.
+        """
+        topic, body = asked.topic, asked.body
+        now = self.commit.clock()
+        options = asked.options or options_from(topic.queue, topic.options)
+        queue = self.machine.queue(asked.name, now)
+        if len(body) > self.max_job_size:
+            raise JobRefusedError(f"TOOBIG {len(body)} bytes are above limits.max_job_size")
+        if self.core.memory_is_high:
+            raise JobRefusedError("OOM memory is above limits.max_memory")
+        if self.commit.is_failing and queue.rules.persistence != OFF:
+            raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
+        self.machine.add(
+            queue,
+            body,
+            now,
+            options.ttl,
+            options.retry,
+            options.delay,
+            options.priority,
+            options.maxlen,
+            options.key or key,
+        )
+
+    def end(self, client: Any, asked: Asked) -> None:
+        """The job is there."""
+        message = asked.message
+        topic = asked.topic.canonical()
+        if message.qos == 2:
+            client.remember(Route(message.topic, topic), asked.packet_id)
+        hook = client.hooks.on_publish
+        if hook is not None and asked.options is None:  # what is delayed is told of when it is due
+            seen = seen_of(asked)
+            self.core.tell("on_publish", hook, client.username, client.subscriber_id(), seen)
+        self.acknowledge(client, asked)
+
+    def acknowledge(self, client: Any, asked: Asked) -> None:
+        """PUBACK or PUBREC, once what was done is safe."""
+        commit = self.commit
+        if asked.message.qos:
+            client.output.answer_after(commit.stored, commit.barrier())
+            client.acknowledge(asked.message.qos, asked.packet_id)
+        commit.end_soon()
+
+    # Refusals
+
+    def refuse(self, client: Any, asked: Asked, reason: str) -> None:
+        """A job that cannot be added: it waits, or is a dead letter."""
+        if reason.partition(" ")[0] in LATER:
+            self.wait(client, asked, reason)
+            return
+        try:
+            job_id = self.bury(asked, reason)
+        except JobRefusedError as refusal:
+            self.wait(client, asked, str(refusal))
+            return
+        self.tell(client, asked, reason, job_id)
+        self.end(client, asked)
+
+    def bury(self, asked: Asked, reason: str) -> bytes:
+        """What can never be done is a dead letter of its queue; the id.
+
+        Raises:
+            JobRefusedError: there is no memory.
+        """
+        now = self.commit.clock()
+        queue = self.machine.queue(asked.name, now)
+        self.machine.counts.refused += 1
+        job = self.machine.add_failed(queue, asked.body[: self.max_job_size], now)
+        self.machine.bury(job, reason, now)
+        return job.id
+
+    def wait(self, client: Any, asked: Asked, reason: str) -> None:
+        """Has the publisher wait for what may be done later."""
+        now = self.commit.clock()
+        if not asked.deadline:
+            known = self.machine.queues.get(asked.name)
+            rules = self.machine.rules_of(asked.name) if known is None else known.rules
+            asked.deadline = now + rules.refuse_after
+        elif now >= asked.deadline:
+            self.tell(client, asked, reason, b"")
+            client.output.close(f"a job is refused: {reason} [MQTT-4.8.0-2]")
+            return
+        pending = Pending(lambda: self.waiting.pop(pending, None))
+        self.waiting[pending] = asked, reason.partition(" ")[0]
+        client.suspend(pending, lambda _: self.add(client, asked))
+        self.commit.wants_time = True
+        self.commit.end_soon()
+
+    def look(self, now: float) -> None:
+        """Whoever has waited long enough, or needs wait no more, goes on."""
+        for pending, (asked, word) in list(self.waiting.items()):
+            if now >= asked.deadline or self.may_go(asked, word):
+                del self.waiting[pending]
+                pending.finish(None)
+
+    def may_go(self, asked: Asked, word: str) -> bool:
+        """Whether what stood against a job does no more, as far as can be told without trying."""
+        queue = self.machine.queues.get(asked.name)
+        if word == "NOREPL":
+            return False
+        if word == "IOERR":
+            return not self.commit.is_failing
+        if word == "OOM":
+            return not self.core.memory_is_high and self.machine.memory < self.machine.max_memory
+        if queue is None:
+            return True
+        limit = int(asked.topic.options.get("maxlen", queue.rules.maxlen))
+        return not queue.paused_in and (not limit or queue.depth < limit)
+
+    def tell(self, client: Any, asked: Asked, reason: str, job_id: bytes) -> None:
+        """Says in the log, and on the error topic of the client, what was refused and why."""
+        queue = asked.topic.queue
+        text = 'refused client=%s queue="%s" reason="%s" id=%s'
+        log.info(text, client.client_id, queue[:200], reason, job_id.decode("latin-1"))
+        tell_error(client.registry, queue, client.client_id, reason, job_id)
+
+    # Ids
+
+    def settle(self, client: Any, asked: Asked) -> None:
+        """Job ids, one a line: done, given up, or still worked at. Those that are unknown here need nothing."""
+        message, verb = asked.message, asked.topic.verb
+        if message.qos == 2 and not client.remember(
+            Route(message.topic, asked.topic.canonical()), asked.packet_id
+        ):
+            self.acknowledge(client, asked)
+            return
+        now = self.commit.clock()
+        for job_id in message.payload.split(b"\n", _MOST_IDS)[:_MOST_IDS]:
+            line = job_id.strip()
+            if not line:
+                continue
+            try:
+                self.settle_one(verb, line, asked.name, now)
+            except JobRefusedError as refusal:
+                self.tell(client, asked, str(refusal), line[:40])
+        self.acknowledge(client, asked)
+
+    def settle_one(self, verb: str, job_id: bytes, name: bytes, now: float) -> None:
+        """One id.
+
+        Raises:
+            JobRefusedError: it is none, or its worker may not go on.
+        """
+        if not is_job_id(job_id):
+            raise JobRefusedError("BADID Invalid Job ID format.")
+        machine = self.machine
+        job = machine.jobs.get(job_id)
+        if job is None or job.queue.name != name:
+            if verb == "working":
+                raise JobRefusedError("NOJOB Job not known in this queue.")
+        elif verb == "ack":
+            machine.acknowledge(job_id)
+        elif verb == "nack":
+            machine.nack(job, now)
+        else:
+            machine.working(job, now)
+
+    # Packet ids and wills
+
+    def release(self, client: Any, packet_id: int) -> None:
+        """PUBREL: a packet id may mean another job from now on, as soon as that is safe."""
+        if client.queue_of().durable and self.machine.release_key(received_key(client, packet_id)):
+            client.output.answer_after(self.commit.stored, self.commit.barrier())
+            self.commit.end_soon()
+
+    def publish_will(self, client: Any, registry: Registry, topic: str, will: Message) -> None:
+        """A will is a job; it has nobody who would wait, and is a dead letter if it is refused."""
+        if topic.startswith(DELAYED):
+            self.delay_will(client, registry, topic, will)
+            return
+        asked = Asked(JobTopic(queue_of(topic)), will, 0)
+        asked.name = prefix_of(registry) + asked.topic.queue.encode()
+        try:
+            asked.topic = read_job_topic(topic)
+            if asked.topic.verb:
+                asked.topic.options["verb"] = asked.topic.verb  # which is no option
+            self.add_job(asked, b"")
+        except (JobRefusedError, SpecialTopicError) as refusal:
+            self.bury_will(client, asked, str(refusal))
+        self.commit.end_soon()
+
+    def delay_will(self, client: Any, registry: Registry, topic: str, will: Message) -> None:
+        """A will that waits once more."""
+        asked = Asked(JobTopic(QUEUE), will, 0)
+        asked.name = prefix_of(registry) + QUEUE.encode()
+        asked.options = AddOptions(asked.name)
+        try:
+            self.read_delayed(client, topic, asked)
+            self.add_job(asked, b"")
+        except (JobRefusedError, SpecialTopicError) as refusal:
+            self.bury_will(client, asked, str(refusal))
+        self.commit.end_soon()
+
+    def bury_will(self, client: Any, asked: Asked, reason: str) -> None:
+        try:
+            if asked.options is None:
+                check_queue(asked.topic.queue.encode())
+            job_id = self.bury(asked, reason)
+        except JobRefusedError as refusal:
+            log.error("will of client=%s is lost: %s", client.client_id, refusal)
+            return
+        self.tell(client, asked, reason, job_id)
+
+
+def is_job(asked: Asked) -> bool:
+    """Whether it is, or becomes when it is due, a job, and no message."""
+    return asked.seen.startswith(JOBS)
+
+
+def kind_of(asked: Asked) -> int:
+    """Under what a verdict is kept, as `Publisher.kept` has it."""
+    message = asked.message
+    return message.qos << 1 | (1 if message.retain and not is_job(asked) else 0)
+
+
+def seen_of(asked: Asked) -> SeenMessage:
+    """As plugins see it."""
+    return seen_message(asked.seen, asked.message.payload, asked.message.qos, asked.message.retain)
+
+
+def prefix_of(registry: Registry) -> bytes:
+    """What stands before the names of queues of a mountpoint."""
+    return registry.mountpoint.encode() + b"\0" if registry.mountpoint else b""
+
+
+def received_key(client: Any, packet_id: int) -> bytes:
+    """A packet id of QoS 2, as a key: of a durable session, whose number no other one gets."""
+    session: bytes = client.queue_of().session
+    return b"\0" + session + packet_id.to_bytes(2, "big")
+
+
+def tell_error(
+    registry: Registry, queue: str, client_id: str, reason: str, job_id: bytes = b""
+) -> None:
+    """Publishes on `$jobs/QUEUE/error/CLIENTID` what was refused: JSON with `reason`, and the `id` if it has one."""
+    topic = f"$jobs/{encode_level(queue)}/error/{encode_level(client_id)}"
+    told = {"reason": reason}
+    if job_id:
+        told["id"] = job_id.decode("latin-1")
+    try:
+        route = registry.route(topic.encode())
+    except ProtocolError:
+        return  # topic_max_depth allows no such topic
+    message = Message(route.topic, json.dumps(told).encode(), 1, False)
+    registry.publish(route, message, registry.core.nobody)

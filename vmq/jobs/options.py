@@ -1,0 +1,120 @@
+"""How a job is to be added, and what of that can be wrong, over RESP and MQTT alike."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from vmq.jobs.queue import DEAD
+from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.stock import LONGEST
+
+_LONGEST_NAME: Final = 512
+#: Why nobody adds to or takes from some queues.
+OURS: Final = "ERR queues whose names begin with $ are the broker's own"
+_LONGEST_KEY: Final = 512
+
+
+class AddOptions:
+    """How a job is to be added; -1 stands for what its queue's rules say."""
+
+    def __init__(self, queue: bytes) -> None:
+        self.queue = queue
+        self.ttl: int = -1
+        self.retry: int = -1
+        self.delay: int = 0
+        self.priority: int = -1
+        self.maxlen: int = -1
+        self.key: bytes = b""
+        #: -1: as many hosts as there are, up to the default.
+        self.replicate: int = -1
+
+    def set(self, name: bytes, value: bytes) -> bool:
+        """Reads one option, named as RESP does; False if there is none of this name.
+
+        Raises:
+            JobRefusedError: its value is wrong.
+        """
+        if name == b"TTL":
+            self.ttl = whole(value, "ERR TTL must be a number > 0", 1)
+        elif name == b"RETRY":
+            self.retry = whole(value, "ERR RETRY time must be a non negative number", 0)
+        elif name == b"DELAY":
+            self.delay = whole(value, "ERR DELAY time must be a non negative number", 0)
+        elif name == b"MAXLEN":
+            self.maxlen = whole(value, "ERR MAXLEN must be a positive number", 1)
+        elif name == b"PRIORITY":
+            self.priority = whole(value, "ERR PRIORITY must be between 0 and 9", 0, 9)
+        elif name == b"REPLICATE":
+            self.replicate = whole(value, "ERR REPLICATE must be between 1 and 65535", 1, 65_535)
+        elif name == b"KEY":
+            if not is_key(value):
+                raise JobRefusedError("ERR a KEY has 1 to 512 bytes, and does not begin with NUL")
+            self.key = value
+        else:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Looks at what was set together.
+
+        Raises:
+            JobRefusedError: it asks for more hosts than there are.
+        """
+        if self.replicate > 1:
+            if self.retry == 0:
+                raise JobRefusedError(
+                    "ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)"
+                )
+            raise JobRefusedError(
+                "NOREPL Not enough reachable nodes for the requested replication level"
+            )
+
+
+def options_from(queue: str, told: Mapping[str, str]) -> AddOptions:
+    """The options of a topic.
+
+    Raises:
+        JobRefusedError: one is wrong or not known.
+    """
+    found = AddOptions(queue.encode())
+    check_queue(found.queue)
+    for name, value in told.items():
+        if not name.islower() or not found.set(name.upper().encode(), value.encode()):
+            raise JobRefusedError("ERR not an option of adding: " + name[:80])
+    found.check()
+    return found
+
+
+def check_queue(name: bytes) -> None:
+    """Refuses what cannot be added to.
+
+    Raises:
+        JobRefusedError: it is no name, or that of dead letters.
+    """
+    if not name or len(name) > _LONGEST_NAME or b"\0" in name:
+        raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
+    if name.endswith(DEAD):
+        raise JobRefusedError("ERR jobs get into a queue of dead letters by failing only")
+    if name[:1] == b"$":
+        raise JobRefusedError(OURS)
+
+
+def is_key(text: bytes) -> bool:
+    """Whether this may be a KEY; those that begin with NUL are the broker's own."""
+    return 0 < len(text) <= _LONGEST_KEY and text[:1] != b"\0"
+
+
+def whole(text: bytes, wrong: str, least: int, most: int = LONGEST) -> int:
+    """A number of a command.
+
+    Raises:
+        JobRefusedError: `wrong`, if it is none, or out of bounds.
+    """
+    if len(text) == 1 and 48 <= text[0] <= 57:
+        value = text[0] - 48
+    elif len(text) > 19 or not text.removeprefix(b"-").isdigit():
+        raise JobRefusedError(wrong)
+    else:
+        value = int(text)
+    if value < least or value > most:
+        raise JobRefusedError(wrong)
+    return value

@@ -1,0 +1,301 @@
+"""Jobs, and the queues that they wait in.
+
+A queue gives the job of the highest priority first, and of those the oldest. A job that comes back, since its worker
+gave it up or said nothing, is older than what was added meanwhile: it goes in between by its age. That order holds
+among the jobs of one queue on one node.
+"""
+
+from heapq import heappop, heappush, nlargest, nsmallest
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from vmq.jobs.rules import JobRules
+from vmq.jobs.timers import Timed
+
+#: States of a job. `WAITING`: not all the hosts that were asked for have a copy.
+WAITING: Final = 0
+ACTIVE: Final = 1
+QUEUED: Final = 2
+ACKED: Final = 3
+STATE_NAMES: Final = ("wait-repl", "active", "queued", "acked")
+
+#: Behind the name of a queue: the queue of its dead letters.
+DEAD: Final = b"!dead"
+#: What of a job's failures is remembered.
+_HISTORY: Final = 20
+
+
+class Job(Timed):
+    """One job. `due`: when it is given again, is due at all, or its time to live ends, whichever is first."""
+
+    def __init__(self, job_id: bytes, queue: "JobQueue", body: bytes | None) -> None:
+        super().__init__()
+        self.id = job_id
+        #: Where it is queued or is to be queued again; with its dead letters if it is one.
+        self.queue = queue
+        #: None: it is on disk only.
+        self.body = body
+        self.size: i64 = 0 if body is None else len(body)
+        self.state: i64 = ACTIVE
+        #: When it was added: nanoseconds since 1970, and no two the same.
+        self.created: i64 = 0
+        #: When its time to live ends, by the clock of its deadlines.
+        self.expires: float = 0.0
+        #: Seconds until it is given again; 0: never; -1: as the rules of its queue say.
+        self.retry: i64 = -1
+        self.delay: i64 = 0
+        self.ttl: i64 = 0
+        self.priority: i64 = 0
+        #: It waits for its time, and was never queued yet.
+        self.is_delayed = False
+        #: Times that it was given to a worker, given up by one, and given again since nothing was heard.
+        self.deliveries: i64 = 0
+        self.nacks: i64 = 0
+        self.repeats: i64 = 0
+        #: Its neighbours in the order of adding.
+        self.older: Job | None = None
+        self.newer: Job | None = None
+        self.is_returned = False
+        #: Times and reasons of its failures, why it is dead, and its key.
+        self.history: list[str] | None = None
+        self.reason: str = ""
+        self.key: bytes = b""
+        #: The key keeps others out still.
+        self.holds_key = False
+        self.is_gone = False
+        #: Where it lies on disk: its number there (0: nowhere), the segment, and the place of its body.
+        self.serial: i64 = 0
+        self.segment: i64 = -1
+        self.offset: i64 = 0
+
+    def note(self, event: str) -> None:
+        """Remembers a failure."""
+        history = self.history
+        if history is None:
+            self.history = [event]
+            return
+        if len(history) >= _HISTORY:
+            del history[0]
+        history.append(event)
+
+
+class JobWaiter(Timed):
+    """Somebody who waits for jobs; subclasses know what to do with them. `due`: when that ends."""
+
+    def __init__(self, queues: list["JobQueue"], count: int) -> None:
+        super().__init__()
+        #: In the order in which they are asked.
+        self.queues = queues
+        self.count = count
+
+    def serve(self, jobs: list[Job]) -> None:
+        """There are jobs; it waits no more."""
+
+    def give_up(self) -> None:
+        """The time is over; it waits no more."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class JobHolder:
+    """A worker whose connection shows that it lives; the machine asks and tells it of the jobs that it has."""
+
+    def keeps(self, job: Job, now: float) -> bool:
+        """Whether it is at it still: then RETRY begins anew."""
+        return False
+
+    def let_go(self, job: Job) -> None:
+        """It has a job no more: that is done, gone, or given to others."""
+
+
+class JobLane:
+    """The queued jobs of one priority: in the order of adding, and those that came back, by age."""
+
+    def __init__(self, queue: "JobQueue", priority: int) -> None:
+        self.queue = queue
+        self.priority = priority
+        self.head: Job | None = None
+        self.tail: Job | None = None
+        #: A heap; what was taken out of the middle is still in it.
+        self.returned: list[tuple[int, int, Job]] = []
+        self.returns: int = 0
+        self.returned_now: i64 = 0
+
+    def append(self, job: Job) -> None:
+        """Queues a job that is newer than all that were appended."""
+        tail = self.tail
+        job.older = tail
+        if tail is None:
+            self.head = job
+        else:
+            tail.newer = job
+        self.tail = job
+
+    def give_back(self, job: Job) -> None:
+        """Queues a job by its age."""
+        job.is_returned = True
+        self.returns += 1
+        self.returned_now += 1
+        heappush(self.returned, (job.created, self.returns, job))
+
+    def first(self) -> Job | None:
+        """The oldest job."""
+        job = self.head
+        if not self.returned:
+            return job
+        back = self.first_returned()
+        if back is None or (job is not None and job.created < back.created):
+            return job
+        return back
+
+    def first_returned(self) -> Job | None:
+        returned = self.returned
+        while returned:
+            job = returned[0][2]
+            if self.has_returned(job):
+                return job
+            heappop(returned)
+        return None
+
+    def has_returned(self, job: Job) -> bool:
+        """Whether an entry of the heap holds still."""
+        return job.is_returned and job.state == QUEUED and job.queue is self.queue
+
+    def remove(self, job: Job) -> None:
+        """Takes a job out, wherever it is."""
+        if job.is_returned:
+            job.is_returned = False
+            self.returned_now -= 1
+            if not self.returned_now:
+                self.returned.clear()
+            elif self.returned[0][2] is job:
+                heappop(self.returned)
+            return
+        older, newer = job.older, job.newer
+        job.older = job.newer = None
+        if older is None:
+            self.head = newer
+        else:
+            older.newer = newer
+        if newer is None:
+            self.tail = older
+        else:
+            newer.older = older
+
+    def oldest(self, count: int) -> list[Job]:
+        """So many, the oldest first."""
+        found: list[tuple[int, int, Job]] = []
+        job = self.head
+        while job is not None and len(found) < count:
+            found.append((job.created, 0, job))
+            job = job.newer
+        if self.returned:
+            found.extend(nsmallest(count, self.valid()))
+            found.sort()
+        return [each[2] for each in found[:count]]
+
+    def newest(self, count: int) -> list[Job]:
+        """So many, the newest first."""
+        found: list[tuple[int, int, Job]] = []
+        job = self.tail
+        while job is not None and len(found) < count:
+            found.append((job.created, 0, job))
+            job = job.older
+        if self.returned:
+            found.extend(nlargest(count, self.valid()))
+            found.sort(reverse=True)
+        return [each[2] for each in found[:count]]
+
+    def valid(self) -> list[tuple[int, int, Job]]:
+        """The entries of those that came back and are here, one each."""
+        found: dict[bytes, tuple[int, int, Job]] = {}
+        for entry in self.returned:
+            if self.has_returned(entry[2]):
+                found[entry[2].id] = entry
+        return list(found.values())
+
+
+class JobQueue:
+    """One queue."""
+
+    def __init__(self, name: bytes, rules: JobRules, now: float) -> None:
+        self.name = name
+        self.rules = rules
+        #: No other has it, and later ones have higher ones.
+        self.number: int = 0
+        #: Highest priority first.
+        self.lanes: list[JobLane] = []
+        #: Jobs that are queued, and all of them.
+        self.depth: i64 = 0
+        self.jobs: i64 = 0
+        self.paused_in = False
+        self.paused_out = False
+        self.waiters: dict[JobWaiter, None] | None = None
+        self.is_ready = False
+        #: Jobs that came, and that were given to workers.
+        self.came: i64 = 0
+        self.went: i64 = 0
+        self.created = now
+        self.used = now
+        #: How a reply of one of its jobs begins (`vmq.jobs.resp`); it costs too much to be made for each.
+        self.reply_head: bytes = b""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it holds the dead letters of another one."""
+        return self.name.endswith(DEAD)
+
+    def lane(self, priority: int) -> JobLane:
+        """That of a priority."""
+        for at, lane in enumerate(self.lanes):
+            if lane.priority == priority:
+                return lane
+            if lane.priority < priority:
+                found = JobLane(self, priority)
+                self.lanes.insert(at, found)
+                return found
+        found = JobLane(self, priority)
+        self.lanes.append(found)
+        return found
+
+    def put(self, job: Job, back: bool) -> None:
+        """Queues a job; `back`: it is older than others that were queued."""
+        job.state = QUEUED
+        lane = self.lane(job.priority)
+        tail = lane.tail
+        if back and tail is not None and tail.created > job.created:
+            lane.give_back(job)
+        else:
+            lane.append(job)
+        self.depth += 1
+
+    def first(self) -> Job | None:
+        """What goes next."""
+        for lane in self.lanes:
+            job = lane.first()
+            if job is not None:
+                return job
+        return None
+
+    def remove(self, job: Job) -> None:
+        """Takes a queued job out; its state is the caller's."""
+        self.lane(job.priority).remove(job)
+        self.depth -= 1
+
+    def oldest(self, count: int) -> list[Job]:
+        """So many, as they would go."""
+        found: list[Job] = []
+        for lane in self.lanes:
+            if len(found) >= count:
+                break
+            found.extend(lane.oldest(count - len(found)))
+        return found
+
+    def newest(self, count: int) -> list[Job]:
+        """So many, the last to go first."""
+        found: list[Job] = []
+        for lane in reversed(self.lanes):
+            if len(found) >= count:
+                break
+            found.extend(lane.newest(count - len(found)))
+        return found

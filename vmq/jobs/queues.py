@@ -1,0 +1,104 @@
+"""The queues of one node by their names: made when they are first named, forgotten when nobody uses them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from vmq.jobs.queue import DEAD, JobQueue
+from vmq.jobs.rules import JobRules
+
+#: Bytes that a queue has in memory beside its name, as measured.
+QUEUE_BYTES: Final = 700
+#: Seconds after which a queue without jobs and waiters is forgotten.
+QUEUE_IDLE: Final = 300.0
+
+
+class JobRefusedError(Exception):
+    """Something is refused; the text begins with Disque's word for it."""
+
+
+class JobCounts:
+    """What happened since the start."""
+
+    def __init__(self) -> None:
+        self.added: i64 = 0
+        self.deduplicated: i64 = 0
+        self.taken: i64 = 0
+        self.acknowledged: i64 = 0
+        self.deleted: i64 = 0
+        self.retried: i64 = 0
+        #: Taken from a worker whose connection ended.
+        self.lost: i64 = 0
+        self.nacked: i64 = 0
+        self.dead: i64 = 0
+        self.dead_dropped: i64 = 0
+        self.expired: i64 = 0
+        #: Of class at most once, taken, and never acknowledged.
+        self.unconfirmed: i64 = 0
+        self.refused: i64 = 0
+
+
+class JobQueues:
+    """The queues, and what is counted.
+
+    Args:
+        rules_of: the rules of a queue, by its name; asked once for each.
+    """
+
+    def __init__(self, rules_of: Callable[[bytes], JobRules]) -> None:
+        self.rules_of = rules_of
+        self.queues: dict[bytes, JobQueue] = {}
+        self.queue_number: int = 0
+        self.max_queues: i64 = 1_000_000
+        self.counts = JobCounts()
+        #: Bytes of all jobs in memory, bodies that are on disk only not among them.
+        self.memory: i64 = 0
+        #: Above it not even a queue is made: what is there may be taken, acknowledged and deleted.
+        self.full_memory: i64 = 1 << 60
+
+    def queue(self, name: bytes, now: float) -> JobQueue:
+        """A queue, made when it is first named.
+
+        Raises:
+            JobRefusedError: there are too many.
+        """
+        found = self.queues.get(name)
+        if found is None:
+            if len(self.queues) >= self.max_queues:
+                self.counts.refused += 1
+                raise JobRefusedError("OOM there are too many queues (limits.max_job_queues)")
+            if self.memory >= self.full_memory:
+                self.counts.refused += 1
+                raise JobRefusedError("OOM command not allowed: jobs have all of their memory")
+            found = self.make_queue(name, now)
+        return found
+
+    def make_queue(self, name: bytes, now: float) -> JobQueue:
+        self.queue_number += 1
+        found = JobQueue(name, self.rules_of(name.removesuffix(DEAD)), now)
+        found.number = self.queue_number
+        self.memory += QUEUE_BYTES + len(name)
+        self.queues[name] = found
+        return found
+
+    def queues_after(self, number: int, limit: int) -> list[JobQueue]:
+        """Queues in the order of their making, those made after one with this number."""
+        found: list[JobQueue] = []
+        for queue in self.queues.values():
+            if queue.number > number:
+                found.append(queue)
+                if len(found) >= limit:
+                    break
+        return found
+
+    def drop_idle(self, now: float) -> None:
+        """Forgets the queues that nobody uses."""
+        idle: list[JobQueue] = []
+        for queue in self.queues.values():
+            if not queue.jobs and queue.waiters is None and now - queue.used > QUEUE_IDLE:
+                if not queue.paused_in and not queue.paused_out:
+                    idle.append(queue)
+        for queue in idle:
+            del self.queues[queue.name]
+            self.memory -= QUEUE_BYTES + len(queue.name)

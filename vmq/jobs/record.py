@@ -1,0 +1,35 @@
+"""What a machine tells of its jobs, to be kept; and what it asks of what is kept."""
+
+from typing import Final
+
+from vmq.jobs.queue import Job
+
+#: What happened to a job.
+ADDED: Final = 0
+TAKEN: Final = 1
+RETURNED: Final = 2
+NACKED: Final = 3
+GONE: Final = 4
+BURIED: Final = 5
+REVIVED: Final = 6
+SET_ASIDE: Final = 7
+#: Its key keeps nobody out any more.
+RELEASED: Final = 8
+
+
+class JobRecord:
+    """Keeps nothing: that of a broker whose jobs are in memory only. Subclasses write."""
+
+    def note(self, event: int, job: Job) -> None:
+        """Something happened to a job; ADDED is the first, GONE the last."""
+
+    def body(self, job: Job) -> bytes:
+        """The body of a job that has none in memory.
+
+        Raises:
+            OSError: the disk.
+        """
+        return b""
+
+    def forget(self, job: Job) -> None:
+        """A job is gone, and the key that outlives it has ended."""

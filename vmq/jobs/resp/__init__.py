@@ -1,0 +1,1 @@
+"""RESP, the protocol of Redis clients: bytes to commands, and what each command does to the jobs."""

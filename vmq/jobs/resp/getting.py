@@ -1,0 +1,63 @@
+"""The arguments of GETJOB: `[NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue ...`."""
+
+from typing import Final
+
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.options import OURS, whole
+from vmq.jobs.queue import JobQueue
+from vmq.jobs.queues import JobRefusedError
+
+#: Jobs of one GETJOB, and the queues that it asks.
+MOST_JOBS: Final = 1000
+_LONGEST_NAME: Final = 512
+
+
+class GetOptions:
+    """What is asked for."""
+
+    def __init__(self) -> None:
+        self.queues: list[JobQueue] = []
+        self.nohang = False
+        #: In milliseconds; 0 is for ever.
+        self.timeout: int = 0
+        self.count: int = 1
+        self.with_counters = False
+
+
+def read_get(argv: list[bytes], machine: JobMachine, prefix: bytes, now: float) -> GetOptions:
+    """Reads a GETJOB.
+
+    Raises:
+        JobRefusedError: it is wrong.
+    """
+    options = GetOptions()
+    count = len(argv)
+    at = 1
+    while at < count:
+        name = argv[at].upper()
+        if name == b"FROM":
+            break
+        if name == b"NOHANG":
+            options.nohang = True
+        elif name == b"WITHCOUNTERS":
+            options.with_counters = True
+        elif name == b"TIMEOUT" and at + 1 < count:
+            at += 1
+            options.timeout = whole(argv[at], "ERR timeout is not an integer or out of range", 0)
+        elif name == b"COUNT" and at + 1 < count:
+            at += 1
+            options.count = min(whole(argv[at], "ERR COUNT must be a number > 0", 1), MOST_JOBS)
+        else:
+            raise JobRefusedError("ERR syntax error")
+        at += 1
+    if at + 1 >= count:
+        raise JobRefusedError("ERR syntax error")
+    for name in argv[at + 1 :]:
+        if not name or len(name) > _LONGEST_NAME or b"\0" in name:
+            raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
+        if name[:1] == b"$":
+            raise JobRefusedError(OURS)
+        queue = machine.queue(prefix + name if prefix else name, now)
+        if queue not in options.queues:
+            options.queues.append(queue)
+    return options

@@ -1,0 +1,223 @@
+r"""Bytes to commands. Every length is checked before anything of it is kept.
+
+A command is an array of bulk strings (`*2\r\n$4\r\nQLEN\r\n$1\r\nq\r\n`), or a line of words as people
+type it (`QLEN q`). Memory is bounded by the limit of one command: a header that announces more ends the connection.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+#: Arguments of a command, digits of a length, bytes of a line of words.
+MOST_ARGUMENTS: Final = 1024
+_MOST_DIGITS: Final = 10
+_LONGEST_LINE: Final = 4096
+
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
+
+
+class RespError(Exception):
+    """The peer does not speak RESP, or a command is above a limit: its connection ends."""
+
+
+class RespReader:
+    """Finds commands in a byte stream that arrives in chunks of any size.
+
+    Duties of the caller: `feed(chunk)`, then `next()` until it is None; `next` may be put off.
+
+    Args:
+        limit: bytes of one command with all its headers.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit: i64 = limit
+        self.data: bytes = b""
+        self.size: i64 = 0
+        self.position: i64 = 0
+        #: Where the next header begins, once `number` has read one.
+        self.cursor: i64 = 0
+        self.rest: bytearray | None = None
+        self.wanted: i64 = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Takes the next bytes; those of before that were not taken come first."""
+        rest = self.rest
+        if rest is not None:
+            rest += chunk
+            if len(rest) < self.wanted:
+                return
+            self.rest = None
+            self.data = bytes(rest)
+        elif self.position < self.size:
+            self.data = self.data[self.position :] + chunk
+        else:
+            self.data = chunk
+        self.size = len(self.data)
+        self.position = 0
+
+    def kept(self) -> int:
+        """Bytes that came and are not taken."""
+        rest = self.rest
+        return self.size - self.position + (0 if rest is None else len(rest))
+
+    def next(self) -> list[bytes] | None:
+        """The next whole command, never empty; None if the chunk holds no further one.
+
+        Raises:
+            RespError: what comes is no command, or above a limit.
+        """
+        while self.position < self.size:
+            if self.data[self.position] == 42:  # *
+                found = self.array()
+            else:
+                found = self.line()
+            if found is None or found:
+                return found
+        if self.rest is None:
+            self.data = b""
+            self.position = self.size = 0
+        return None
+
+    def array(self) -> list[bytes] | None:
+        """A command in full form; empty if it has no arguments, which Redis ignores."""
+        start: i64 = self.position
+        count: i64 = self.number(start + 1)
+        if count == -1:
+            return self.keep(start, 0)
+        if count > MOST_ARGUMENTS:
+            raise RespError("Protocol error: invalid multibulk length")
+        data = self.data
+        size: i64 = self.size
+        found: list[bytes] = []
+        at: i64 = self.cursor
+        for _ in range(count):
+            if at >= size:
+                return self.keep(start, 0)
+            if data[at] != 36:  # $
+                raise RespError("Protocol error: expected '$', got '" + chr(data[at]) + "'")
+            length: i64 = self.number(at + 1)
+            if length == -1:
+                return self.keep(start, 0)
+            if length < 0:
+                raise RespError("Protocol error: invalid bulk length")
+            at = self.cursor
+            end: i64 = at + length
+            if end + 2 - start > self.limit:
+                raise RespError("Protocol error: invalid bulk length")
+            if end + 2 > size:
+                return self.keep(start, end + 2)
+            if data[end] != 13 or data[end + 1] != 10:
+                raise RespError("Protocol error: a bulk does not end where its length says")
+            found.append(data[at:end])
+            at = end + 2
+        self.position = at
+        return found
+
+    def number(self, start: i64) -> i64:
+        """The number of a header, with `cursor` behind its line; -1: the line is not whole; -2: it is negative."""
+        data = self.data
+        size: i64 = self.size
+        at: i64 = start
+        found: i64 = 0
+        is_negative = False
+        if at < size and data[at] == 45:  # -
+            is_negative = True
+            at += 1
+        first: i64 = at
+        while at < size:
+            digit: i64 = data[at] - 48
+            if digit < 0 or digit > 9:
+                break
+            found = found * 10 + digit
+            at += 1
+            if at - first > _MOST_DIGITS:
+                raise RespError("Protocol error: invalid bulk length")
+        if at + 1 >= size:
+            if at < size and data[at] != 13:
+                raise RespError("Protocol error: a length that is no number")
+            return -1
+        if data[at] != 13 or data[at + 1] != 10 or at == first:
+            raise RespError("Protocol error: a length that is no number")
+        self.cursor = at + 2
+        return -2 if is_negative else found
+
+    def line(self) -> list[bytes] | None:
+        """A command as a line of words; empty if the line is."""
+        start: i64 = self.position
+        end: i64 = self.data.find(b"\n", start)
+        if end < 0:
+            if self.size - start > _LONGEST_LINE:
+                raise RespError("Protocol error: too big inline request")
+            return self.keep(start, 0)
+        if end - start > min(_LONGEST_LINE, self.limit):
+            raise RespError("Protocol error: too big inline request")
+        self.position = end + 1
+        return split_words(self.data[start:end])
+
+    def keep(self, start: i64, end: i64) -> list[bytes] | None:
+        """Keeps a cut command until the rest arrives; `end`: where at least it reaches, if that is known."""
+        if self.size - start > self.limit:
+            raise RespError("Protocol error: too big request")
+        self.rest = bytearray(self.data[start:])
+        self.wanted = end - start
+        self.data = b""
+        self.position = self.size = 0
+        return None
+
+
+def split_words(line: bytes) -> list[bytes]:
+    """The words of a line, with quotes and escapes as redis-cli has them.
+
+    Raises:
+        RespError: a quote has no end, or a word goes on behind it.
+    """
+    if b'"' not in line and b"'" not in line:
+        return line.split()
+    text = line.decode("latin-1").rstrip("\r")
+    words: list[bytes] = []
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        word: list[str] = []
+        if text[at] in "\"'":
+            at = _quoted(text, at, word)
+            if at < len(text) and not text[at].isspace():
+                raise RespError("Protocol error: unbalanced quotes in request")
+        else:
+            while at < len(text) and not text[at].isspace():
+                word.append(text[at])
+                at += 1
+        words.append("".join(word).encode("latin-1"))
+    if len(words) > MOST_ARGUMENTS:
+        raise RespError("Protocol error: too big inline request")
+    return words
+
+
+def _quoted(text: str, start: int, word: list[str]) -> int:
+    """Reads a word in quotes; returns what is behind it."""
+    quote = text[start]
+    at = start + 1
+    while at < len(text) and text[at] != quote:
+        if text[at] != "\\" or at + 1 >= len(text):
+            word.append(text[at])
+        elif quote == '"' and text[at + 1] == "x" and _is_hexadecimal(text[at + 2 : at + 4]):
+            word.append(chr(int(text[at + 2 : at + 4], 16)))
+            at += 3
+        elif quote == '"':
+            at += 1
+            word.append(_ESCAPES.get(text[at], text[at]))
+        elif text[at + 1] == "'":
+            at += 1
+            word.append("'")
+        else:
+            word.append(text[at])
+        at += 1
+    if at >= len(text):
+        raise RespError("Protocol error: unbalanced quotes in request")
+    return at + 1
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return len(text) == 2 and all(each in "0123456789abcdefABCDEF" for each in text)

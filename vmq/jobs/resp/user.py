@@ -1,0 +1,230 @@
+"""Somebody at a RESP listener: who it is, and what it may do. The plugins decide, as they do for MQTT clients.
+
+To add to a queue is to publish to `$jobs/QUEUE`, to take from it and to look at it is to subscribe to it.
+"""
+
+import logging
+from typing import Any, Final, Literal
+
+from mypy_extensions import i64
+from vmq_hooks.modifiers import RegisterModifiers
+from vmq_hooks.types import REFUSED_QOS, Message, Peer, SubscriberId, Subscription
+from vmq_hooks.verdicts import Refuse
+
+from vmq.core.hook_sites import Answer, Pending
+from vmq.jobs.commit import JobOutput
+from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.resp.door import RespDoor
+from vmq.jobs.resp.replies import error
+from vmq.mqtt.special import JOBS, encode_level
+from vmq.protocol.connection import split_peer
+
+log = logging.getLogger("vmq.jobs")
+
+#: What a client may do on a queue that it has the right of.
+ADD: Final = "add"
+TAKE: Final = "take"
+INSPECT: Final = "inspect"
+
+
+class RespUser(JobOutput):
+    """The client of a connection, as plugins know it. Subclasses read and write."""
+
+    def __init__(self, door: RespDoor) -> None:
+        super().__init__()
+        self.door = door
+        self.core = door.core
+        self.commit = door.commit
+        self.machine = door.commit.machine
+        self.transport: Any = None
+        #: It has said who it is, or need not.
+        self.is_known = False
+        self.username: str | None = None
+        #: The name of its TLS certificate.
+        self.identity: str | None = None
+        self.peer = ""
+        self.network = ""
+        #: Bytes of replies that are not with the transport yet.
+        self.unsent: i64 = 0
+        #: A plugin's verdict is awaited; the command that asked for it is done anew with the answer.
+        self.pending: Pending | None = None
+        self.asked: list[bytes] | None = None
+        self.answer: Answer = None
+        self.has_answer = False
+
+    def wake(self) -> None:
+        """Has the commands that came go on in the next turn of the event loop."""
+
+    def end(self, reason: str) -> None:
+        """Ends the connection as soon as what it was told is written."""
+
+    def reply(self, data: bytes) -> None:
+        self.pieces.append(data)
+        self.unsent += len(data)
+        if not self.is_touched:
+            self.is_touched = True
+            self.commit.touched.append(self)
+
+    def describe(self) -> str:
+        """The peer, for logs and plugins."""
+        if not self.peer and self.transport is not None:
+            address = self.transport.get_extra_info("peername")
+            if isinstance(address, tuple):
+                host = str(address[0])
+                self.peer = f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
+        return self.peer
+
+    def let_in(self) -> None:
+        """It is known who it is; the operator may have banned that."""
+        reason = self.core.bans.refusal("", self.username, split_peer(self.describe())[0])
+        if reason:
+            self.core.counters.banned_refused += 1
+            self.is_known = False
+            self.reply(error("NOPERM " + reason))
+            self.end(reason)
+            return
+        self.is_known = True
+
+    def on_auth(self, argv: list[bytes]) -> None:
+        if len(argv) not in {2, 3}:
+            raise JobRefusedError("ERR wrong number of arguments for 'auth' command")
+        user = argv[1] if len(argv) == 3 else b"default"
+        verdict = self.authenticate(argv, user, argv[-1])
+        if verdict:
+            self.reply(b"+OK\r\n" if verdict == "+" else error(verdict))
+
+    def authenticate(self, argv: list[bytes], user: bytes, password: bytes) -> str:
+        """Asks who somebody is: "+", the error, or nothing yet (the command is done anew, then)."""
+        hook = self.door.hooks.auth_on_register
+        if self.has_answer:
+            answer = self.take_answer()
+        elif hook is None:
+            if self.door.is_open():
+                return "ERR Client sent AUTH, but no password is set"
+            return "WRONGPASS nobody here knows users: no plugin authenticates"
+        else:
+            try:
+                name = user.decode()
+            except UnicodeDecodeError:
+                return "WRONGPASS invalid username-password pair"
+            self.username = name
+            answer = hook(self.seen_peer(), self.identity_of(name), name, password, True)
+            if isinstance(answer, Pending):
+                self.suspend(argv, answer)
+                return ""
+        if isinstance(answer, Refuse):
+            self.username = None
+            self.is_known = False
+            text = 'refused user="%s" listener=%s peer=%s reason="%s" plugin=%s'
+            values = (user.decode("utf-8", "replace")[:100], self.door.name, self.describe())
+            log.warning(text, *values, answer.reason, answer.plugin)
+            return "WRONGPASS invalid username-password pair or user is disabled."
+        if isinstance(answer, RegisterModifiers) and answer.username is not None:
+            self.username = answer.username
+        self.let_in()
+        return "+" if self.is_known else ""  # who is banned was told so
+
+    def seen_peer(self) -> Peer:
+        host, port = split_peer(self.describe())
+        transport: Literal["tls", "tcp"] = "tls" if self.door.is_tls else "tcp"
+        return Peer(host, port, self.door.name, transport, self.identity, self.network)
+
+    def identity_of(self, user: str | None) -> SubscriberId:
+        """Who a client is to plugins: no MQTT client has this id."""
+        return SubscriberId("resp:" + (user or ""), self.door.mountpoint)
+
+    def suspend(self, argv: list[bytes], pending: Pending) -> None:
+        """A verdict is still to come; the command is done anew with it."""
+        self.asked = argv
+        self.pending = pending
+        pending.then = self.on_answer
+
+    def on_answer(self, answer: Answer) -> None:
+        self.pending = None
+        self.answer = answer
+        self.has_answer = True
+        self.wake()
+
+    def take_answer(self) -> Answer:
+        answer = self.answer
+        self.answer = None
+        self.has_answer = False
+        return answer
+
+    # Rights
+
+    def may_add(self, argv: list[bytes], queue: bytes) -> bool:
+        """Whether it may add to a queue; if not, it was told so, or the verdict is still to come."""
+        if self.has_answer:
+            answer = self.take_answer()
+        else:
+            hook = self.door.hooks.auth_on_publish
+            assert hook is not None
+            message = Message(topic_of(queue), argv[2], 1, False, ADD)
+            answer = hook(self.username, self.identity_of(self.username), message)
+            if isinstance(answer, Pending):
+                self.suspend(argv, answer)
+                return False
+        return self.is_granted(answer, ADD, queue)
+
+    def may_get(self, argv: list[bytes]) -> bool:
+        """Whether it may take from the queues of a GETJOB."""
+        for at, word in enumerate(argv):
+            if word.upper() == b"FROM":
+                return self.may_take(argv, argv[at + 1 :])
+        return True  # the command is wrong, and will be refused for that
+
+    def may_touch(self, argv: list[bytes], action: str = TAKE) -> bool:
+        """Whether it may take from the queues of the jobs that a command names, or look into them."""
+        queues: list[bytes] = []
+        for job_id in argv[1:]:
+            job = self.machine.jobs.get(job_id)
+            if job is not None:
+                name = job.queue.name[len(self.door.prefix) :]
+                if name not in queues:
+                    queues.append(name)
+        return not queues or self.may_take(argv, queues, action)
+
+    def may_take(self, argv: list[bytes], queues: list[bytes], action: str = TAKE) -> bool:
+        """Whether it may take from all of some queues, or look into them."""
+        wanted = [Subscription(topic_of(each), 1, action) for each in queues]
+        return self.decide(argv, wanted, b" ".join(queues[:5]))
+
+    def decide(self, argv: list[bytes], wanted: list[Subscription], queues: bytes) -> bool:
+        if self.has_answer:
+            answer = self.take_answer()
+        else:
+            hook = self.door.hooks.auth_on_subscribe
+            if hook is None:
+                return True
+            answer = hook(self.username, self.identity_of(self.username), wanted)
+            if isinstance(answer, Pending):
+                self.suspend(argv, answer)
+                return False
+        if isinstance(answer, list):
+            for had, now in zip(wanted, answer, strict=True):
+                if now.qos == REFUSED_QOS or now.topic_filter != had.topic_filter:
+                    answer = Refuse("not allowed")
+                    break
+        return self.is_granted(answer, TAKE, queues)
+
+    def may_inspect(self, argv: list[bytes]) -> bool:
+        """Whether it may look at the queues of everybody."""
+        if self.door.hooks.auth_on_subscribe is None:
+            return True
+        wanted = [Subscription("$jobs/#", 1, INSPECT)]
+        return self.decide(argv, wanted, b"*")
+
+    def is_granted(self, answer: Answer, right: str, queue: bytes) -> bool:
+        if not isinstance(answer, Refuse):
+            return True
+        shown = queue.decode("utf-8", "replace")[:200]
+        text = 'refused right=%s user="%s" queue="%s" plugin=%s reason="%s"'
+        log.info(text, right, self.username or "", shown, answer.plugin, answer.reason)
+        self.reply(error("NOPERM this user has no right to " + right + " here"))
+        return False
+
+
+def topic_of(queue: bytes) -> str:
+    """A queue as plugins see it."""
+    return JOBS + encode_level(queue.decode("utf-8", "replace"))

@@ -1,0 +1,299 @@
+"""Jobs in a broker: opens what is on disk, serves listeners, and watches the time."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from vmq.config.jobs import options_of
+from vmq.config.options import Config
+from vmq.core.context import Core
+from vmq.core.hook_sites import Hooks
+from vmq.core.ports import JobsPort
+from vmq.core.registry import Registry
+from vmq.jobs.calls import CallOutput
+from vmq.jobs.commit import JobCommit
+from vmq.jobs.control import JobControl
+from vmq.jobs.ids import JobIds
+from vmq.jobs.listener import JobListener
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.metrics import job_families
+from vmq.jobs.mqtt.port import MqttJobs
+from vmq.jobs.resp.commands import run
+from vmq.jobs.resp.door import RespDoor
+from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
+from vmq.jobs.schedules import Schedules
+from vmq.jobs.storage.journal import JobJournal, movable
+from vmq.jobs.storage.restoring import JobRestore
+from vmq.jobs.storage.segments import JobSegments
+from vmq.runtime.errors import StartError
+from vmq.runtime.metrics import Family
+from vmq.runtime.process import own_folder
+
+if TYPE_CHECKING:
+    from vmq.listeners.handshakes import Handshakes
+
+log = logging.getLogger("vmq.jobs")
+
+#: Seconds between two looks at what is due.
+TICK: Final = 0.1
+#: Seconds between two looks for queues that nobody uses, and segments that hold little.
+SWEEP: Final = 10.0
+#: Parts of limits.max_job_memory above which bodies stay on disk, and nothing is added.
+_SPILL: Final = 0.75
+_FULL: Final = 0.95
+_PERSISTENCE: Final = {"off": OFF, "os": OS, "fsync": FSYNC}
+
+
+def jobs_folder(config: Config) -> Path:
+    """Where a broker keeps its jobs."""
+    return Path(config.broker.data_dir) / "jobs"
+
+
+class Ending(Protocol):
+    """Somebody who takes jobs, until he is to end."""
+
+    def end(self) -> None:
+        """Takes no more."""
+
+
+class JobService:
+    """The jobs of a broker.
+
+    Args:
+        core: for clock, limits and counters.
+        config: as it was read.
+
+    Raises:
+        StartError: what is on disk cannot be used.
+    """
+
+    def __init__(self, core: Core, config: Config) -> None:
+        self.core = core
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.folder = jobs_folder(config)
+        now = core.clock()
+        wall = time.time_ns() - int(now * 1e9)
+        try:
+            own_folder(self.folder)
+            self.node_id = self._read_node_id()
+            self.segments = JobSegments(self.folder)
+            ids = JobIds(self.node_id[:8], os.urandom)
+            self.machine = JobMachine(ids, self.rules_of, None, wall)
+            restore = JobRestore(self.machine, self.segments, now)
+            restore.run()
+        except OSError as error:
+            raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
+        self.damaged = restore.damaged
+        self.journal = JobJournal(self.segments, wall, restore.next_serial)
+        self.machine.log = self.journal
+        self.commit = JobCommit(self.machine, self.journal, core.clock)
+        self.commit.watch_time = self._watch_time
+        self.commit.sync = self._sync
+        self.commit.call_soon = core.call_soon
+        self.mqtt = MqttJobs(core, self.commit, config.limits.max_job_size)
+        core.jobs = self.mqtt
+        self.listeners: list[JobListener] = []
+        #: Programs inside the process that take jobs.
+        self.takings: set[Ending] = set()
+        self.control = JobControl(
+            self.folder, lambda: self.config, lambda: self._limit(self.config)
+        )
+        self._limit(config)
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        self.mqtt.delayed.serve_all()
+        self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
+        self._ticker: asyncio.TimerHandle | None = None
+        if self.schedules.all:
+            self._look_at_schedules()
+        self.commit.end_pass(now)
+        if self.machine.jobs:
+            log.info(
+                "jobs restored count=%d queues=%d", len(self.machine.jobs), len(self.machine.queues)
+            )
+
+    def _read_node_id(self) -> bytes:
+        """Forty hexadecimal digits that this node keeps."""
+        path = self.folder / "node"
+        try:
+            found = path.read_bytes().strip()
+        except FileNotFoundError:
+            found = b""
+        if len(found) != 40:
+            found = hashlib.sha256(secrets.token_bytes(32)).hexdigest()[:40].encode()
+            path.write_bytes(found + b"\n")
+        return found
+
+    def _limit(self, config: Config) -> None:
+        limit = self.control.memory() or 1 << 60
+        self.machine.max_memory = int(limit * _FULL)
+        self.machine.full_memory = limit
+        self.commit.spill_above = int(limit * _SPILL)
+        self.machine.max_queues = config.limits.max_job_queues
+
+    def configure(self, config: Config) -> None:
+        """Goes by another configuration; queues that are there get their rules anew."""
+        self.config = config
+        self._limit(config)
+        self.mqtt.publishing.max_job_size = config.limits.max_job_size
+        for queue in self.machine.queues.values():
+            queue.rules = self.rules_of(queue.name.removesuffix(b"!dead"))
+
+    def rules_of(self, name: bytes) -> JobRules:
+        """The rules of a queue; a mountpoint before its name does not count."""
+        rules = JobRules()
+        text = name.rpartition(b"\0")[2].decode("utf-8", "replace")
+        for option, value in options_of(text, self.config.jobs).items():
+            if option == "retry":
+                rules.retry = value if isinstance(value, list) else [value]
+            elif option == "groups":
+                rules.groups = [each.encode() for each in dict.fromkeys(value)]
+            elif option == "persistence":
+                rules.persistence = _PERSISTENCE[value]
+            else:
+                setattr(rules, option, value)
+        return rules
+
+    # Listeners
+
+    def listener(
+        self,
+        name: str,
+        registry: Registry,
+        hooks: Hooks,
+        lag: Callable[[], float],
+        handshakes: "Handshakes | None",
+    ) -> JobListener:
+        """A listener of the configuration, not open yet."""
+        config = self.config
+        options = config.listeners[name]
+        door = RespDoor(name, self.commit, self.core, hooks)
+        door.anonymous = config.anonymous_allowed(name)
+        door.anonymous_until_hook = config.anonymous_until_hook(name)
+        door.admin = options.admin
+        door.is_tls = options.endpoint.is_tls
+        door.max_job_size = config.limits.max_job_size
+        door.mountpoint = options.mountpoint
+        door.prefix = options.mountpoint.encode() + b"\0" if options.mountpoint else b""
+        door.node_id = self.node_id
+        door.others = run
+        door.control = self.control
+        found = JobListener(name, config, registry, door, lag, handshakes)
+        door.clients = found.clients
+        self.listeners.append(found)
+        return found
+
+    # Time
+
+    def _watch_time(self) -> None:
+        self._timer = self.loop.call_later(TICK, self._tick)
+
+    def _tick(self) -> None:
+        commit = self.commit
+        commit.is_watching = False
+        now = self.core.clock()
+        if self.machine.next_due() <= now:
+            self.machine.tick(now)
+        if commit.wants_time:
+            self.mqtt.look(now)
+            commit.wants_time = self.mqtt.waits()
+        commit.end_pass(now)
+
+    def _look_at_schedules(self) -> None:
+        self._ticker = self.loop.call_later(self.schedules.look(), self._look_at_schedules)
+
+    def _sweep(self) -> None:
+        self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        now = self.core.clock()
+        self.machine.drop_idle(now)
+        try:
+            self._clean()
+        except OSError as error:
+            log.error("a segment of jobs cannot be cleaned: %s", error)
+        self.commit.end_pass(now)
+
+    def _clean(self) -> None:
+        """Moves some jobs out of the oldest segment, if much on disk is not wanted."""
+        if not self.journal.is_wasteful() or self.commit.is_failing:
+            return
+        oldest = self.segments.oldest()
+        if oldest is None:
+            return
+        jobs = movable(self.machine.jobs, oldest.number, oldest.live)
+        self.journal.clean(jobs)
+        if jobs:
+            self._sweeper.cancel()
+            self._sweeper = self.loop.call_later(TICK, self._sweep)
+
+    async def safe(self) -> None:
+        """Ends a pass; returns when what it did is as safe as it is to be.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        done: asyncio.Future[str] = self.loop.create_future()
+        output = CallOutput(done.set_result)
+        self.commit.touch(output)
+        self.commit.end_pass(self.core.clock())
+        reason = await done
+        if reason:
+            raise OSError(reason)
+
+    # Disk
+
+    def _sync(self) -> None:
+        syncing = self.loop.run_in_executor(None, self.journal.sync)
+        syncing.add_done_callback(self._synced)
+
+    def _synced(self, done: "asyncio.Future[None]") -> None:
+        error = done.exception()
+        self.commit.synced("" if error is None else str(error))
+
+    def problems(self) -> list[str]:
+        """What is wrong now."""
+        found = ["jobs cannot be written to disk"] if self.commit.is_failing else []
+        if self.machine.memory >= self.machine.max_memory:
+            found.append("jobs are refused: they have all of limits.max_job_memory")
+        return found
+
+    def families(self) -> Iterator[Family]:
+        """The figures of the jobs."""
+        connections = sum(len(each.clients) for each in self.listeners)
+        failures, disk = int(self.commit.failures), self.segments.total()
+        return job_families(self.machine, self.core.clock(), failures, disk, connections)
+
+    async def _all_synced(self) -> None:
+        while self.commit.syncing is not None:  # noqa: ASYNC110 - a thread is at it
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Ends every connection, and writes what is left."""
+        for listener in self.listeners:
+            listener.end_all("the broker is shutting down")
+        for taking in list(self.takings):
+            taking.end()
+        self._sweeper.cancel()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self.mqtt.delayed.stop()
+        await self._all_synced()
+        self.commit.end_pass(self.core.clock())
+        await self._all_synced()
+        await asyncio.sleep(0)
+        for listener in self.listeners:
+            listener.abort_all()
+        self.commit.watch_time = None
+        self.commit.is_over = True
+        self.core.jobs = JobsPort()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.commit.is_failing:
+            log.error("stopped with unwritten jobs: the disk fails")
+        self.segments.close()

@@ -1,0 +1,287 @@
+"""What there is: jobs, keys and deadlines, and how a job gets to its queue.
+
+Pure, as all of the machine (`vmq.jobs.machine`).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from vmq.jobs import record
+from vmq.jobs.ids import JobIds, derived
+from vmq.jobs.queue import DEAD, Job, JobHolder, JobQueue
+from vmq.jobs.queues import JobQueues, JobRefusedError
+from vmq.jobs.record import JobRecord
+from vmq.jobs.rules import OFF, JobRules
+from vmq.jobs.timers import JobTimers, Timed
+
+#: Bytes that a job has in memory beside its body, as measured.
+JOB_BYTES: Final = 480
+#: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
+RECEIVED_WINDOW: Final = 14 * 86_400
+#: The longest time to live and delay: some 136 years.
+LONGEST: Final = 0xFFFF_FFFF
+
+
+class JobKey(Timed):
+    """A key keeps a second job out, until it is due."""
+
+    def __init__(self, name: tuple[bytes, bytes], job: Job) -> None:
+        super().__init__()
+        self.name = name
+        self.job = job
+
+
+class JobStock(JobQueues):
+    """The jobs of one node.
+
+    Args:
+        ids: makes their ids.
+        rules_of: the rules of a queue, by its name; asked once for each.
+        log: keeps them.
+        wall: nanoseconds since 1970 at the zero of the clock.
+    """
+
+    def __init__(
+        self,
+        ids: JobIds,
+        rules_of: Callable[[bytes], JobRules],
+        log: JobRecord | None = None,
+        wall: int = 0,
+    ) -> None:
+        super().__init__(rules_of)
+        self.ids = ids
+        self.log = log or JobRecord()
+        self.wall = wall
+        self.jobs: dict[bytes, Job] = {}
+        self.keys: dict[tuple[bytes, bytes], JobKey] = {}
+        #: Who has which job, of those who are told.
+        self.holders: dict[bytes, JobHolder] = {}
+        self.timers = JobTimers()
+        #: Queues that have both jobs and waiters.
+        self.ready: list[JobQueue] = []
+        #: Above it nothing is added.
+        self.max_memory: i64 = 1 << 60
+        self.last_created: i64 = 0
+
+    # Queues
+
+    def pause(self, queue: JobQueue, is_in: bool, is_out: bool) -> None:
+        """What a queue refuses from now on: jobs that are added, workers."""
+        queue.paused_in = is_in
+        queue.paused_out = is_out
+        self.look_for_waiters(queue)
+
+    def jobs_after(self, created: int, limit: int) -> list[Job]:
+        """Jobs in the order of adding, those added later than this."""
+        found: list[Job] = []
+        for job in self.jobs.values():
+            if job.created > created:
+                found.append(job)
+                if len(found) >= limit:
+                    break
+        return found
+
+    # Adding
+
+    def add(
+        self,
+        queue: JobQueue,
+        body: bytes,
+        now: float,
+        ttl: int = -1,
+        retry: int = -1,
+        delay: int = 0,
+        priority: int = -1,
+        maxlen: int = -1,
+        key: bytes = b"",
+        job_id: bytes = b"",
+    ) -> Job:
+        """Adds a job, and returns it, or the one that has its key; -1 stands for what the queue's rules say.
+
+        Raises:
+            JobRefusedError: the queue is paused or full, or memory is.
+        """
+        rules = queue.rules
+        if rules.groups:
+            how = ttl, retry, delay, priority
+            return self.add_to_groups(queue, body, now, how, maxlen, key)
+        known = self.with_key(queue, key) if key else None
+        if known is not None:
+            return known
+        limit: i64 = rules.maxlen if maxlen < 0 else maxlen
+        if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
+            self.refuse(queue, limit)
+        if ttl < 0:
+            ttl = rules.ttl
+        if retry < 0:
+            first = rules.retry_after(0)
+            if first and ttl // 10 < first and len(rules.retry) == 1:
+                retry = max(1, ttl // 10)  # as Disque does where a job lives shortly
+            repeats = first > 0
+        else:
+            repeats = retry > 0
+        job = Job(job_id or self.ids.new(ttl, repeats), queue, body)
+        job.retry = 0 if not repeats else retry
+        job.ttl = ttl
+        job.delay = delay
+        job.priority = rules.priority if priority < 0 else priority
+        job.created = self.next_created(now)
+        job.expires = now + delay + ttl
+        self.jobs[job.id] = job
+        queue.jobs += 1
+        queue.used = now
+        self.counts.added += 1
+        self.memory += JOB_BYTES + job.size
+        job.key = key
+        if key:
+            self.remember_key(job, now + window_of(key, rules), now)
+        if delay:
+            job.is_delayed = True
+            self.timers.set(job, now + delay, now)
+        else:
+            self.put(job, now, False)
+        if rules.persistence != OFF:
+            self.log.note(record.ADDED, job)
+        return job
+
+    def add_to_groups(
+        self,
+        queue: JobQueue,
+        body: bytes,
+        now: float,
+        how: tuple[int, int, int, int],
+        maxlen: int,
+        key: bytes,
+    ) -> Job:
+        """Adds a job for each group, or none if one of them cannot have it; returns the first one's.
+
+        Raises:
+            JobRefusedError: the queue, or that of a group, is paused or full, or memory is.
+        """
+        names = queue.rules.groups
+        queues = [self.queue(queue.name + b"@" + name, now) for name in names]
+        known = self.with_key(queues[0], key) if key else None
+        if known is not None:
+            return known
+        if queue.paused_in:
+            self.refuse(queue, 0)
+        for each in queues:
+            limit: i64 = each.rules.maxlen if maxlen < 0 else maxlen
+            if each.paused_in or (limit and each.depth >= limit) or self.memory >= self.max_memory:
+                self.refuse(each, limit)
+        ttl, retry, delay, priority = how
+        first = self.add(queues[0], body, now, ttl, retry, delay, priority, 0, key)
+        for place in range(1, len(queues)):
+            other = derived(first.id, names[place])
+            self.add(queues[place], body, now, ttl, retry, delay, priority, 0, b"", other)
+        return first
+
+    def add_failed(self, queue: JobQueue, body: bytes, now: float) -> Job:
+        """Adds what can never be done as it was asked for; the caller has it buried.
+
+        Raises:
+            JobRefusedError: there is no memory.
+        """
+        rules = queue.rules
+        if self.memory >= self.max_memory:
+            self.refuse(queue, 0)
+        job = Job(self.ids.new(rules.ttl, True), queue, body)
+        job.ttl = rules.ttl
+        job.created = self.next_created(now)
+        job.expires = now + rules.ttl
+        self.jobs[job.id] = job
+        queue.jobs += 1
+        self.memory += JOB_BYTES + job.size
+        if rules.persistence != OFF:
+            self.log.note(record.ADDED, job)
+        return job
+
+    def next_created(self, now: float) -> i64:
+        """When a job is added; no two have the same time."""
+        created: i64 = self.wall + int(now * 1e9)
+        if created <= self.last_created:
+            created = self.last_created + 1
+        self.last_created = created
+        return created
+
+    def refuse(self, queue: JobQueue, limit: i64) -> None:
+        """Says why nothing can be added."""
+        self.counts.refused += 1
+        if queue.paused_in:
+            raise JobRefusedError("PAUSED Queue paused in input, try later")
+        if limit and queue.depth >= limit:
+            raise JobRefusedError("MAXLEN Queue is already longer than the specified MAXLEN count")
+        raise JobRefusedError("OOM command not allowed: jobs have all of limits.max_job_memory")
+
+    def remember_key(self, job: Job, until: float, now: float) -> None:
+        """Keeps out a second job with the key."""
+        name = key_name(job.queue.name.removesuffix(DEAD), job.key)
+        job.holds_key = True
+        known = JobKey(name, job)
+        self.keys[name] = known
+        self.memory += JOB_BYTES
+        self.timers.set(known, until, now)
+
+    def put(self, job: Job, now: float, back: bool) -> None:
+        """Queues a job."""
+        queue = job.queue
+        queue.put(job, back)
+        queue.came += 1
+        self.timers.set(job, job.expires, now)
+        if queue.waiters is not None and not queue.is_ready and not queue.paused_out:
+            queue.is_ready = True
+            self.ready.append(queue)
+
+    def look_for_waiters(self, queue: JobQueue) -> None:
+        if queue.depth and queue.waiters is not None and not queue.is_ready:
+            if not queue.paused_out:
+                queue.is_ready = True
+                self.ready.append(queue)
+
+    # Keys
+
+    def with_key(self, queue: JobQueue, key: bytes) -> Job | None:
+        """The job that has a key and keeps others out, which is counted."""
+        known = self.keys.get(key_name(queue.name, key))
+        if known is None:
+            return None
+        self.counts.deduplicated += 1
+        return known.job
+
+    def end_key(self, key: JobKey) -> None:
+        """A key keeps nobody out any more."""
+        del self.keys[key.name]
+        self.memory -= JOB_BYTES
+        job = key.job
+        job.holds_key = False
+        if job.serial and job.is_gone:
+            self.log.forget(job)
+
+    def release_key(self, key: bytes) -> bool:
+        """A publisher releases a packet id: whatever comes under it next is new. Whether there was one."""
+        known = self.keys.get(key_name(b"", key))
+        if known is None:
+            return False
+        job = known.job
+        self.timers.cancel(known)
+        if job.serial:
+            self.log.note(record.RELEASED, job)
+        self.end_key(known)
+        job.key = b""
+        return True
+
+    def stamp(self, now: float) -> str:
+        """The time of an event: seconds since 1970."""
+        return str((self.wall + int(now * 1e9)) // 1_000_000_000)
+
+
+def key_name(queue: bytes, key: bytes) -> tuple[bytes, bytes]:
+    """Under which a key is known: it counts for one queue, but a packet id for the session that its bytes name."""
+    return (b"", key) if key[:1] == b"\0" else (queue, key)
+
+
+def window_of(key: bytes, rules: JobRules) -> int:
+    """Seconds that a key keeps a second job out."""
+    return RECEIVED_WINDOW if key[:1] == b"\0" else rules.key_window

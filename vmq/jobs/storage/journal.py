@@ -1,0 +1,162 @@
+"""The log that is written: gathers what happens in a pass, and appends it as one frame."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from vmq.jobs.commit import JobWriter
+from vmq.jobs.queue import Job
+from vmq.jobs.record import ADDED, BURIED, REVIVED
+from vmq.jobs.rules import FSYNC
+from vmq.jobs.storage.frames import (
+    HEAD_SIZE,
+    death,
+    frame,
+    job_header,
+)
+from vmq.jobs.storage.segments import JobSegments
+
+#: Bytes of a segment.
+SEGMENT_SIZE: Final = 64 << 20
+#: Jobs that are copied out of the oldest segment at a time.
+_MOVED: Final = 500
+
+
+class JobJournal(JobWriter):
+    """Keeps jobs in segments.
+
+    Args:
+        segments: the files; what is there was restored.
+        wall: nanoseconds since 1970 at the zero of the clock.
+        next_serial: the number of the next job.
+    """
+
+    def __init__(self, segments: JobSegments, wall: int, next_serial: int) -> None:
+        super().__init__()
+        self.segments = segments
+        self.wall = wall
+        self.next_serial: i64 = next_serial
+        self.segment_size: i64 = SEGMENT_SIZE
+        self.events: list[int] = []
+        self.details: list[bytes] = []
+        self.bodies: list[bytes] = []
+        #: The jobs of the bodies.
+        self.added: list[Job] = []
+        self.needs_sync = False
+
+    def note(self, event: int, job: Job) -> None:
+        if event == ADDED:
+            job.serial = self.next_serial
+            self.next_serial += 1
+            self.add(job, job.body or b"")
+            return
+        self.events.append(int(job.serial << 4) | event)
+        if event >= BURIED and event <= REVIVED:
+            self.details.append(death(job, self.wall + int(job.expires * 1e9)))
+        if job.queue.rules.persistence == FSYNC:
+            self.needs_sync = True
+
+    def add(self, job: Job, body: bytes) -> None:
+        """Writes a job whole."""
+        self.events.append(int(job.serial << 4) | ADDED)
+        self.details.append(job_header(job, self.wall + int(job.expires * 1e9)))
+        self.bodies.append(body)
+        self.added.append(job)
+        if job.queue.rules.persistence == FSYNC:
+            self.needs_sync = True
+
+    def forget(self, job: Job) -> None:
+        if job.segment >= 0:
+            self.leave(job)
+
+    def leave(self, job: Job) -> None:
+        """What lies of a job in its segment is not wanted any more."""
+        segment = self.segments.all.get(job.segment)
+        job.segment = -1
+        if segment is not None:
+            segment.live -= 1
+            segment.live_bytes -= job.size
+            if not segment.live:
+                self.segments.drop_oldest()
+
+    def commit(self) -> bool:
+        events = self.events
+        if not events:
+            return False
+        segments = self.segments
+        last = segments.last
+        if last is None or last.size >= self.segment_size:
+            last = segments.begin()
+        pieces = frame(events, self.details, self.bodies)
+        offset: i64 = last.size + HEAD_SIZE + len(pieces[1])
+        segments.append(pieces)
+        number: i64 = last.number
+        for job in self.added:
+            self.place(job, number, offset)
+            offset += job.size
+        needs_sync = self.needs_sync
+        self.needs_sync = False
+        self.events = []
+        self.details = []
+        self.bodies = []
+        self.added = []
+        return needs_sync
+
+    def place(self, job: Job, segment: i64, offset: i64) -> None:
+        """A job lies there now."""
+        if job.segment >= 0:
+            self.leave(job)
+        if job.is_gone and not job.holds_key:
+            return
+        job.segment = segment
+        job.offset = offset
+        found = self.segments.all[segment]
+        found.live += 1
+        found.live_bytes += job.size
+        if not self.keeps_bodies and job.body is not None and job.size:
+            job.body = None
+            self.spilled += job.size
+
+    def body(self, job: Job) -> bytes:
+        if not job.size:
+            return b""
+        return self.segments.read(job.segment, job.offset, job.size)
+
+    def sync(self) -> None:
+        """Has on disk what was written; may be called in a thread.
+
+        Raises:
+            OSError: the disk.
+        """
+        self.segments.sync()
+
+    # Cleaning
+
+    def is_wasteful(self) -> bool:
+        """Whether more than half of the disk's bytes are not wanted, and it is worth the work."""
+        live: i64 = 0
+        for each in self.segments.all.values():
+            live += each.live_bytes
+        return self.segments.total() > 2 * live + 2 * self.segment_size
+
+    def clean(self, jobs: list[Job]) -> None:
+        """Writes jobs of the oldest segment anew, which goes when it has no more.
+
+        Raises:
+            OSError: the disk.
+        """
+        for job in jobs:
+            if not job.is_gone and job.segment >= 0:
+                self.add(job, self.body(job) if job.body is None else job.body)
+
+
+def movable(jobs: dict[bytes, Job], segment: int, live: int) -> list[Job]:
+    """Jobs that lie in a segment, some of them; it has `live` of them."""
+    found: list[Job] = []
+    most = min(live, _MOVED)
+    for job in jobs.values():
+        if job.segment == segment:
+            found.append(job)
+            if len(found) >= most:
+                break
+    return found

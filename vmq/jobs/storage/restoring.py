@@ -1,0 +1,315 @@
+"""A start: the log is read from its oldest segment on, and the machine has its jobs again. Bodies stay on disk."""
+
+import gc
+import logging
+import mmap
+from pathlib import Path
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import Final
+
+from crc32c import crc32c
+from mypy_extensions import i64
+
+from vmq.jobs import record
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job
+from vmq.jobs.stock import JOB_BYTES, window_of
+from vmq.jobs.storage.frames import (
+    DEATH,
+    DEATH_SIZE,
+    HEAD,
+    HEAD_SIZE,
+    IS_DELAYED,
+    IS_QUEUED,
+    JOB,
+    JOB_SIZE,
+    MAGIC,
+)
+from vmq.jobs.storage.segments import HEADER, JobSegment, JobSegments
+
+log = logging.getLogger("vmq.jobs")
+
+#: Jobs whose retry begins anew at the start are spread over this part of it.
+_SPREAD: Final = 0.2
+
+
+class JobRestore:
+    """Reads a log into a machine that has no jobs yet.
+
+    Args:
+        machine: the machine.
+        segments: the files.
+        now: by the machine's clock.
+    """
+
+    def __init__(self, machine: JobMachine, segments: JobSegments, now: float) -> None:
+        self.machine = machine
+        self.segments = segments
+        self.now = now
+        #: The jobs by their numbers; those that are gone only while their keys are wanted.
+        self.found: dict[int, Job] = {}
+        self.next_serial: int = 1
+        #: Segments that end in what is no frame.
+        self.damaged: list[str] = []
+
+    def run(self) -> None:
+        """Reads everything.
+
+        Raises:
+            OSError: the disk.
+        """
+        collects = gc.isenabled()
+        gc.disable()  # nothing made here is garbage; looking for some again and again takes half of the time
+        try:
+            self.read_all()
+        finally:
+            if collects:
+                gc.enable()
+
+    def read_all(self) -> None:
+        """Reads the segments, the oldest first."""
+        numbers = sorted(self.segments.all)
+        for number in numbers:
+            segment = self.segments.all[number]
+            self.read_segment(segment, number == numbers[-1])
+        self.settle()
+        self.segments.drop_oldest()
+
+    def read_segment(self, segment: JobSegment, is_last: bool) -> None:
+        """Reads one file; what is torn at the end of the last is cut off."""
+        if segment.size < len(HEADER):
+            return
+        good: i64 = 0
+        with Path(segment.path).open("rb") as file:
+            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try:
+                if view[: len(HEADER)] == HEADER:
+                    good = self.read_frames(segment, view, is_last)
+            finally:
+                view.close()
+        if good < segment.size:
+            text = "jobs: %s has no frame at %d of %d bytes: %s"
+            what = "cut off there" if is_last else "what follows in it is lost"
+            log.log(
+                logging.WARNING if is_last else logging.ERROR,
+                text,
+                segment.path,
+                good,
+                segment.size,
+                what,
+            )
+            self.damaged.append(segment.path.name)
+
+    def read_frames(self, segment: JobSegment, view: mmap.mmap, is_last: bool) -> i64:
+        """Reads the frames; returns where they end."""
+        at: i64 = len(HEADER)
+        size: i64 = segment.size
+        while at + HEAD_SIZE <= size:
+            magic, told_crc, body_crc, told, bodies, count = HEAD.unpack(view[at : at + HEAD_SIZE])
+            start: i64 = at + HEAD_SIZE
+            middle: i64 = start + int(told)
+            end: i64 = middle + int(bodies)
+            if magic != MAGIC or end > size or int(count) * 8 > told:
+                break
+            data: bytes = view[start:middle]
+            if crc32c(data) != told_crc:
+                break
+            if is_last and bodies and crc32c(view[middle:end]) != body_crc:
+                break
+            try:
+                self.read_frame(data, count, segment.number, middle)
+            except (StructError, UnicodeDecodeError, IndexError):
+                break
+            at = end
+        return at
+
+    def read_frame(self, data: bytes, count: int, segment: int, bodies: i64) -> None:
+        """Does what the events of a frame say."""
+        at: i64 = count * 8
+        offset: i64 = bodies
+        events = memoryview(data)[: count * 8].cast("Q")
+        for number in range(count):
+            word: int = events[number]
+            event = word & 15
+            serial = word >> 4
+            if event == record.ADDED:
+                job = self.read_job(data, at)
+                job.serial = serial
+                job.segment = segment
+                job.offset = offset
+                at += JOB_SIZE + len(job.queue.name) + len(job.key) + len(job.reason.encode())
+                offset += job.size
+                self.keep(job, serial)
+            elif event == record.BURIED or event == record.REVIVED:
+                expires, nacks, repeats, length = DEATH.unpack_from(data, at)
+                at += DEATH_SIZE
+                reason = data[at : at + length].decode()
+                at += length
+                known = self.found.get(serial)
+                if known is not None:
+                    self.die(known, reason, (int(expires) - self.machine.wall) / 1e9)
+                    known.nacks = nacks
+                    known.repeats = repeats
+            else:
+                known = self.found.get(serial)
+                if known is not None:
+                    self.happened(known, event)
+
+    def read_job(self, data: bytes, at: i64) -> Job:
+        """A job from its header."""
+        (
+            job_id,
+            created,
+            expires,
+            retry,
+            ttl,
+            delay,
+            size,
+            deliveries,
+            nacks,
+            repeats,
+            name_size,
+            key_size,
+            reason_size,
+            priority,
+            flags,
+        ) = JOB.unpack_from(data, at)
+        at += JOB_SIZE
+        name = data[at : at + name_size]
+        machine = self.machine
+        queue = machine.queues.get(name)
+        if queue is None:
+            queue = machine.make_queue(name, self.now)
+        job = Job(job_id, queue, None)
+        job.created = created
+        job.expires = (int(expires) - machine.wall) / 1e9
+        job.retry = retry
+        job.ttl = ttl
+        job.delay = delay
+        job.size = size
+        job.deliveries = deliveries
+        job.nacks = nacks
+        job.repeats = repeats
+        job.priority = priority
+        flag_bits: int = flags
+        job.state = QUEUED if flag_bits & IS_QUEUED else ACTIVE
+        job.is_delayed = flag_bits & IS_DELAYED != 0
+        at += name_size
+        if key_size:
+            job.key = data[at : at + key_size]
+        at += key_size
+        if reason_size:
+            job.reason = data[at : at + reason_size].decode()
+        return job
+
+    def keep(self, job: Job, serial: int) -> None:
+        """A job was added, or written anew."""
+        before = self.found.get(serial)
+        if before is not None:
+            old = self.segments.all[before.segment]
+            old.live -= 1
+            old.live_bytes -= job.size
+            job.is_gone = before.is_gone
+        self.found[serial] = job
+        segment = self.segments.all[job.segment]
+        segment.live += 1
+        segment.live_bytes += job.size
+        if serial >= self.next_serial:
+            self.next_serial = serial + 1
+
+    def die(self, job: Job, reason: str, expires: float) -> None:
+        """A job died, or came back to life (without a reason)."""
+        name = job.queue.name
+        other = name + DEAD if reason else name.removesuffix(DEAD)
+        queue = self.machine.queues.get(other)
+        job.queue = self.machine.make_queue(other, self.now) if queue is None else queue
+        job.reason = reason
+        job.expires = expires
+        job.state = QUEUED
+        job.is_delayed = False
+        if not reason:
+            job.deliveries = 0
+
+    def happened(self, job: Job, event: int) -> None:
+        if event == record.TAKEN:
+            job.state = ACTIVE
+            job.deliveries += 1
+        elif event == record.RETURNED:
+            job.state = QUEUED
+            if job.is_delayed:
+                job.is_delayed = False
+            else:
+                job.repeats += 1
+        elif event == record.NACKED:
+            job.state = QUEUED
+            job.nacks += 1
+        elif event == record.SET_ASIDE:
+            job.state = ACTIVE
+        elif event == record.GONE:
+            job.is_gone = True
+            if not job.key:
+                self.drop(job)
+        elif event == record.RELEASED:
+            job.key = b""
+            if job.is_gone:
+                self.drop(job)
+
+    def drop(self, job: Job) -> None:
+        del self.found[int(job.serial)]
+        segment = self.segments.all[job.segment]
+        segment.live -= 1
+        segment.live_bytes -= job.size
+        job.segment = -1
+
+    # What is there at the end
+
+    def settle(self) -> None:
+        """Gives the machine what is left, in the order of adding, with its deadlines."""
+        machine = self.machine
+        now = self.now
+        jobs = list(self.found.values())
+        jobs.sort(key=created_of)
+        for number, job in enumerate(jobs):
+            if job.key:
+                self.settle_key(job)
+            if job.is_gone:
+                if not job.holds_key:
+                    self.drop(job)
+                continue
+            machine.jobs[job.id] = job
+            job.queue.jobs += 1
+            machine.memory += JOB_BYTES
+            machine.last_created = max(machine.last_created, job.created)
+            self.settle_job(job, now, number)
+
+    def settle_key(self, job: Job) -> None:
+        """A key keeps others out while its window lasts."""
+        machine = self.machine
+        added = int(job.created - machine.wall) / 1e9
+        until = added + window_of(job.key, job.queue.rules)
+        if until > self.now:
+            machine.remember_key(job, until, self.now)
+
+    def settle_job(self, job: Job, now: float, number: int) -> None:
+        """Queues a job, or has it given again after its RETRY, which begins anew."""
+        retry: int = job.retry
+        if retry < 0:
+            retry = job.queue.rules.retry_after(job.deliveries)
+        # The clock may have been set: no time to live ends by that before one more RETRY.
+        job.expires = max(job.expires, now + retry)
+        if job.state == QUEUED:
+            job.queue.put(job, False)
+            self.machine.timers.set(job, job.expires, now)
+            return
+        due = job.expires
+        if job.is_delayed:
+            due = max(now, job.expires - int(job.ttl))
+        elif retry:
+            spread = 1.0 + _SPREAD * (number % 100) / 100
+            due = min(due, now + retry * spread)
+        self.machine.timers.set(job, due, now)
+
+
+def created_of(job: Job) -> int:
+    """When a job was added."""
+    return job.created

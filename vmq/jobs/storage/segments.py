@@ -1,0 +1,154 @@
+"""The files of the log: the last is written, the oldest goes when nothing in it is wanted any more."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+#: How a segment begins.
+HEADER: Final = b"VMQJOBS1"
+_SUFFIX: Final = ".jobs"
+#: Files that are open to be read at a time.
+_MOST_OPEN: Final = 64
+
+
+class JobSegment:
+    """One file."""
+
+    def __init__(self, number: int, path: Path, size: int = 0) -> None:
+        self.number = number
+        self.path = path
+        self.size = size
+        #: Jobs that lie here and are wanted, and their bytes.
+        self.live = 0
+        self.live_bytes = 0
+        self.fd = -1
+
+
+class JobSegments:
+    """The segments of one folder.
+
+    Args:
+        folder: made when missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.all: dict[int, JobSegment] = {}
+        for path in sorted(folder.glob("*" + _SUFFIX)):
+            if path.stem.isdigit():
+                number = int(path.stem)
+                self.all[number] = JobSegment(number, path, path.stat().st_size)
+        self.last: JobSegment | None = None
+
+    def begin(self) -> JobSegment:
+        """A new last segment.
+
+        Raises:
+            OSError: the disk.
+        """
+        number = max(self.all, default=0) + 1
+        path = self.folder / f"{number:010d}{_SUFFIX}"
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        found = JobSegment(number, path)
+        found.fd = fd
+        if self.last is not None:
+            os.fsync(
+                self.last.fd
+            )  # of a segment that is not the last one only the events are checked
+        self.all[number] = self.last = found
+        self.append([HEADER])
+        self.sync_folder()
+        return found
+
+    def append(self, pieces: list[bytes]) -> None:
+        """Writes at the end of the last segment, all or nothing.
+
+        Raises:
+            OSError: the disk.
+        """
+        last = self.last
+        assert last is not None
+        total = sum(map(len, pieces))
+        try:
+            written = os.writev(last.fd, pieces)
+            if written < total:
+                rest = b"".join(pieces)[written:]
+                while rest:
+                    rest = rest[os.write(last.fd, rest) :]
+        except OSError:
+            os.ftruncate(last.fd, last.size)
+            raise
+        last.size += total
+
+    def read(self, number: int, offset: int, size: int) -> bytes:
+        """Bytes of a segment.
+
+        Raises:
+            OSError: the disk, or there are fewer.
+        """
+        segment = self.all.get(number)
+        if segment is None:
+            raise FileNotFoundError(f"segment {number} is gone")
+        if segment.fd < 0:
+            self.close_some()
+            segment.fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        found = os.pread(segment.fd, size, offset)
+        if len(found) < size:
+            raise OSError(f"{segment.path} ends before {offset + size}")
+        return found
+
+    def close_some(self) -> None:
+        """Closes what is open to be read, if there is much."""
+        others = [each for each in self.all.values() if each.fd >= 0 and each is not self.last]
+        if len(others) >= _MOST_OPEN:
+            for each in others:
+                os.close(each.fd)
+                each.fd = -1
+
+    def oldest(self) -> JobSegment | None:
+        """The oldest segment, unless it is the one that is written."""
+        for segment in self.all.values():
+            return None if segment is self.last else segment
+        return None
+
+    def drop_oldest(self) -> None:
+        """Removes segments from the oldest on while nothing in them is wanted.
+
+        In this order alone: what a segment says of a job's end matters as long as the job's beginning is there.
+        """
+        while True:
+            segment = self.oldest()
+            if segment is None or segment.live > 0:
+                return
+            if segment.fd >= 0:
+                os.close(segment.fd)
+            segment.path.unlink(missing_ok=True)
+            del self.all[segment.number]
+
+    def total(self) -> int:
+        """Bytes on disk."""
+        return sum(each.size for each in self.all.values())
+
+    def sync(self) -> None:
+        """Has the last segment on disk.
+
+        Raises:
+            OSError: the disk.
+        """
+        if self.last is not None:
+            os.fdatasync(self.last.fd)
+
+    def sync_folder(self) -> None:
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Closes the files."""
+        for each in self.all.values():
+            if each.fd >= 0:
+                os.close(each.fd)
+                each.fd = -1

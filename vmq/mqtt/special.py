@@ -1,0 +1,191 @@
+"""Topics of which a service has the say, not the subscribers: they begin with `$jobs/` or `$delayed/`.
+
+    $jobs/QUEUE[;option=value]...                publish: add; subscribe: work, PUBACK acknowledges
+    $jobs/QUEUE[;option=value].../manual/+       subscribe: work, delivered at $jobs/QUEUE/manual/JOBID
+    $jobs/QUEUE/ack   /nack   /working           publish: job ids, one a line
+    $jobs/QUEUE/error/CLIENTID                   what was refused and why: an ordinary topic
+    $delayed/WHEN/TOPIC                          publish, to TOPIC when it is time
+
+Options belong to the level that they qualify. In names and values `+ # / ; = %` and control characters are
+percent-encoded, and decoded once, after the levels and options are taken apart.
+"""
+
+import re
+from datetime import datetime
+from typing import Final
+
+from vmq.mqtt.topics import split_shared
+
+JOBS: Final = "$jobs/"
+DELAYED: Final = "$delayed/"
+#: Up to so many WHEN is seconds from now, above it seconds since 1970.
+LONGEST_WAIT: Final = 42_949_669
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SPAN: Final = re.compile(r"(-?[0-9]{1,9})([smhd])\Z")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z\Z"
+)
+#: The last level of a topic of jobs.
+MANUAL: Final = "manual"
+VERBS: Final = ("ack", "nack", "working")
+_ERROR: Final = "error"
+_ENCODED: Final = "+#/;=%"
+_HEXADECIMAL: Final = "0123456789abcdefABCDEF"
+
+
+class SpecialTopicError(ValueError):
+    """A topic that means nothing to the service that it is for."""
+
+
+class JobTopic:
+    """What a topic of jobs says."""
+
+    def __init__(self, queue: str) -> None:
+        #: The name of the queue, decoded; "" if that cannot be read.
+        self.queue = queue
+        self.options: dict[str, str] = {}
+        #: "" to add or to work, `manual`, or one of `VERBS`.
+        self.verb = ""
+
+    def canonical(self) -> str:
+        """The topic as plugins see it: without options, verbs and ids."""
+        return JOBS + encode_level(self.queue)
+
+
+def is_served(topic: str) -> bool:
+    """Whether a service has the say of a topic or topic filter."""
+    if not topic.startswith("$"):
+        return False
+    if not topic.startswith(JOBS):
+        if topic.startswith("$share/"):
+            return split_shared(topic)[1].startswith((JOBS, DELAYED))
+        return topic.startswith(DELAYED)
+    if topic.find("/error/", len(JOBS)) < 0:
+        return True
+    levels = topic.split("/")
+    return len(levels) != 4 or levels[2] != _ERROR
+
+
+def read_job_topic(topic: str) -> JobTopic:
+    """Takes a topic of jobs apart.
+
+    Raises:
+        SpecialTopicError: it is none.
+    """
+    if topic.startswith(DELAYED):
+        raise SpecialTopicError("delayed messages are only published")
+    if not topic.startswith(JOBS):
+        raise SpecialTopicError("a queue is shared by its workers anyway; accepted: $jobs/QUEUE")
+    levels = topic[len(JOBS) :].split("/")
+    first, *options = levels[0].split(";")
+    found = JobTopic(decode_level(first))
+    if not found.queue:
+        raise SpecialTopicError("the name of a queue is missing")
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or name in found.options:
+            raise SpecialTopicError(
+                "an option is NAME=VALUE, and each is given once: " + option[:80]
+            )
+        found.options[name] = decode_level(value)
+    if len(levels) == 1:
+        return found
+    found.verb = levels[1]
+    if levels[1] == MANUAL and len(levels) == 3 and levels[2] == "+":
+        return found
+    if levels[1] not in VERBS or len(levels) > 2 or found.options:
+        what = "/".join(levels[1:])[:80]
+        raise SpecialTopicError("not known: " + what + "; accepted: ack, nack, working, manual/+")
+    return found
+
+
+def read_delayed(topic: str, now: float) -> tuple[float, str]:
+    """When what is published there is due, in seconds since 1970, and where it goes then.
+
+    Raises:
+        SpecialTopicError: one of both is wrong.
+    """
+    when, _, target = topic[len(DELAYED) :].partition("/")
+    if not target:
+        raise SpecialTopicError("accepted: $delayed/WHEN/TOPIC")
+    if target.startswith(DELAYED):
+        raise SpecialTopicError("what is delayed is not delayed again")
+    return read_when(decode_level(when), now), target
+
+
+def read_when(when: str, now: float) -> float:
+    """A time in seconds since 1970. What is over is due at once.
+
+    Raises:
+        SpecialTopicError: it is none.
+    """
+    if when.isascii() and when.isdigit() and len(when) <= 11:
+        number = int(when)
+        return now + number if number <= LONGEST_WAIT else float(number)
+    span = _SPAN.match(when)
+    if span is not None:
+        return now + int(span[1]) * _UNITS[span[2]]
+    if _TIME.match(when):
+        try:
+            return datetime.fromisoformat(when[:-1] + "+00:00").timestamp()
+        except ValueError:
+            raise SpecialTopicError("there is no such time: " + when) from None
+    if when[:4].isdigit() and "T" in when:
+        raise SpecialTopicError("a time ends in Z; an offset is not accepted: " + when[:80])
+    raise SpecialTopicError(
+        "WHEN is seconds, a span as in 15m, or a time as in 2030-01-31T06:00:00Z: " + when[:80]
+    )
+
+
+def queue_of(topic: str) -> str:
+    """The name of the queue of a topic, whatever else is wrong with it; "" if that cannot be read."""
+    try:
+        return decode_level(topic[len(JOBS) :].split("/", maxsplit=1)[0].split(";", maxsplit=1)[0])
+    except SpecialTopicError:
+        return ""
+
+
+def canonical(topic: str) -> str:
+    """A topic or filter as plugins see it; what means nothing stays as it is."""
+    if topic.startswith(DELAYED):
+        _, slash, target = topic[len(DELAYED) :].partition("/")
+        return canonical(target) if slash and not target.startswith(DELAYED) else topic
+    if not topic.startswith(JOBS) or not is_served(topic):
+        return topic
+    try:
+        return read_job_topic(topic).canonical()
+    except SpecialTopicError:
+        return topic
+
+
+def encode_level(text: str) -> str:
+    """A name as one level of a topic."""
+    encoded = [
+        f"%{ord(each):02X}" if each in _ENCODED or ord(each) < 32 or ord(each) == 127 else each
+        for each in text
+    ]
+    return "".join(encoded)
+
+
+def decode_level(text: str) -> str:
+    """A name from a level of a topic.
+
+    Raises:
+        SpecialTopicError: a wildcard, or what follows % is no byte of UTF-8.
+    """
+    if "+" in text or "#" in text:
+        raise SpecialTopicError("a wildcard stands here for nothing: " + text[:80])
+    if "%" not in text:
+        return text
+    first, *others = text.split("%")
+    raw = bytearray(first.encode())
+    for part in others:
+        code = part[:2]
+        if len(code) < 2 or code[0] not in _HEXADECIMAL or code[1] not in _HEXADECIMAL:
+            raise SpecialTopicError("after % come two hexadecimal digits: " + text[:80])
+        raw.append(int(code, 16))
+        raw += part[2:].encode()
+    try:
+        return bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise SpecialTopicError("ill-formed UTF-8 in " + text[:80]) from None
