@@ -75,12 +75,19 @@ def has_all_of(lacking: Lineage, current: Lineage, included: dict[Lineage, int])
 
 
 def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:
-    """A message of a share group is for one member: where both sides have it, of two members one keeps it."""
+    """A message of a share group is for one member: where both sides have it, for that of the later lineage.
+
+    That one may have it by now. What an earlier owner chose besides was not safe, so it was not sent at QoS 2.
+    """
     here, there = _held_for_groups(one), _held_for_groups(other)
     for dot, client in here.items():
         keeps = client
         if dot in there:
-            keeps = min(client, there[dot], key=_member)
+            keeps, second = there[dot], client
+            if one.lineage > other.lineage:
+                keeps, second = second, keeps
+            if keeps.startswith(GROUP):  # no member
+                keeps = second
         elif dot not in other.context:
             continue
         if keeps != client or dot not in there:
@@ -100,11 +107,6 @@ def _held_for_groups(state: SlotState) -> dict[Dot, str]:
         for dot in queue
         if state.messages[dot].group
     }
-
-
-def _member(client: str) -> tuple[bool, str]:
-    """Members before the queue of the group itself."""
-    return client.startswith(GROUP), client
 
 
 def _merge_client(

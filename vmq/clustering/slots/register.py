@@ -55,8 +55,8 @@ class ClientRegister:
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
         self.subscriptions: dict[str, tuple[int, int]] = {}
-        #: Up to which version of each lineage a state must include another to know these subscriptions; at `NO_LINEAGE`
-        #: as in `SlotState.included`.
+        #: Up to which version of each lineage a state must include another to know these subscriptions: one for each
+        #: lineage in which a filter was new.
         self.known_by: dict[Lineage, int] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()

@@ -164,11 +164,6 @@ class SlotState:
             self.included = _above(self.included, floor)
             self.included[NO_LINEAGE] = floor
             self.changed["h", "", 0, 0] = None
-            for client, register in self.registers.items():
-                if any(0 < epoch <= floor for epoch, _ in register.known_by):
-                    last = max(epoch for epoch, _ in register.known_by if epoch <= floor)
-                    register.known_by = {**_above(register.known_by, floor), NO_LINEAGE: last}
-                    self.changed["r", client, 0, 0] = None
         if UNCLAIMED in self.queues:
             self.claim()
             self.sort()
@@ -223,6 +218,8 @@ class SlotState:
         if qos >= 0 and topic_filter not in register.granted():
             register.known_by[self.lineage] = self.version + 1
         register.subscriptions[topic_filter] = self.stamp(now), qos
+        if not register.granted():
+            register.known_by.clear()
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.touch(client)
 

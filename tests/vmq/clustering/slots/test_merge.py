@@ -223,7 +223,6 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     assert len(state.included) == 2
     assert state.includes((17, 5), 1000)
     assert not state.includes((50, 6), 1)
-    assert state.registers["c"].known_by == {NO_LINEAGE: 1}
     old = begun(1, 5)
     subscribe(old, "c")
     take(state, 1)
@@ -231,6 +230,19 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     merge(state, old)
     assert queue(state, "c") == []
     assert state.included[NO_LINEAGE] == 48
+
+
+def test_who_knew_a_client_does_so_however_it_says_it() -> None:
+    """One side says of each lineage what it has, the other only that it has all up to an epoch."""
+    one = begun(1, 5)
+    subscribe(one, "c")
+    take(one, 1)
+    other = begun(2, 6, one)
+    finish(other, "c", 1)
+    one.begin((3, 5))
+    one.forget_forks()
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == []
 
 
 def test_who_never_knew_a_client_does_not_because_it_subscribed_long_ago() -> None:
