@@ -81,7 +81,7 @@ def _mixed_registers(
 
 
 def _whole_context(
-    context: NodeClock, included: dict[Lineage, int], register: ClientRegister, known_by: Any
+    context: NodeClock, included: dict[Lineage, int], register: ClientRegister, points: Any
 ) -> NodeClock:
     return context.copy()
 

@@ -13,10 +13,14 @@ three forks, the order may decide whether another's word counts that it has a me
 loses none.
 """
 
+from collections.abc import Iterable
+
 from vmq.clustering.slots.register import ClientRegister
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
+
+_Point = tuple[Lineage, int]
 
 
 def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> None:
@@ -118,11 +122,9 @@ def _merge_client(
 ) -> None:
     ours = one.registers.get(client) or ClientRegister()
     theirs = other.registers.get(client) or ClientRegister()
-    known_by = dict(ours.known_by)
-    for lineage, version in theirs.known_by.items():
-        known_by[lineage] = max(version, known_by.get(lineage, 0))
-    seen_here = _seen(before, included, ours, known_by)
-    seen_there = _seen(other.context, other.included, theirs, known_by)
+    points = [each for side in (ours, theirs) for found in side.born.values() for each in found]
+    seen_here = _seen(before, included, ours, points)
+    seen_there = _seen(other.context, other.included, theirs, points)
     here, there = one.queues.get(client, {}), other.queues.get(client, {})
     stale_here = 0 < ours.session < theirs.ended and theirs.age() > ours.age()
     stale_there = 0 < theirs.session < ours.ended and ours.age() > theirs.age()
@@ -139,18 +141,19 @@ def _merge_client(
     seen_here.merge(seen_there)
     missed = NodeClock(dict(one.context.beyond(seen_here)))
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
-    _merge_registers(one, client, ours, theirs, known_by, missed, ahead)
+    subscribed = _merge_subscriptions(ours, included, theirs, other.included)
+    _merge_registers(one, client, ours, theirs, subscribed, missed, ahead)
 
 
 def _seen(
     context: NodeClock,
     included: dict[Lineage, int],
     register: ClientRegister,
-    known_by: dict[Lineage, int],
+    points: list[_Point],
 ) -> NodeClock:
-    """What a side has seen for a client."""
+    """What a side has seen for a client whose subscriptions began at these points."""
     seen = register.ahead.copy()
-    if all(includes(included, lineage, version) for lineage, version in known_by.items()):
+    if _includes_all(included, points):
         seen.merge(NodeClock(dict(context.beyond(register.missed))))
     return seen
 
@@ -160,24 +163,51 @@ def _stamp(message: StoredMessage) -> int:
     return message.stamp
 
 
+def _merge_subscriptions(
+    ours: ClientRegister,
+    included: dict[Lineage, int],
+    theirs: ClientRegister,
+    included_there: dict[Lineage, int],
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[_Point, ...]]]:
+    """By filter the later one; but an end ends nothing that its side did not know of."""
+    subscriptions: dict[str, tuple[int, int]] = {}
+    born: dict[str, tuple[_Point, ...]] = {}
+    for each in {**ours.subscriptions, **theirs.subscriptions}:
+        here, there = ours.subscriptions.get(each), theirs.subscriptions.get(each)
+        if here is None or there is None:
+            is_ours = there is None
+        elif (each in ours.born) == (each in theirs.born):
+            is_ours = here >= there
+        elif each in ours.born:
+            is_ours = not _includes_all(included_there, ours.born[each])
+        else:
+            is_ours = _includes_all(included, theirs.born[each])
+        winner = ours if is_ours else theirs
+        subscriptions[each] = winner.subscriptions[each]
+        if each in winner.born:
+            born[each] = tuple(sorted({*ours.born.get(each, ()), *theirs.born.get(each, ())}))
+    return subscriptions, born
+
+
+def _includes_all(included: dict[Lineage, int], points: Iterable[_Point]) -> bool:
+    return all(includes(included, *point) for point in points)
+
+
 def _merge_registers(
     one: SlotState,
     client: str,
     ours: ClientRegister,
     theirs: ClientRegister,
-    known_by: dict[Lineage, int],
+    subscribed: tuple[dict[str, tuple[int, int]], dict[str, tuple[_Point, ...]]],
     missed: NodeClock,
     ahead: NodeClock,
 ) -> None:
-    subscriptions = dict(ours.subscriptions)
-    for topic_filter, there in theirs.subscriptions.items():
-        subscriptions[topic_filter] = max(there, subscriptions.get(topic_filter, (0, -1)))
+    subscriptions, born = subscribed
     winner = theirs if theirs.age() > ours.age() else ours
     if (
         winner is ours
         and client in one.registers
-        and known_by == ours.known_by
-        and subscriptions == ours.subscriptions
+        and subscribed == (ours.subscriptions, ours.born)
         and missed == ours.missed
         and ahead == ours.ahead
         and ours.ended >= theirs.ended
@@ -185,7 +215,7 @@ def _merge_registers(
         return
     register = winner.copy()
     register.subscriptions = subscriptions
-    register.known_by = known_by
+    register.born = born
     register.missed = missed
     register.ahead = ahead
     register.ended = max(ours.ended, theirs.ended)

@@ -1,7 +1,8 @@
 """What a slot knows of one client: a register with one writer, the owner to which the client is attached.
 
 Two registers never mix: the one attached in the later lineage wins whole, then the later attachment, then the later
-record. Only subscriptions merge by filter, each by its stamp, so that a fork brings no ended one back and loses none.
+record. Only subscriptions merge by filter: of two the later one is there, and an end ends what it knew of, so that a
+fork brings no ended one back and loses none, whatever the clocks say.
 """
 
 from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
@@ -55,9 +56,9 @@ class ClientRegister:
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
         self.subscriptions: dict[str, tuple[int, int]] = {}
-        #: Up to which version of each lineage a state must include another to know these subscriptions: one for each
-        #: lineage in which a filter was new.
-        self.known_by: dict[Lineage, int] = {}
+        #: In which version of which lineage each of those that are there began, in several if forks did not know of
+        #: each other: who includes that knows it.
+        self.born: dict[str, tuple[tuple[Lineage, int], ...]] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.
@@ -92,7 +93,7 @@ class ClientRegister:
             other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
         other.received = dict(self.received)
         other.subscriptions = dict(self.subscriptions)
-        other.known_by = dict(self.known_by)
+        other.born = dict(self.born)
         other.missed = self.missed.copy()
         other.ahead = self.ahead.copy()
         return other

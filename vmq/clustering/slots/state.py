@@ -8,7 +8,7 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     m dot                  -> stamp, topic, payload, QoS, share group: the message, once however many clients get it
     q dot client           -> granted QoS: the client does not have it yet
     r client               -> the register's head
-    u client NUL filter    -> stamp, QoS
+    u client NUL filter    -> stamp, QoS, in which versions of which lineages it began
     i packet id client     -> dot, whether PUBREC came, QoS: under way to the client
     x packet id client     -> addresses, digest: received from the client at QoS 2
 
@@ -215,11 +215,11 @@ class SlotState:
     def subscribe(self, client: str, topic_filter: str, qos: int, now: int) -> None:
         """A subscription begins, or ends (QoS -1)."""
         register = self.registers[client]
-        if qos >= 0 and topic_filter not in register.granted():
-            register.known_by[self.lineage] = self.version + 1
+        if qos < 0:
+            register.born.pop(topic_filter, None)
+        elif topic_filter not in register.born:
+            register.born[topic_filter] = ((self.lineage, self.version + 1),)
         register.subscriptions[topic_filter] = self.stamp(now), qos
-        if not register.granted():
-            register.known_by.clear()
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.touch(client)
 
