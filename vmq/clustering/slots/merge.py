@@ -15,12 +15,10 @@ loses none.
 
 from collections.abc import Iterable
 
-from vmq.clustering.slots.register import ClientRegister
+from vmq.clustering.slots.register import BornAt, ClientRegister
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
-
-_Point = tuple[Lineage, int]
 
 
 def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> None:
@@ -122,7 +120,13 @@ def _merge_client(
 ) -> None:
     ours = one.registers.get(client) or ClientRegister()
     theirs = other.registers.get(client) or ClientRegister()
-    points = [each for side in (ours, theirs) for found in side.born.values() for each in found]
+    points = [
+        each
+        for side in (ours, theirs)
+        for found in side.born.values()
+        for each in found
+        if not each[2]
+    ]
     seen_here = _seen(before, included, ours, points)
     seen_there = _seen(other.context, other.included, theirs, points)
     here, there = one.queues.get(client, {}), other.queues.get(client, {})
@@ -149,7 +153,7 @@ def _seen(
     context: NodeClock,
     included: dict[Lineage, int],
     register: ClientRegister,
-    points: list[_Point],
+    points: list[BornAt],
 ) -> NodeClock:
     """What a side has seen for a client whose subscriptions began at these points."""
     seen = register.ahead.copy()
@@ -168,10 +172,10 @@ def _merge_subscriptions(
     included: dict[Lineage, int],
     theirs: ClientRegister,
     included_there: dict[Lineage, int],
-) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[_Point, ...]]]:
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[BornAt, ...]]]:
     """By filter the later one; but an end ends nothing that its side did not know of."""
     subscriptions: dict[str, tuple[int, int]] = {}
-    born: dict[str, tuple[_Point, ...]] = {}
+    born: dict[str, tuple[BornAt, ...]] = {}
     for each in {**ours.subscriptions, **theirs.subscriptions}:
         here, there = ours.subscriptions.get(each), theirs.subscriptions.get(each)
         if here is None or there is None:
@@ -189,8 +193,8 @@ def _merge_subscriptions(
     return subscriptions, born
 
 
-def _includes_all(included: dict[Lineage, int], points: Iterable[_Point]) -> bool:
-    return all(includes(included, *point) for point in points)
+def _includes_all(included: dict[Lineage, int], points: Iterable[BornAt]) -> bool:
+    return all(includes(included, lineage, version) for lineage, version, _ in points)
 
 
 def _merge_registers(
@@ -198,7 +202,7 @@ def _merge_registers(
     client: str,
     ours: ClientRegister,
     theirs: ClientRegister,
-    subscribed: tuple[dict[str, tuple[int, int]], dict[str, tuple[_Point, ...]]],
+    subscribed: tuple[dict[str, tuple[int, int]], dict[str, tuple[BornAt, ...]]],
     missed: NodeClock,
     ahead: NodeClock,
 ) -> None:

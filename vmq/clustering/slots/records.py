@@ -173,7 +173,9 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
             register = state.register(client)
             register.subscriptions[topic_filter] = (stamp, qos)
             if born is not None:
-                register.born[topic_filter] = tuple((tuple(each), at) for each, at in born)
+                register.born[topic_filter] = tuple(
+                    (tuple(lineage), at, is_again) for lineage, at, is_again in born
+                )
             state.last = max(state.last, stamp)
         elif kind == b"i":
             dot, is_received, qos, order = _DECODER.decode(value)

@@ -9,6 +9,9 @@ from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock
 
+#: Lineage, version, and whether the subscription was there already.
+BornAt = tuple[Lineage, int, bool]
+
 
 class SentMessage:
     """A packet id under way to the client."""
@@ -56,9 +59,10 @@ class ClientRegister:
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
         self.subscriptions: dict[str, tuple[int, int]] = {}
-        #: In which version of which lineage each of those that are there began, in several if forks did not know of
-        #: each other: who includes that knows it.
-        self.born: dict[str, tuple[tuple[Lineage, int], ...]] = {}
+        #: In which versions of which lineages each of those that are there began, in several if forks did not know of
+        #: each other, and in which the client has asked for it again since. Who includes where it began knows it; who
+        #: includes all of them may end it.
+        self.born: dict[str, tuple[BornAt, ...]] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.

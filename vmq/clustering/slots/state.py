@@ -217,8 +217,10 @@ class SlotState:
         register = self.registers[client]
         if qos < 0:
             register.born.pop(topic_filter, None)
-        elif topic_filter not in register.born:
-            register.born[topic_filter] = ((self.lineage, self.version + 1),)
+        else:
+            begun = [each for each in register.born.get(topic_filter, ()) if not each[2]]
+            point = self.lineage, self.version + 1, bool(begun)
+            register.born[topic_filter] = (*begun, point)
         register.subscriptions[topic_filter] = self.stamp(now), qos
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.touch(client)

@@ -131,6 +131,18 @@ def test_an_end_ends_only_what_it_knew_of_whatever_the_clocks_say() -> None:
         assert found.registers["c"].granted() == {"#": 1}
 
 
+def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 1_000_000)
+    one.close()
+    other.subscribe("c", "#", 1, 0)
+    other.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {"#": 1}
+
+
 def test_a_session_that_ended_takes_its_queue_along() -> None:
     one = begun(1, 5)
     subscribe(one, "c")
@@ -147,7 +159,7 @@ def test_what_was_lost_but_for_its_subscriptions_still_gets_messages() -> None:
     """Of an unfinished copy only messages and subscriptions count: no register says when the session began."""
     one, other = begun(1, 5), SlotState()
     other.register("c").subscriptions["#"] = 7, 1
-    other.register("c").born["#"] = (((1, 5), 3),)
+    other.register("c").born["#"] = (((1, 5), 3, False),)
     merge(one, other)
     assert one.registers["c"].wants("t") == 1
 
