@@ -120,15 +120,8 @@ def _merge_client(
 ) -> None:
     ours = one.registers.get(client) or ClientRegister()
     theirs = other.registers.get(client) or ClientRegister()
-    points = [
-        each
-        for side in (ours, theirs)
-        for found in side.born.values()
-        for each in found
-        if not each[2]
-    ]
-    seen_here = _seen(before, included, ours, points)
-    seen_there = _seen(other.context, other.included, theirs, points)
+    seen_here = _seen(before, included, ours, _to_know(ours, theirs))
+    seen_there = _seen(other.context, other.included, theirs, _to_know(theirs, ours))
     here, there = one.queues.get(client, {}), other.queues.get(client, {})
     stale_here = 0 < ours.session < theirs.ended and theirs.age() > ours.age()
     stale_there = 0 < theirs.session < ours.ended and ours.age() > theirs.age()
@@ -147,6 +140,17 @@ def _merge_client(
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
     subscribed = _merge_subscriptions(ours, included, theirs, other.included)
     _merge_registers(one, client, ours, theirs, subscribed, missed, ahead)
+
+
+def _to_know(side: ClientRegister, other: ClientRegister) -> list[BornAt]:
+    """What a side must include to know all subscriptions: where they began; of one that it has not, the rest too."""
+    return [
+        each
+        for register in (side, other)
+        for topic_filter, found in register.born.items()
+        for each in found
+        if not each[2] or topic_filter not in side.born
+    ]
 
 
 def _seen(

@@ -137,10 +137,13 @@ def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
     other = begun(2, 6, one)
     one.subscribe("c", "#", -1, 1_000_000)
     one.close()
+    take(one, 1)
     other.subscribe("c", "#", 1, 0)
     other.close()
+    take(other, 1)
     for found in (merged(one, other), merged(other, one)):
         assert found.registers["c"].granted() == {"#": 1}
+        assert queue(found, "c") == [1]
 
 
 def test_a_session_that_ended_takes_its_queue_along() -> None:
