@@ -177,7 +177,7 @@ def _merge_subscriptions(
     theirs: ClientRegister,
     included_there: dict[Lineage, int],
 ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[BornAt, ...]]]:
-    """By filter the later one; but an end ends nothing that its side did not know of."""
+    """By filter the later one. An end ends what its side knew of; else the later lineage has the word."""
     subscriptions: dict[str, tuple[int, int]] = {}
     born: dict[str, tuple[BornAt, ...]] = {}
     for each in {**ours.subscriptions, **theirs.subscriptions}:
@@ -187,14 +187,25 @@ def _merge_subscriptions(
         elif (each in ours.born) == (each in theirs.born):
             is_ours = here >= there
         elif each in ours.born:
-            is_ours = not _includes_all(included_there, ours.born[each])
+            is_ours = not _ends(theirs, included_there, ours.born[each], each)
         else:
-            is_ours = _includes_all(included, theirs.born[each])
+            is_ours = _ends(ours, included, theirs.born[each], each)
         winner = ours if is_ours else theirs
         subscriptions[each] = winner.subscriptions[each]
         if each in winner.born:
             born[each] = tuple(sorted({*ours.born.get(each, ()), *theirs.born.get(each, ())}))
     return subscriptions, born
+
+
+def _ends(
+    side: ClientRegister,
+    included: dict[Lineage, int],
+    born: tuple[BornAt, ...],
+    topic_filter: str,
+) -> bool:
+    """Whether a side's end of a subscription holds against this one."""
+    last = max(lineage for lineage, _, _ in born)
+    return _includes_all(included, born) or side.over.get(topic_filter, NO_LINEAGE) > last
 
 
 def _includes_all(included: dict[Lineage, int], points: Iterable[BornAt]) -> bool:
@@ -211,11 +222,16 @@ def _merge_registers(
     ahead: NodeClock,
 ) -> None:
     subscriptions, born = subscribed
+    over = {
+        each: max(ours.over.get(each, NO_LINEAGE), theirs.over.get(each, NO_LINEAGE))
+        for each in subscriptions
+        if each not in born
+    }
     winner = theirs if theirs.age() > ours.age() else ours
     if (
         winner is ours
         and client in one.registers
-        and subscribed == (ours.subscriptions, ours.born)
+        and (*subscribed, over) == (ours.subscriptions, ours.born, ours.over)
         and missed == ours.missed
         and ahead == ours.ahead
         and ours.ended >= theirs.ended
@@ -223,7 +239,7 @@ def _merge_registers(
         return
     register = winner.copy()
     register.subscriptions = subscriptions
-    register.born = born
+    register.born, register.over = born, over
     register.missed = missed
     register.ahead = ahead
     register.ended = max(ours.ended, theirs.ended)

@@ -60,7 +60,9 @@ def _plain(state: SlotState, change: _Change) -> Any:
     if kind == "u":
         topic_filter = name.partition("\0")[2]
         found = register.subscriptions.get(topic_filter)
-        return None if found is None else [*found, register.born.get(topic_filter)]
+        if found is None:
+            return None
+        return [*found, register.born.get(topic_filter), register.over.get(topic_filter)]
     if kind == "i":
         sent = register.window.get(first)
         return None if sent is None else [sent.dot, sent.is_received, sent.qos, sent.order]
@@ -169,9 +171,11 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
             _load_head(state.register(key[1:].decode()), _DECODER.decode(value))
         elif kind == b"u":
             client, _, topic_filter = key[1:].decode().partition("\0")
-            stamp, qos, born = _DECODER.decode(value)
+            stamp, qos, born, over = _DECODER.decode(value)
             register = state.register(client)
             register.subscriptions[topic_filter] = (stamp, qos)
+            if over is not None:
+                register.over[topic_filter] = tuple(over)
             if born is not None:
                 register.born[topic_filter] = tuple(
                     (tuple(lineage), at, is_again) for lineage, at, is_again in born

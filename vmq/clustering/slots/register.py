@@ -1,8 +1,8 @@
 """What a slot knows of one client: a register with one writer, the owner to which the client is attached.
 
 Two registers never mix: the one attached in the later lineage wins whole, then the later attachment, then the later
-record. Only subscriptions merge by filter: of two the later one is there, and an end ends what it knew of, so that a
-fork brings no ended one back and loses none, whatever the clocks say.
+record. Only subscriptions merge by filter: of two the later one is there, and an end ends what it knew of and what was
+asked for in an earlier lineage, so that a fork brings no ended one back and loses none, whatever the clocks say.
 """
 
 from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
@@ -63,6 +63,8 @@ class ClientRegister:
         #: each other, and in which the client has asked for it again since. Who includes where it began knows it; who
         #: includes all of them may end it.
         self.born: dict[str, tuple[BornAt, ...]] = {}
+        #: In which lineage each of the others ended.
+        self.over: dict[str, Lineage] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.
@@ -98,6 +100,7 @@ class ClientRegister:
         other.received = dict(self.received)
         other.subscriptions = dict(self.subscriptions)
         other.born = dict(self.born)
+        other.over = dict(self.over)
         other.missed = self.missed.copy()
         other.ahead = self.ahead.copy()
         return other

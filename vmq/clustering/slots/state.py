@@ -8,7 +8,7 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     m dot                  -> stamp, topic, payload, QoS, share group: the message, once however many clients get it
     q dot client           -> granted QoS: the client does not have it yet
     r client               -> the register's head
-    u client NUL filter    -> stamp, QoS, in which versions of which lineages it began
+    u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, in which it ended
     i packet id client     -> dot, whether PUBREC came, QoS: under way to the client
     x packet id client     -> addresses, digest: received from the client at QoS 2
 
@@ -217,7 +217,9 @@ class SlotState:
         register = self.registers[client]
         if qos < 0:
             register.born.pop(topic_filter, None)
+            register.over[topic_filter] = self.lineage
         else:
+            register.over.pop(topic_filter, None)
             begun = [each for each in register.born.get(topic_filter, ()) if not each[2]]
             point = self.lineage, self.version + 1, bool(begun)
             register.born[topic_filter] = (*begun, point)
