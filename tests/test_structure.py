@@ -31,13 +31,8 @@ LONG_FILES = {
     "vmq/clustering/replication/leader.py": (655, "goes when sessions have slots"),
     "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
     "vmq/clustering/takeover/takeover.py": (570, "goes when sessions have slots"),
-    "vmq/config/options.py": (710, "a table: every option with its meaning"),
-    "vmq/core/registry.py": (
-        715,
-        "compiled: a session's life and the routes of a publish share one state",
-    ),
+    "vmq/config/options.py": (715, "a table: every option with its meaning"),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
-    "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
     "vmq/store/store.py": (850, "compiled: every record of the store, written in one batch"),
     "vmq/store/walk.py": (675, "one check a kind of record"),
 }
@@ -119,7 +114,6 @@ def test_a_class_has_its_name_for_itself() -> None:
 CALLBACKS = {
     "Connection.closed": "the listener's: once a connection",
     "Connection.opened": "the listener's: once a connection",
-    "Connection.wake_task": "the task that keeps its deadlines: at its begin and its end",
     "Core.call_later": "the event loop's own function",
     "Core.call_soon": "the event loop's own function",
     "Core.choose": "a function of the standard library",

@@ -136,7 +136,9 @@ class Broker(Configured):
         self._served: list[HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
         #: Adds and takes jobs from inside the process.
-        self.jobs = Jobs(lambda: self._core, lambda: self.config, share is None)
+        self.jobs = Jobs(
+            lambda: self._core, lambda: self.config, share is None, lambda: self.on_left
+        )
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
         #: Shares the time for TLS handshakes among all listeners, once started.

@@ -45,7 +45,7 @@ def growing(part: str, size: int) -> Load:
     if part == "connections":
         # Long enough that every client has published before it counts.
         scenario = Scenario.FAN_IN
-        given = {"pubs": size, "rate": 10_000, "seconds": 5, "warmup": 3}
+        given = {"pubs": size, "rate": 5000, "seconds": 5, "warmup": 4}
     elif part == "subscriptions":
         scenario = Scenario.WILDCARD
         given = {"wild_subs": size, "clients": max(10, size // 1000), "topics": 50}

@@ -52,7 +52,7 @@ GROWTH = {
     "connections": Growth(
         (10, 1000, 10_000, 19_000),
         "connections",
-        "So many devices publish 10,000 messages of 64 bytes a second in all, at QoS 0, to one subscriber.",
+        "So many devices publish 5,000 messages of 64 bytes a second in all, at QoS 0, to one subscriber.",
     ),
     "subscriptions": Growth(
         (1000, 10_000, 100_000, 1_000_000),

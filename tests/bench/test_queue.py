@@ -15,7 +15,7 @@ def deliver_and_acknowledge(house: House) -> None:
     """A round of messages, each with its own object, as a publisher brings them."""
     queue = house.queue("c")
     for _ in range(MESSAGES):
-        queue.deliver(Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "")
+        queue.deliver(Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "", house.core.nobody)
     house.settle()
     acknowledge_all(queue)
     house.settle()
@@ -40,7 +40,9 @@ def test_waiting_for_the_window(benchmark: BenchmarkFixture) -> None:
 
     def through_the_window() -> None:
         for _ in range(MESSAGES):
-            queue.deliver(Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "")
+            queue.deliver(
+                Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "", house.core.nobody
+            )
         for _ in range(MESSAGES):
             acknowledge_all(queue)
         house.settle()

@@ -27,7 +27,6 @@ PATIENCE = 60.0
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    # On a smaller one LevelDB writes more while it compacts than the broker, which looks once a second, leaves it.
     with small_disk(folder, "128m") as made:
         yield made
 
@@ -95,6 +94,28 @@ def test_absent_sessions_lose_their_oldest_before_the_disk_is_full(disk: SmallDi
         assert sorted(set(drain(broker, "present", 199))) == list(range(200))
         assert "cannot write" not in broker.stderr_text()
         assert broker.terminate() == 0
+
+
+def test_a_disk_of_64_mib_is_enough_with_nothing_set(tmp_path: Path) -> None:
+    """Several times as much as it holds, and a restart on what is left of it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "64m") as disk:
+        with disk.broker({}) as broker:
+            sessions(broker, "absent")
+            publisher = Publisher(broker)
+            publisher.publish("absent", range(8000))
+            found = list(dict.fromkeys(drain(broker, "absent", 7999)))
+            assert found == list(range(found[0], 8000)), "the newest are there, without a gap"
+            assert 8000 - found[0] > 500
+            assert "cannot write" not in broker.stderr_text()
+            publisher.publish("absent", range(8000, 12_000))
+            assert broker.terminate() == 0
+        with disk.broker({}) as broker:
+            found = list(dict.fromkeys(drain(broker, "absent", 11_999)))
+            assert found == list(range(found[0], 12_000))
+            assert broker.terminate() == 0
+        disk.check_store()
 
 
 def test_a_disk_short_of_room_takes_no_durable_work_until_it_has_more(disk: SmallDisk) -> None:

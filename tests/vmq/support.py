@@ -38,6 +38,7 @@ from tests.support.wire import (
 from vmq.core.context import Core, CoreOptions
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
+from vmq.core.source import Source
 from vmq.mqtt.message import Message
 from vmq.protocol.connection import Connection
 from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
@@ -479,11 +480,18 @@ class House:
     # Short cuts
 
     def publish(
-        self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 0,
+        *,
+        retain: bool = False,
+        source: Source | None = None,
     ) -> Message:
-        """Publishes past any session."""
+        """Publishes past any session, unless one is the source."""
         message = Message(topic.encode(), payload, qos, retain)
-        self.registry.publish(self.registry.route(message.topic), message)
+        route = self.registry.route(message.topic)
+        self.registry.publish(route, message, source or self.core.nobody)
         self.maybe_settle()
         return message
 

@@ -22,6 +22,7 @@ from tests.vmq.support import Client, House
 from vmq import is_compiled
 from vmq.broker import Broker
 from vmq.core.registry import Registry
+from vmq.core.source import Source
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import LEVEL_3_1
 
@@ -201,9 +202,9 @@ async def test_the_publisher_s_policy_goes_with_its_messages(
     seen: list[tuple[bytes, str]] = []
     deliver = Registry.deliver_to_member
 
-    def spy(self: Registry, group: Any, message: Message, policy: str = "") -> bool:
-        seen.append((message.payload, policy))
-        return deliver(self, group, message, policy)
+    def spy(self: Registry, group: Any, message: Message, source: Source) -> bool:
+        seen.append((message.payload, source.policy()))
+        return deliver(self, group, message, source)
 
     monkeypatch.setattr(Registry, "deliver_to_member", spy)
 

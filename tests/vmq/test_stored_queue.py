@@ -77,7 +77,7 @@ class Line:
     def deliver(self, payload: bytes, qos: int, share: bool = False) -> None:
         message = Message(b"t", payload, qos, False)
         message.share = share
-        self.queue.deliver(message, qos, False, "")
+        self.queue.deliver(message, qos, False, "", self.core.nobody)
         self.settle()
 
     def take(self) -> list[tuple[int, bool, int, bytes]]:

@@ -10,7 +10,7 @@ from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, find, registry_of
 from vmq.core.queue import Queue
-from vmq.core.registry import Subscriber
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.store.store import Store, StoreError
 

@@ -11,7 +11,8 @@ from vmq.admin import elsewhere
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.trees import Mountpoint, find, registries, registry_of
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from msgspec import Meta
 
 from vmq.admin.elsewhere import home_of
 from vmq.admin.errors import NotFoundError
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView

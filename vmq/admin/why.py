@@ -262,20 +262,13 @@ def _retained(registry: Registry, publish: Publish) -> list[Step]:
     if not publish.size:
         what = "nothing: there is none" if present is None else "the topic's retained message"
         return [Step("retain", NOTE, f"an empty payload with RETAIN erases {what}")]
-    if not _may_retain(registry, publish):
+    options = registry.core.options
+    limits = options.max_retained_messages, options.max_retained_bytes
+    if not registry.retained.has_room(publish.topic, publish.size, *limits):
         reason = "limits.max_retained_messages or limits.max_retained_bytes is reached"
         return [Step("retain", NOTE, f"it is delivered and not kept: {reason}")]
     what = "is kept" if present is None else f"replaces one of {len(present.payload)} bytes"
     return [Step("retain", OK, f"it {what}, for later subscribers")]
-
-
-def _may_retain(registry: Registry, publish: Publish) -> bool:
-    """As `Registry.may_retain`, which counts and logs."""
-    options, retained = registry.core.options, registry.retained
-    present = retained.get(publish.topic)
-    count = retained.count + (present is None)
-    size = retained.size_with(publish.topic, publish.size, present)
-    return not (0 < options.max_retained_messages < count or 0 < options.max_retained_bytes < size)
 
 
 # The subscribers' side

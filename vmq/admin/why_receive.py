@@ -26,7 +26,8 @@ from vmq.admin.steps import (
 from vmq.admin.trees import Mountpoint, registry_of
 from vmq.admin.why import Publish, Recipient, hook_steps, recipients_of
 from vmq.admin.why import explain as explain_publish
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.topics import matches, split_shared
 from vmq.protocol.connection import Connection
 

@@ -63,6 +63,8 @@ def _job_problems(config: Config, origin: Callable[[str], str | None]) -> list[P
     problems: list[Problem] = []
     for name, what in config_jobs.pattern_problems(config.jobs):
         problems.append(Problem(f"jobs.{name}", what, origin(f"jobs.{name}")))
+    for key, what in config_jobs.schedule_problems(config.schedules):
+        problems.append(Problem(f"schedules.{key}", what, origin(f"schedules.{key}")))
     return problems
 
 

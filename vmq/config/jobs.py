@@ -4,11 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta, Struct
 
+from vmq.config.cron import Cron, CronError
+
 #: What a name of [jobs.NAME] may consist of.
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_*?-]{1,100}\Z")
+_GROUP: Final = "^[A-Za-z0-9_-]{1,64}$"
 _RETRY_FORMS: Final = "seconds, or a list of them, as in [5, 30, 300]"
 _Seconds = Annotated[int, Meta(ge=1, le=0xFFFF_FFFF)]
 
@@ -78,6 +82,15 @@ class JobOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "full, or the queue paused; then its connection is closed, unacknowledged. Unset: 30."
         ),
     ] = None
+    groups: Annotated[
+        Annotated[list[Annotated[str, Meta(pattern=_GROUP)]], Meta(min_length=1, max_length=64)]
+        | None,
+        Meta(
+            description="Each of these groups gets each job, in a queue of its own: QUEUE@GROUP. A new group gets jobs "
+            "from then on. Unset: none, the queue itself has the jobs.",
+            extra={"accepts": 'a list of names, as in ["mail", "audit"]'},
+        ),
+    ] = None
     persistence: Annotated[
         Literal["off", "os", "fsync"] | None,
         Meta(
@@ -90,11 +103,17 @@ class JobOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def options_of(name: str, patterns: Mapping[str, JobOptions]) -> dict[str, Any]:
     """What holds for a queue: each option from the most specific pattern that sets it.
 
-    A pattern is the more specific, the more of it is no wildcard; of two alike the later one in the file is.
+    A pattern is the more specific, the more of it is no wildcard; of two alike the later one in the file is. What holds
+    for a queue holds for the queues of its groups, which have no groups themselves.
     """
+    of_group, _, group = name.rpartition("@")
+    if of_group and group in (options_of(of_group, patterns).get("groups") or ()):
+        found = options_of(of_group, patterns)
+        del found["groups"]
+        return found
     matching = [each for each in patterns if fnmatchcase(name, each)]
     matching.sort(key=lambda each: len(each) - each.count("*") - each.count("?"))
-    found: dict[str, Any] = {}
+    found = {}
     for pattern in matching:
         options = patterns[pattern]
         for field in options.__struct_fields__:
@@ -110,3 +129,64 @@ def pattern_problems(patterns: Mapping[str, JobOptions]) -> Iterator[tuple[str, 
         if not _PATTERN.match(name):
             what = "is no pattern; accepted: letters, digits, _ and -, with * for any text and ? for one sign"
             yield name, what
+
+
+class ScheduleOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that is added again and again."""
+
+    cron: Annotated[
+        str,
+        Meta(
+            description='When: minute, hour, day, month and weekday, as in "0 3 * * *" or "*/15 8-17 * * mon-fri"; or '
+            "@hourly, @daily, @weekly, @monthly, @yearly."
+        ),
+    ]
+    queue: Annotated[
+        str, Meta(min_length=1, max_length=512, description="The queue that gets the job.")
+    ]
+    timezone: Annotated[str, Meta(description='Whose clock that is, as in "Europe/Zagreb".')] = (
+        "UTC"
+    )
+    body: Annotated[str, Meta(description="What is to be done.")] = ""
+    mountpoint: Annotated[str, Meta(description="The topic tree of the queue.")] = ""
+    retry: Annotated[
+        Annotated[int, Meta(ge=0, le=0x7FFF_FFFF)] | None,
+        Meta(description="Seconds after which the job is given again. Unset: as the queue says."),
+    ] = None
+    ttl: Annotated[
+        _Seconds | None,
+        Meta(description="Seconds that the job lives. Unset: as the queue says."),
+    ] = None
+    priority: Annotated[
+        Annotated[int, Meta(ge=0, le=9)] | None,
+        Meta(description="Of the job. Unset: as the queue says."),
+    ] = None
+    misfire: Annotated[
+        Literal["skip", "once", "all"],
+        Meta(
+            description="What the times get that the broker missed: nothing, one job for the last of them, or one each."
+        ),
+    ] = "once"
+    misfire_window: Annotated[
+        int,
+        Meta(ge=1, le=0xFFFF_FFFF, description="Seconds after which a missed time is over."),
+    ] = 3600
+
+
+def schedule_problems(schedules: Mapping[str, ScheduleOptions]) -> Iterator[tuple[str, str]]:
+    """What is wrong with schedules: the key below the section, and what."""
+    for name, options in schedules.items():
+        try:
+            Cron(options.cron)
+        except CronError as error:
+            yield f"{name}.cron", str(error)
+        try:
+            ZoneInfo(options.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            yield f"{name}.timezone", "no time zone of this machine; accepted: as in Europe/Zagreb"
+        if (
+            options.queue.startswith("$")
+            or options.queue.endswith("!dead")
+            or "\0" in options.queue
+        ):
+            yield f"{name}.queue", "accepted: a name that neither begins with $ nor ends in !dead"

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config.cluster import ClusterOptions
-from vmq.config.jobs import JobOptions
+from vmq.config.jobs import JobOptions, ScheduleOptions
 from vmq.config.listeners import Certificate, ListenerOptions
 from vmq.config.plugins import PluginOptions
 from vmq.config.sources import ConfigError, Problem
@@ -43,6 +43,7 @@ __all__ = [
     "PluginOptions",
     "Problem",
     "QueueOptions",
+    "ScheduleOptions",
     "SessionOptions",
     "StoreOptions",
     "StreamOptions",
@@ -575,7 +576,11 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = 1.0
     write_buffer_size: Annotated[
         int,
-        Meta(ge=65_536, le=1 << 30, description="Write buffer of the store, in bytes."),
+        Meta(
+            ge=65_536,
+            le=1 << 30,
+            description="Write buffer of the store, in bytes; a 64th of its disk at most.",
+        ),
     ] = 16_777_216
     cache_size: Annotated[
         int,
@@ -598,8 +603,8 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=-1,
             description="Bytes on disk that the messages for all durable sessions may have together; one that several "
             "sessions hold counts once. Above nine tenths of it the oldest messages of absent sessions are dropped, "
-            "above all of it durable work is refused; 0 = half of what is free and what the store has, looked at every "
-            "minute, -1 = no limit.",
+            "above all of it durable work is refused; 0 = half of what is free and what the store has (under 1 GiB "
+            "less, down to a quarter), looked at every minute, -1 = no limit.",
             extra=_LIVE,
         ),
     ] = 0
@@ -608,7 +613,7 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Bytes of the disk that are to stay free: with fewer, durable work is refused. "
-            "Of a disk with less than ten times as much, a tenth.",
+            "Of a disk with less than ten times as much, a tenth, or 16 MiB if those are more, but a quarter at most.",
             extra=_LIVE,
         ),
     ] = 1_073_741_824
@@ -669,6 +674,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     network: NetworkOptions = NetworkOptions()
     cluster: ClusterOptions = ClusterOptions()
     jobs: dict[str, JobOptions] = msgspec.field(default_factory=dict)
+    schedules: dict[str, ScheduleOptions] = msgspec.field(default_factory=dict)
     streams: dict[str, StreamOptions] = msgspec.field(default_factory=dict)
     plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
 

@@ -37,6 +37,7 @@ _HEAD = """\
 _TABLES = {
     "listeners": "# Listeners: [listeners.NAME] each. A file that names any replaces all of these.\n",
     "jobs": "# Jobs: [jobs.PATTERN] each, for the queues whose names it matches; none by default.\n",
+    "schedules": "# Jobs by the clock: [jobs.schedules.NAME] each, or [schedules.NAME]; none by default.\n",
     "streams": "# Streams: [streams.NAME] each; none by default. They need vmq[streams].\n",
 }
 

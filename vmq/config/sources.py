@@ -139,7 +139,7 @@ class Sources(Generic[T]):
 
     def add_tree(self, tree: Mapping[str, object], source: Callable[[str], str | None]) -> None:
         """Read nested tables; `source` tells the source of a dotted key. Named tables replace those read before."""
-        for name, value in tree.items():
+        for name, value in _lifted(tree).items():
             if self._is_named(name):
                 self._leaves = {k: leaf for k, leaf in self._leaves.items() if k[0] != name}
                 self._tables = {k: first for k, first in self._tables.items() if k[0] != name}
@@ -269,6 +269,25 @@ def _options(
         else:
             plain[field.name] = value
     return plain
+
+
+def _lifted(tree: Mapping[str, object]) -> Mapping[str, object]:
+    """[jobs.schedules.NAME] stands for [schedules.NAME]: beside it tables of jobs are named by patterns."""
+    jobs = tree.get("jobs")
+    if not isinstance(jobs, Mapping) or not isinstance(jobs.get("schedules"), Mapping):
+        return tree
+    schedules = jobs["schedules"]
+    others = {name: table for name, table in jobs.items() if name != "schedules"}
+    if any(not isinstance(each, Mapping) for each in schedules.values()):
+        return tree  # options of the queue of that name
+    stated = tree.get("schedules")
+    both = {**stated, **schedules} if isinstance(stated, Mapping) else schedules
+    found: dict[str, object] = {**tree, "schedules": both}
+    if others or "jobs" not in tree:
+        found["jobs"] = others
+    else:
+        del found["jobs"]
+    return found
 
 
 def _converted(field: FieldInfo, leaf: _Leaf) -> object:

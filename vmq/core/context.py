@@ -30,6 +30,7 @@ from vmq.core.ports import (
     StreamFinder,
     Traffic,
 )
+from vmq.core.source import Source
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
 from vmq.store.store import Store
 
@@ -219,6 +220,8 @@ class Core:
     ) -> None:
         self.options = options
         self.outbox = Outbox()
+        #: Of what the broker gives on by itself, whose publisher waits for nothing any more.
+        self.nobody = Source(self.outbox.nowhere)
         self.cork = Cork(clock, self.after_turn)
         self.store = store
         self.hooks = Hooks()
@@ -251,8 +254,6 @@ class Core:
         self.cluster_is_split = False
         #: Set while the streams' disk lags behind: who publishes to streams pauses.
         self.streams_are_behind = False
-        #: Whether the connection that is at work has published to a stream in this pass.
-        self.feeds_streams = False
         #: Without streams: in none, and nothing of theirs.
         self.stream_finder = StreamFinder()
         self.receipts = ReceiptsPort()
@@ -276,15 +277,11 @@ class Core:
         self.elsewhere = Elsewhere()
         self.peers = Peers()
         self.retained_listener = RetainedListener()
-        #: The node whose publish is delivered now; "": it was published here.
-        self.origin = ""
         self.traffic = Traffic()
         self.rechecks = RecheckPort()
         self.session_options = SessionOptionsPort()
         #: Wills about which plugins are being asked.
         self.awaited_wills: int = 0
-        #: The connection whose bytes are handled in this pass, for a full queue to pause.
-        self.publisher: Output | None = None
 
     def tell(self, name: str, hook: Callable[..., object] | None, *arguments: object) -> None:
         """Calls a hook for its information, if there is one; whatever it raises ends here."""

@@ -5,6 +5,7 @@ from typing import Final
 from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.core.route_cache import RouteCache
+from vmq.core.source import Source
 from vmq.core.trie import Trie
 from vmq.mqtt.message import Message
 
@@ -42,6 +43,6 @@ class EndingSubscriptions:
             core.call_soon(self.step)
 
 
-def nobody(_message: Message, _qos: int, _retain: bool) -> bool:
+def nobody(_message: Message, _qos: int, _retain: bool, _source: Source) -> bool:
     """A gate that lets nothing in."""
     return False

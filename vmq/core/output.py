@@ -13,7 +13,7 @@ from typing import Final
 
 from vmq_hooks.types import Peer
 
-from vmq.core.states import AWAITING_CONNECT, DISCONNECTED
+from vmq.core.states import AWAITING_CONNECT, CLOSED, DISCONNECTED
 from vmq.durable import ALL, Confirmations, Durable, Need, Waiter, is_far, unmet, with_need
 from vmq.mqtt.sorting import CONNACK_HEAD, sort_packets
 
@@ -309,6 +309,7 @@ class Outbox:
         self.freed: list[Output] = []
         #: What sessions have in place of a connection: nothing that comes there goes anywhere.
         self.nowhere = Output(self)
+        self.nowhere.state = CLOSED
 
     def flush(self) -> None:
         """Ends a pass: writes what waits for nothing any more, and every touched output that waits for nothing."""

@@ -6,12 +6,13 @@ sets its attribute of `vmq.core.context.Core`, and puts a base back when it ends
 module: registries (`vmq.core.registry`), routes (`vmq.core.trie`), connections.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
+from vmq.core.source import Source
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -63,11 +64,8 @@ class Elsewhere:
         """What the topics of a mountpoint find there."""
         return RemoteTargets()
 
-    def forward(self, registry: Any, route: Any, message: Any, policy: str) -> None:
-        """Sends a message to the nodes of its route, and to one member of each share group that has some there.
-
-        `policy` is the publisher's for them.
-        """
+    def forward(self, registry: Any, route: Any, message: Any, source: Source) -> None:
+        """Sends a message to the nodes of its route, and to one member of each share group that has some there."""
 
     def forward_run(self, mountpoint: str, route: Any, frames: bytes, count: int) -> None:
         """Sends a run of so many PUBLISH packets to the nodes of its route."""
@@ -244,3 +242,14 @@ class RecheckPort:
 
     def put(self, registry: Any, subscriber: Any) -> None:
         """Has a session's asked about, soon."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConnectionWatch:
+    """Who keeps the deadlines of a connection; this one keeps none."""
+
+    def wake(self) -> None:
+        """Something changed that may bring the next look forward."""
+
+
+NOBODY: Final = ConnectionWatch()

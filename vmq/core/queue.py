@@ -22,6 +22,7 @@ from typing import Final
 from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.retained_burst import Bursts
+from vmq.core.source import Source
 from vmq.core.waiting import (
     DROPS_AT_ONCE,
     PENDING_IN_MEMORY,
@@ -55,8 +56,8 @@ class Queue(Waiting):
         #: Its session is over, and its subscriptions are leaving.
         self.ended = False
         self.wake = wake
-        #: While the session moves between nodes: (message, QoS, RETAIN) -> whether it is this queue's.
-        self.gate: Callable[[Message, int, bool], bool] | None = None
+        #: While the session moves between nodes: (message, QoS, RETAIN, source) -> whether it is this queue's.
+        self.gate: Callable[[Message, int, bool, Source], bool] | None = None
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
 
@@ -73,19 +74,19 @@ class Queue(Waiting):
 
     # Messages come
 
-    def deliver(self, message: Message, qos: int, retain: bool, group: str) -> None:
+    def deliver(self, message: Message, qos: int, retain: bool, group: str, source: Source) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
         # What a share group chose this queue for goes to nobody else.
         gate = self.gate
-        if gate is not None and not group and not gate(message, qos, retain):
+        if gate is not None and not group and not gate(message, qos, retain, source):
             return
         if self.bridge:
-            if self.online and self.core.publisher is self.output:
+            if self.online and source.output is self.output:
                 return
             retain = message.retain
         self.core.counters.queue_message_in += 1
         if qos == 0:
-            self.deliver_quick(message, retain, group)
+            self.deliver_quick(message, retain, group, source)
             return
         delivery = Delivery(message, qos, retain, group)
         if self.is_too_large(message):
@@ -99,14 +100,14 @@ class Queue(Waiting):
         ):
             self.send(delivery)
         else:
-            self.wait(delivery, 0)
+            self.wait(delivery, 0, source)
 
     def is_too_large(self, message: Message) -> bool:
         """Whether its PUBLISH with a packet id is too large: one that came without may be, by the id's two bytes."""
         length = 4 + len(message.topic) + len(message.payload)
         return length > self.options.max_outgoing_length
 
-    def set_gate(self, gate: Callable[[Message, int, bool], bool] | None) -> None:
+    def set_gate(self, gate: Callable[[Message, int, bool, Source], bool] | None) -> None:
         """Has each message asked about from now on, or none any more."""
         self.gate = gate
         self.update_fast()
@@ -116,18 +117,18 @@ class Queue(Waiting):
         gate = self.gate
         self.gate = None
         try:
-            self.deliver(message, qos, retain, group)
+            self.deliver(message, qos, retain, group, self.core.nobody)
         finally:
             self.gate = gate
 
-    def deliver_quick(self, message: Message, retain: bool, group: str) -> None:
+    def deliver_quick(self, message: Message, retain: bool, group: str, source: Source) -> None:
         """QoS 0: sent at once, or kept while the socket is full, or gone."""
         if not self.online:
             return
         if self.output.blocked or self.quick or self.burst is not None:
             delivery = Delivery(message, 0, retain, group)
             size = message.length()
-            if self.is_quick_full(size) and not self.pause_publisher():
+            if self.is_quick_full(size) and not self.pause_publisher(source):
                 if not (self.options.drop_oldest and self.make_quick_room(size)):
                     self.drop(delivery, QUEUE_FULL)
                     return
@@ -178,7 +179,7 @@ class Queue(Waiting):
                     or not self.has_place(message.length())
                     or self.output.blocked
                 ):
-                    self.wait(delivery, allowance)
+                    self.wait(delivery, allowance, self.core.nobody)
                 else:
                     self.send(delivery)
             else:
@@ -194,10 +195,10 @@ class Queue(Waiting):
             self.fast = False
         self.pump()
 
-    def wait(self, delivery: Delivery, allowance: int) -> None:
+    def wait(self, delivery: Delivery, allowance: int, source: Source) -> None:
         """Queues a QoS 1 or 2 delivery, within the limits or while fewer than `allowance` wait."""
         size = delivery.message.length()
-        if not self.make_room(size, allowance):
+        if not self.make_room(size, allowance, source):
             self.drop(delivery, QUEUE_FULL)
             return
         if self.durable:
@@ -226,9 +227,9 @@ class Queue(Waiting):
             return
         self.leave_to_store(delivery.seq)
 
-    def make_room(self, size: int, allowance: int) -> bool:
+    def make_room(self, size: int, allowance: int, source: Source) -> bool:
         """Whether one more message may wait; drops the oldest for it if the options say so."""
-        if not self.is_full(size) or self.waiting() < allowance or self.pause_publisher():
+        if not self.is_full(size) or self.waiting() < allowance or self.pause_publisher(source):
             return True
         limit = self.byte_limit()
         if not self.options.drop_oldest or self.count_limit() == 0 or 0 <= limit < size:
@@ -240,22 +241,22 @@ class Queue(Waiting):
                 break
         return True
 
-    def pause_publisher(self) -> bool:
+    def pause_publisher(self, source: Source) -> bool:
         """Whether the full queue of a connected client takes the message and stops its publisher.
 
         The publisher finishes the bytes of its last read, so the limit is passed by no more than
         one read of each publisher.
         """
-        core = self.core
-        publisher = core.publisher
-        if not self.options.pause_publisher or not self.online or publisher is None:
+        if not self.options.pause_publisher or not self.online:
             return False
-        if publisher is self.output:
+        publisher = source.publisher()
+        if publisher is None or publisher is self.output:
             return False  # unread, it could not acknowledge what its own queue waits for
         publishers = self.paused_publishers
         if publishers is None:
             self.paused_publishers = publishers = []
             # Two clients that publish to each other would else wait for each other.
+            core = self.core
             if core.call_later is not None:
                 core.call_later(LONGEST_PAUSE, self.resume_publishers)
         if publisher not in publishers:

@@ -1,12 +1,7 @@
-"""Who is registered, and what a publish does: take over, subscribe, retain, route.
-
-A `Subscriber` is a client id with its session. It lives as long as the session does: with clean
-session 1 as long as its connection, else until it expires or the client asks for a clean one.
-"""
+"""Who is registered, and what a publish does: take over, subscribe, retain, route."""
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from vmq_hooks.types import SubscriberId
 
@@ -18,64 +13,18 @@ from vmq.core.queue import Queue
 from vmq.core.retained import RetainedMessages, RetainedWalk
 from vmq.core.retained_burst import allowance_for
 from vmq.core.route_cache import RouteCache
-from vmq.core.subscription_set import SubscriptionSet
+from vmq.core.source import Source
+from vmq.core.subscriber import OURS, Subscriber
 from vmq.core.trie import Group, Route, Subscription, Trie
-from vmq.durable import Durable
-from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.message import Delivery, Message
-from vmq.mqtt.packet_ids import PacketIds
 from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.runs import split_run
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name, split_shared
 from vmq.store.entries import StoredSession, scope_of
 from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.registry")
-
-#: The owner of sessions of clients inside the broker's own process: no user has such a name [MQTT-1.5.3-2].
-OURS: Final = "\0"
-
-
-class Subscriber(SubscriptionSet):
-    """One client id and its session."""
-
-    def __init__(self, client_id: str, queue: Queue) -> None:
-        super().__init__()
-        self.client_id = client_id
-        self.queue = queue
-        #: The connection that has the session, if any.
-        self.output: Output | None = None
-        #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
-        self.received: PacketIds | None = None
-        self.received_is_stored = False
-        #: The user whose durable session it is, "" if that is a client without user name; None: nobody knows yet.
-        self.owner: str | None = None
-
-    def is_of_another(self, user: str) -> bool:
-        """Whether it is a durable session of a user, and not of this one."""
-        return self.queue.durable and bool(self.owner) and self.owner != user
-
-    def is_shared(self) -> bool:
-        """Whether it is a member of a share group."""
-        return any(each.group for each in self.subscriptions.values())
-
-    def received_ids(self, core: Core) -> PacketIds:
-        """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""
-        received = self.received
-        if received is None:
-            self.received = received = PacketIds()
-            store = core.store
-            if self.received_is_stored and store is not None:
-                received.update(store.load_received(self.queue.session))
-                self.received_is_stored = False
-        return received
-
-    def known_ids(self, core: Core) -> list[int]:
-        """Those of them whose messages need not come again: no stream lacks them."""
-        received = self.received_ids(core).sorted()
-        receipts = core.receipts
-        session = self.queue.session
-        return [packet_id for packet_id in received if not receipts.lacks(session, packet_id)]
 
 
 class Registry:
@@ -198,66 +147,6 @@ class Registry:
         for topic_filter, qos in stored.subscriptions:
             self.add_subscription(subscriber, topic_filter, qos)
         self.offline[stored.client_id] = stored.offline_at or self.now_ms()
-
-    def adopt(
-        self, client_id: str, subscriptions: dict[str, int], owner: str | None = None
-    ) -> Subscriber:
-        """Makes a durable session that nobody is connected with, of what other nodes know of it."""
-        subscriber = self.create(client_id, False, owner)
-        self.offline[client_id] = now = self.now_ms()
-        store = self.core.store
-        if store is not None:
-            store.put_session(self.scope + client_id, subscriber.queue.session, now, owner)
-        for topic_filter, qos in subscriptions.items():
-            self.subscribe(subscriber, topic_filter, qos)
-        return subscriber
-
-    # A session on its way to another node is here and is not: its messages and subscriptions are, nobody can have it.
-
-    def detach(self, subscriber: Subscriber) -> None:
-        """Takes a durable session that nobody is connected with out, and leaves its queue subscribed."""
-        queue = subscriber.queue
-        self.move_subscriptions(subscriber, "\0" + subscriber.client_id)
-        self.offline.pop(subscriber.client_id, None)
-        del self.subscribers[subscriber.client_id]
-        self.core.counters.queue_teardown += 1
-        # What a share group would choose it for goes to other members.
-        for topic_filter, subscription in subscriber.subscriptions.items():
-            if subscription.group:
-                self.trie.unsubscribe(topic_filter, queue.client_id)
-
-    def attach(self, subscriber: Subscriber) -> None:
-        """Takes it back."""
-        self.move_subscriptions(subscriber, subscriber.client_id)
-        self.offline[subscriber.client_id] = self.now_ms()
-        self.subscribers[subscriber.client_id] = subscriber
-        self.core.counters.queue_setup += 1
-
-    def forget(self, subscriber: Subscriber) -> None:
-        """Ends it, here."""
-        for topic_filter in subscriber.subscriptions:
-            self.trie.unsubscribe(topic_filter, subscriber.queue.client_id)
-            self.routes.filter_changed(topic_filter)
-        store = self.core.store
-        if store is not None:
-            queue = subscriber.queue
-            first, order = queue.stored_from()
-            if subscriber.client_id not in self.subscribers:
-                store.end_session(self.scope + subscriber.client_id, queue.session, first, order)
-            else:  # it is here again, under another number
-                store.leave_to_purge(queue.session, first, order)
-            self.purge(queue.session)
-
-    def move_subscriptions(self, subscriber: Subscriber, name: str) -> None:
-        """Has the trie know the session's subscriptions by another name."""
-        queue = subscriber.queue
-        before = queue.client_id
-        for topic_filter in subscriber.subscriptions:
-            self.trie.unsubscribe(topic_filter, before)
-        queue.client_id = name
-        for topic_filter, subscription in subscriber.subscriptions.items():
-            self.trie.subscribe(topic_filter, subscription)
-            self.routes.filter_changed(topic_filter)
 
     def unregister(self, subscriber: Subscriber) -> None:
         """The subscriber's connection ended."""
@@ -440,77 +329,21 @@ class Registry:
                 self.routes.keep(route)
         return route
 
-    def tap(
-        self,
-        route: Route,
-        message: Message,
-        client_id: str,
-        waiter: Output | None,
-        names: frozenset[str] | None = None,
-    ) -> None:
-        """Hands a message to the streams that keep its topic, before it is handed on.
-
-        Args:
-            route: its topic's.
-            message: the message.
-            client_id: its publisher's.
-            waiter: whose answers wait until the streams have it safe; None: nobody's.
-            names: of the streams that lack it; None: it is new to all.
-
-        Raises:
-            StoreError: a stream cannot take a message that asks for an acknowledgement.
-        """
-        self.core.feeds_streams = True
-        now = int(self.core.wall_clock() * 1_000_000)
-        taps = route.taps
-        if names is not None:
-            taps = [tap for tap in taps if tap.name in names]
-        if message.qos and len(taps) > 1:
-            # All or none: a message that comes again must not be twice in some of the streams. Twice,
-            # since making room for one may take away the room of another, though only once.
-            for _ in (1, 2):
-                for tap in taps:
-                    if not tap.has_room(route.topic, message.payload, client_id):
-                        tap.refuse(message.qos, 1)
-                        raise StoreError("a stream cannot write")
-        for tap in taps:
-            kept = route.topic, message.payload, message.qos, message.retain
-            number: int = tap.append(*kept, client_id, now)
-            if number > 0 and waiter is not None:
-                safe: Durable = tap.safe_of(route.topic, client_id)
-                safe.wanted = number
-                waiter.answer_after(safe, number)
-            elif number < 0 and message.qos:
-                raise StoreError("a stream cannot write")
-
-    def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
-        """Appends a run of messages at QoS 0 to the route's streams, which take or drop them."""
-        self.core.feeds_streams = True
-        now = int(self.core.wall_clock() * 1_000_000)
-        for tap in route.taps:
-            if len(payloads) == 1:
-                tap.append(route.topic, payloads[0], 0, False, client_id, now)
-            else:
-                tap.append_run(route.topic, payloads, 0, False, client_id, now)
-
-    def publish(self, route: Route, message: Message, policy: str = "") -> None:
-        """Keeps a retained message, then hands the message to every matching queue and to other nodes.
-
-        `policy` is the publisher's for share groups; "" is the broker's.
-        """
+    def publish(self, route: Route, message: Message, source: Source) -> None:
+        """Keeps a retained message, then hands the message to every matching queue and to other nodes."""
         if message.retain:
             self.retain(route.text, message)
-        self.deliver(route, message)
+        self.deliver(route, message, source)
         groups = route.groups
         if groups:
             self.core.counters.router_matches_local += len(groups)
             self.core.work += len(groups)
             for group in groups:
-                self.deliver_to_member(group, message, policy)
+                self.deliver_to_member(group, message, source)
         if route.nodes or route.shared:
-            self.core.elsewhere.forward(self, route, message, policy)
+            self.core.elsewhere.forward(self, route, message, source)
 
-    def deliver(self, route: Route, message: Message) -> None:
+    def deliver(self, route: Route, message: Message, source: Source) -> None:
         """Hands a message to the queues of this broker that it is for, share groups apart."""
         options = self.core.options
         published = message.qos
@@ -527,9 +360,9 @@ class Registry:
             if qos == 0 and queue.fast:
                 queue.send_quick(message, False)
             else:
-                queue.deliver(message, qos, False, "")
+                queue.deliver(message, qos, False, "", source)
 
-    def deliver_run(self, route: Route, frames: bytes, count: int) -> None:
+    def deliver_run(self, route: Route, frames: bytes, count: int, source: Source) -> None:
         """Delivers a run of PUBLISH packets at QoS 0 on one topic.
 
         Raises:
@@ -555,10 +388,10 @@ class Registry:
                 if messages is None:
                     if core.options.upgrade_outgoing_qos:
                         self.check_store(route, False)
-                    messages = split_run(frames, route)
+                    messages = split_run(frames, route.topic)
                 qos = target.qos if queue.options.upgrade_outgoing_qos else 0
                 for message in messages:
-                    queue.deliver(message, qos, False, "")
+                    queue.deliver(message, qos, False, "", source)
 
     def check_store(self, route: Route, retain: bool) -> None:
         """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
@@ -596,21 +429,14 @@ class Registry:
     def may_retain(self, topic: str, message: Message) -> bool:
         """Whether the limits on retained messages leave room; else it is only handed on."""
         options = self.core.options
-        retained = self.retained
         longest = self.core.retained_listener.longest
         if longest and len(message.payload) > longest:
             self.core.counters.retain_refused += 1
             text = 'not retained topic="%s": its payload has %d bytes, a cluster keeps up to %d'
             log.warning(text, topic[:200], len(message.payload), longest)
             return False
-        if not options.max_retained_messages and not options.max_retained_bytes:
-            return True
-        present = retained.get(topic)
-        count = retained.count + (0 if present is not None else 1)
-        size = retained.size_with(topic, len(message.payload), present)
-        if (options.max_retained_messages and count > options.max_retained_messages) or (
-            options.max_retained_bytes and size > options.max_retained_bytes
-        ):
+        count, size = options.max_retained_messages, options.max_retained_bytes
+        if not self.retained.has_room(topic, len(message.payload), count, size):
             self.core.counters.retain_refused += 1
             log.warning(
                 'not retained topic="%s": max_retained_messages or max_retained_bytes is reached',
@@ -619,40 +445,8 @@ class Registry:
             return False
         return True
 
-    def may_subscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
-        """Whether the limits on subscriptions leave room for one more."""
-        options = self.core.options
-        limit = options.max_subscriptions_per_client
-        subscriptions = subscriber.subscriptions
-        if limit and len(subscriptions) >= limit and topic_filter not in subscriptions:
-            reason = "max_subscriptions_per_client"
-        elif (
-            options.max_subscription_bytes
-            and topic_filter not in subscriptions
-            and self.trie.size_with(topic_filter) > options.max_subscription_bytes
-        ):
-            reason = "max_subscription_bytes"
-        elif (
-            options.topic_max_depth
-            and split_shared(topic_filter)[1].count("/") >= options.topic_max_depth
-        ):
-            reason = "topic_max_depth"
-        elif (
-            options.topic_max_plus
-            and topic_filter.count("+") > options.topic_max_plus
-            and split_shared(topic_filter)[1].split("/").count("+") > options.topic_max_plus
-        ):
-            reason = "topic_max_plus"
-        else:
-            return True
-        self.core.counters.subscriptions_refused += 1
-        name, values = self.named(subscriber.client_id)
-        text = "subscription refused " + name + ' filter="%s": %s is reached'
-        log.warning(text, *values, topic_filter[:200], reason)
-        return False
-
-    def deliver_to_member(self, group: Group, message: Message, policy: str = "") -> bool:
-        """Gives a message to one member of a share group; `policy` is the publisher's, "" the broker's.
+    def deliver_to_member(self, group: Group, message: Message, source: Source) -> bool:
+        """Gives a message to one member of a share group; False if it has none.
 
         A connected member with nothing waiting is preferred, then any connected one, then a durable
         session that is away. On one node every policy but the choice among nodes is the same.
@@ -679,7 +473,7 @@ class Registry:
         qos = chosen.qos
         if message.qos < qos and not chosen.queue.options.upgrade_outgoing_qos:
             qos = message.qos
-        chosen.queue.deliver(message, qos, False, group.name)
+        chosen.queue.deliver(message, qos, False, group.name, source)
         return True
 
     def redeliver(self, delivery: Delivery) -> None:
@@ -694,20 +488,4 @@ class Registry:
             if self.core.elsewhere.give(self, name, message, group is None):
                 return
         if group is not None:
-            self.deliver_to_member(group, message)
-
-
-def split_run(frames: bytes, route: Route) -> list[Message]:
-    """The messages of a run of PUBLISH packets at QoS 0 on one topic."""
-    return [Message(route.topic, payload, 0, False) for payload in payloads_of(frames, route)]
-
-
-def payloads_of(frames: bytes, route: Route) -> list[bytes]:
-    """The payloads of such a run."""
-    decoder = Decoder()
-    decoder.feed(frames)
-    skip = 2 + len(route.topic)
-    payloads: list[bytes] = []
-    while decoder.next():
-        payloads.append(decoder.data[decoder.body + skip : decoder.end])
-    return payloads
+            self.deliver_to_member(group, message, self.core.nobody)

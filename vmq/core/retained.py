@@ -48,6 +48,15 @@ class RetainedMessages:
         """Bytes of memory, about."""
         return self.content + NODE_SIZE * self.nodes
 
+    def has_room(self, topic: str, payload: int, messages: int, size: int) -> bool:
+        """Whether a topic's next message of so many bytes leaves them within these limits; 0 is none."""
+        if not messages and not size:
+            return True
+        present = self.get(topic)
+        if messages and self.count + (0 if present is not None else 1) > messages:
+            return False
+        return not size or self.size_with(topic, payload, present) <= size
+
     def size_with(self, topic: str, payload: int, present: Message | None) -> int:
         """Bytes of memory at most, if the topic had a message with a payload of so many bytes, not `present`."""
         if present is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError
-from vmq.admin.jobs import dump, queues, why
+from vmq.admin.jobs import dump, queues, schedules, why
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
@@ -252,6 +252,18 @@ JOB_OPERATIONS: Final = (
         lambda context, wanted: queues.retry(
             context.broker, wanted.queue, wanted.id, wanted.mountpoint
         ),
+    ),
+    Operation(
+        "list_schedules",
+        "GET",
+        "/jobs/schedules",
+        "List the schedules by which jobs are added",
+        List,
+        schedules.ScheduleRow,
+        lambda context, wanted: Listing(
+            schedules.ScheduleRow, schedules.list_schedules(context.broker), wanted
+        ),
+        many=True,
     ),
     Operation(
         "dump_jobs",

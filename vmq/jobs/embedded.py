@@ -193,14 +193,20 @@ class Jobs:
         core: that of the broker, while it is started.
         config: its configuration of now.
         is_alone: one process is the broker; several have no jobs.
+        stopper: what stops the broker, if anything here does.
     """
 
     def __init__(
-        self, core: Callable[[], Core | None], config: Callable[[], Config], is_alone: bool
+        self,
+        core: Callable[[], Core | None],
+        config: Callable[[], Config],
+        is_alone: bool,
+        stopper: Callable[[], Callable[[], None] | None] = lambda: None,
     ) -> None:
         self._core = core
         self._config = config
         self._is_alone = is_alone
+        self._stopper = stopper
         #: None as long as nothing serves any.
         self.service: JobService | None = None
 
@@ -300,6 +306,7 @@ class Jobs:
             core = self._core()
             assert core is not None, "the broker is not started"
             self.service = JobService(core, self._config())
+            self.service.control.stop = self._stopper()
         return self.service
 
     def begin(self) -> None:
@@ -312,7 +319,8 @@ class Jobs:
         assert core is not None, "the broker is not started"
         if not self._is_alone:
             return
-        if (Path(self._config().broker.data_dir) / "jobs").is_dir():
+        config = self._config()
+        if config.schedules or (Path(config.broker.data_dir) / "jobs").is_dir():
             self.open()
         else:
             core.jobs = FirstJobs(core, self.open)

@@ -7,6 +7,7 @@ part is base64 with `-` and `_`: ids are levels of MQTT topics, where `+` and `/
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Final
 
 from mypy_extensions import i64
@@ -61,6 +62,12 @@ class JobIds:
         suffix = b"-%04x" % minutes
         self.suffixes[key] = suffix
         return suffix
+
+
+def derived(job_id: bytes, name: bytes) -> bytes:
+    """The id of the same job under another name: whoever makes it makes the same."""
+    token = urlsafe_b64encode(sha256(job_id + b"@" + name).digest()[:_RANDOM])
+    return job_id[:11] + token + job_id[35:]
 
 
 def is_job_id(text: bytes) -> bool:

@@ -54,6 +54,8 @@ class JobQueues:
         self.counts = JobCounts()
         #: Bytes of all jobs in memory, bodies that are on disk only not among them.
         self.memory: i64 = 0
+        #: Above it not even a queue is made: what is there may be taken, acknowledged and deleted.
+        self.full_memory: i64 = 1 << 60
 
     def queue(self, name: bytes, now: float) -> JobQueue:
         """A queue, made when it is first named.
@@ -66,6 +68,9 @@ class JobQueues:
             if len(self.queues) >= self.max_queues:
                 self.counts.refused += 1
                 raise JobRefusedError("OOM there are too many queues (limits.max_job_queues)")
+            if self.memory >= self.full_memory:
+                self.counts.refused += 1
+                raise JobRefusedError("OOM command not allowed: jobs have all of their memory")
             found = self.make_queue(name, now)
         return found
 

@@ -27,6 +27,8 @@ class JobRules:
         #: How long a key keeps a second job out.
         self.key_window: int = 3600
         self.persistence: int = OS
+        #: Each of these gets each job, in a queue of its own, `QUEUE@GROUP`; none: the queue itself does.
+        self.groups: list[bytes] = []
         #: How long a worker of MQTT may be at one job while its connection lives.
         self.max_run: int = 12 * 3600
         #: How long a publisher of MQTT waits for what cannot be added now.

@@ -18,6 +18,7 @@ from vmq.core.ports import JobsPort
 from vmq.core.registry import Registry
 from vmq.jobs.calls import CallOutput
 from vmq.jobs.commit import JobCommit
+from vmq.jobs.control import JobControl
 from vmq.jobs.ids import JobIds
 from vmq.jobs.listener import JobListener
 from vmq.jobs.machine import JobMachine
@@ -26,6 +27,7 @@ from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.resp.commands import run
 from vmq.jobs.resp.door import RespDoor
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
+from vmq.jobs.schedules import Schedules
 from vmq.jobs.storage.journal import JobJournal, movable
 from vmq.jobs.storage.restoring import JobRestore
 from vmq.jobs.storage.segments import JobSegments
@@ -100,10 +102,17 @@ class JobService:
         self.listeners: list[JobListener] = []
         #: Programs inside the process that take jobs.
         self.takings: set[Ending] = set()
+        self.control = JobControl(
+            self.folder, lambda: self.config, lambda: self._limit(self.config)
+        )
         self._limit(config)
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         self.mqtt.delayed.serve_all()
+        self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
+        self._ticker: asyncio.TimerHandle | None = None
+        if self.schedules.all:
+            self._look_at_schedules()
         self.commit.end_pass(now)
         if self.machine.jobs:
             log.info(
@@ -123,8 +132,9 @@ class JobService:
         return found
 
     def _limit(self, config: Config) -> None:
-        limit = config.limits.max_job_memory or 1 << 60
+        limit = self.control.memory() or 1 << 60
         self.machine.max_memory = int(limit * _FULL)
+        self.machine.full_memory = limit
         self.commit.spill_above = int(limit * _SPILL)
         self.machine.max_queues = config.limits.max_job_queues
 
@@ -143,6 +153,8 @@ class JobService:
         for option, value in options_of(text, self.config.jobs).items():
             if option == "retry":
                 rules.retry = value if isinstance(value, list) else [value]
+            elif option == "groups":
+                rules.groups = [each.encode() for each in dict.fromkeys(value)]
             elif option == "persistence":
                 rules.persistence = _PERSISTENCE[value]
             else:
@@ -172,7 +184,9 @@ class JobService:
         door.prefix = options.mountpoint.encode() + b"\0" if options.mountpoint else b""
         door.node_id = self.node_id
         door.others = run
+        door.control = self.control
         found = JobListener(name, config, registry, door, lag, handshakes)
+        door.clients = found.clients
         self.listeners.append(found)
         return found
 
@@ -191,6 +205,9 @@ class JobService:
             self.mqtt.look(now)
             commit.wants_time = self.mqtt.waits()
         commit.end_pass(now)
+
+    def _look_at_schedules(self) -> None:
+        self._ticker = self.loop.call_later(self.schedules.look(), self._look_at_schedules)
 
     def _sweep(self) -> None:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
@@ -263,6 +280,8 @@ class JobService:
         for taking in list(self.takings):
             taking.end()
         self._sweeper.cancel()
+        if self._ticker is not None:
+            self._ticker.cancel()
         self.mqtt.delayed.stop()
         await self._all_synced()
         self.commit.end_pass(self.core.clock())

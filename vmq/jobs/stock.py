@@ -9,7 +9,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from vmq.jobs import record
-from vmq.jobs.ids import JobIds
+from vmq.jobs.ids import JobIds, derived
 from vmq.jobs.queue import DEAD, Job, JobHolder, JobQueue
 from vmq.jobs.queues import JobQueues, JobRefusedError
 from vmq.jobs.record import JobRecord
@@ -96,6 +96,7 @@ class JobStock(JobQueues):
         priority: int = -1,
         maxlen: int = -1,
         key: bytes = b"",
+        job_id: bytes = b"",
     ) -> Job:
         """Adds a job, and returns it, or the one that has its key; -1 stands for what the queue's rules say.
 
@@ -103,11 +104,12 @@ class JobStock(JobQueues):
             JobRefusedError: the queue is paused or full, or memory is.
         """
         rules = queue.rules
-        if key:
-            known = self.keys.get(key_name(queue.name, key))
-            if known is not None:
-                self.counts.deduplicated += 1
-                return known.job
+        if rules.groups:
+            how = ttl, retry, delay, priority
+            return self.add_to_groups(queue, body, now, how, maxlen, key)
+        known = self.with_key(queue, key) if key else None
+        if known is not None:
+            return known
         limit: i64 = rules.maxlen if maxlen < 0 else maxlen
         if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
             self.refuse(queue, limit)
@@ -120,7 +122,7 @@ class JobStock(JobQueues):
             repeats = first > 0
         else:
             repeats = retry > 0
-        job = Job(self.ids.new(ttl, repeats), queue, body)
+        job = Job(job_id or self.ids.new(ttl, repeats), queue, body)
         job.retry = 0 if not repeats else retry
         job.ttl = ttl
         job.delay = delay
@@ -143,6 +145,38 @@ class JobStock(JobQueues):
         if rules.persistence != OFF:
             self.log.note(record.ADDED, job)
         return job
+
+    def add_to_groups(
+        self,
+        queue: JobQueue,
+        body: bytes,
+        now: float,
+        how: tuple[int, int, int, int],
+        maxlen: int,
+        key: bytes,
+    ) -> Job:
+        """Adds a job for each group, or none if one of them cannot have it; returns the first one's.
+
+        Raises:
+            JobRefusedError: the queue, or that of a group, is paused or full, or memory is.
+        """
+        names = queue.rules.groups
+        queues = [self.queue(queue.name + b"@" + name, now) for name in names]
+        known = self.with_key(queues[0], key) if key else None
+        if known is not None:
+            return known
+        if queue.paused_in:
+            self.refuse(queue, 0)
+        for each in queues:
+            limit: i64 = each.rules.maxlen if maxlen < 0 else maxlen
+            if each.paused_in or (limit and each.depth >= limit) or self.memory >= self.max_memory:
+                self.refuse(each, limit)
+        ttl, retry, delay, priority = how
+        first = self.add(queues[0], body, now, ttl, retry, delay, priority, 0, key)
+        for place in range(1, len(queues)):
+            other = derived(first.id, names[place])
+            self.add(queues[place], body, now, ttl, retry, delay, priority, 0, b"", other)
+        return first
 
     def add_failed(self, queue: JobQueue, body: bytes, now: float) -> Job:
         """Adds what can never be done as it was asked for; the caller has it buried.
@@ -207,6 +241,14 @@ class JobStock(JobQueues):
                 self.ready.append(queue)
 
     # Keys
+
+    def with_key(self, queue: JobQueue, key: bytes) -> Job | None:
+        """The job that has a key and keeps others out, which is counted."""
+        known = self.keys.get(key_name(queue.name, key))
+        if known is None:
+            return None
+        self.counts.deduplicated += 1
+        return known.job
 
     def end_key(self, key: JobKey) -> None:
         """A key keeps nobody out any more."""

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from socket import SOCK_STREAM, socket
 from typing import Any, Final
 
+from mypy_extensions import mypyc_attr
+
 from vmq.core.context import Core
 from vmq.listeners.sockets import AcceptedSocket
 
@@ -33,6 +35,8 @@ WANT_PAUSE: Final = 0.5
 SILENCE: Final = 10.0
 
 
+# It holds numbers only.
+@mypyc_attr(acyclic=True)
 class Accepted:
     """An accepted connection's descriptor, with what uvloop wants to know of a socket that it takes.
 

@@ -8,6 +8,7 @@ stays is the transport of the one above.
 import asyncio
 import logging
 import ssl
+import sys
 from collections.abc import Callable
 from socket import socket
 from typing import Any, Final, Literal, cast
@@ -289,11 +290,13 @@ class Listener:
     def network(self, address: Any, peer: str) -> str:
         """What a connection counts as where addresses count; a trusted proxy's own address does not."""
         if peer:
-            return network_of(split_peer(peer)[0])
+            return sys.intern(network_of(split_peer(peer)[0]))
         is_proxy = self.options.proxy_protocol
         if self._forwarders is not None and self.endpoint.is_websocket:
             is_proxy = is_proxy or self._forwarders.has_peer(address)
-        return "" if is_proxy or not isinstance(address, tuple) else network_of(str(address[0]))
+        if is_proxy or not isinstance(address, tuple):
+            return ""
+        return sys.intern(network_of(str(address[0])))  # many may come from one
 
     def _on_opened(self, connection: Connection) -> None:
         connection.transport.set_write_buffer_limits(high=self._config.network.write_buffer)

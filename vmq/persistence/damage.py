@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.store.damage import ADVICE
 from vmq.store.entries import split_scope
 from vmq.store.store import DAMAGED, Store

@@ -26,9 +26,8 @@ from vmq.plugins.checking import CheckingBroker, check, folder_of, prepare
 from vmq.plugins.compiling import PluginSelection, Wrap, compile_into, first, notices
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
-from vmq.plugins.implementations import steps_of
-from vmq.plugins.loading import LoadError, forget, installed, source_of
-from vmq.plugins.notices import NoticeQueues
+from vmq.plugins.loaded import LoadedPlugin
+from vmq.plugins.loading import LoadError, forget, installed
 from vmq.plugins.places import is_within, said, where_it_waits, where_raised
 from vmq.plugins.protection import lost, told, unguarded
 
@@ -43,23 +42,6 @@ TELL_AFTER: Final = 2.0
 
 class PluginError(Exception):
     """A change of plugins that was not made; the text is for the operator."""
-
-
-class LoadedPlugin:
-    """A plugin that serves."""
-
-    def __init__(
-        self, name: str, options: PluginOptions, plugin: Plugin, guard: PluginGuard
-    ) -> None:
-        self.name = name
-        self.options = options
-        self.plugin = plugin
-        self.guard = guard
-        self.notices = NoticeQueues(guard)
-        self.steps = steps_of(name, plugin, guard)
-        #: The file of its code, or the folder.
-        self.source = source_of(type(plugin))
-        self.handle: Handle | None = None
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ from vmq_hooks import Refuse, SubscriberId
 
 from vmq.core.hook_sites import Hooks
 from vmq.core.ports import RecheckPort
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.plugins.chains import settled
 from vmq.protocol.connection import Connection
 from vmq.protocol.rights import STEP, lapse_of, take_back, tell_of_lost, wanted_of

@@ -15,7 +15,8 @@ from vmq.plugins.compiling import deciding
 from vmq.plugins.steps import VerdictStep
 
 if TYPE_CHECKING:
-    from vmq.plugins.manager import LoadedPlugin, Plugins
+    from vmq.plugins.loaded import LoadedPlugin
+    from vmq.plugins.manager import Plugins
 
 log = logging.getLogger("vmq.plugins")
 

@@ -11,7 +11,8 @@ from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Answer, Hooks, Pending
 from vmq.core.output import VERDICT, Output
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.source import Source
 from vmq.core.states import (
     AUTHENTICATING,
     BROKEN,
@@ -22,6 +23,7 @@ from vmq.core.states import (
     WAITING,
     may_follow,
 )
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.encoder import connack
 from vmq.mqtt.message import Message
@@ -40,7 +42,7 @@ log = logging.getLogger("vmq.session")
 ALL_LEVELS: Final = (LEVEL_3_1, LEVEL_3_1_1)
 
 
-class Client:
+class Client(Source):
     """One connection's client: who it is, what it may, and what of it waits.
 
     Where its connection stands is the `state` of its output alone. The booleans here are not moments but set up with
@@ -49,14 +51,13 @@ class Client:
 
     def __init__(self, registry: Registry, output: Output, anonymous: bool, new_id: str) -> None:
         """`anonymous`: clients need no auth hook here. `new_id` is for a client that has no id."""
+        super().__init__(output)
         self.registry = registry
         self.core = registry.core
-        self.output = output
         self.decoder = Decoder(registry.core.options.max_connect_size)
         self.decoder.before_connect = True
         #: None until CONNECT was accepted.
         self.subscriber: Subscriber | None = None
-        self.client_id = ""
         self.username: str | None = None
         self.level: int = LEVEL_3_1_1
         #: The hooks for clients of this listener.
@@ -155,6 +156,9 @@ class Client:
     def is_cut_off(self, allowed: bool) -> bool:
         """Whether a member of the cluster cannot be reached, and the client may not go on meanwhile."""
         return self.core.cluster_is_split and not allowed and not self.is_ours
+
+    def policy(self) -> str:
+        return self.options.shared_subscription_policy
 
     def queue_of(self) -> Queue:
         subscriber = self.subscriber

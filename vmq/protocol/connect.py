@@ -6,7 +6,8 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import Peer
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.registry import OURS, Registry
+from vmq.core.registry import Registry
+from vmq.core.subscriber import OURS
 from vmq.mqtt.packets import (
     LEVEL_3_1,
     REFUSED_CLIENT_ID,

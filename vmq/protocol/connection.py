@@ -13,6 +13,7 @@ from vmq_hooks.types import Peer
 from vmq.core.cork import CorkedOutput
 from vmq.core.limits import RateLimit
 from vmq.core.output import COMMITS, MEMORY, RATE, REPLIES, REST, SOCKET, VERDICT
+from vmq.core.ports import NOBODY, ConnectionWatch
 from vmq.core.registry import Registry
 from vmq.core.states import AUTHENTICATING, BUSY, CLOSED, CLOSING, WAITING
 from vmq.protocol.session import Session
@@ -49,8 +50,8 @@ class Connection(CorkedOutput):
         self.transport: Any = None
         #: When bytes last came, by the core's clock.
         self.seen: float = 0.0
-        #: Set by the session task; called when it should look again.
-        self.wake_task: Callable[[], None] | None = None
+        #: Who keeps its deadlines.
+        self.watch: ConnectionWatch = NOBODY
         #: Reasons at present not to read from the peer, and bits for those that it has once.
         self.pauses: int = 0
         self.stops: int = 0
@@ -116,14 +117,11 @@ class Connection(CorkedOutput):
             self.pause_for(REST)
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
-        core.publisher = self
-        core.feeds_streams = False
         if core.traffic.is_on:
             core.traffic.see(self, True, data)
         if session.kept_generation >= 0:
             session.look_at_clock(now)
         session.receive(data)
-        core.publisher = None
         self.outbox.flush()
         cork.now = 0.0
         if session.decoder.rest is None:
@@ -139,8 +137,8 @@ class Connection(CorkedOutput):
         elif core.store is not None:
             if core.store.gathered > core.options.max_uncommitted_writes:
                 self.hold_for_store()
-        if not known and session.subscriber is not None and self.wake_task is not None:
-            self.wake_task()
+        if not known and session.subscriber is not None:
+            self.watch.wake()
         if self.state == BUSY:
             self.ask_for_pass()
 
@@ -207,20 +205,17 @@ class Connection(CorkedOutput):
         session = self.session
         known = session.subscriber is not None
         published = core.counters.mqtt_publish_received
-        core.publisher = self
-        core.feeds_streams = False
         session.look_at_clock(core.clock())
         if resumes:
             session.resume()
         else:
             session.go_further()
-        core.publisher = None
         self.outbox.flush()
         published = core.counters.mqtt_publish_received - published
         if published:
             self.hold_publisher(published, core.clock())
-        if not known and session.subscriber is not None and self.wake_task is not None:
-            self.wake_task()
+        if not known and session.subscriber is not None:
+            self.watch.wake()
 
     def limit(self, rate: int | None, lifetime: int | None) -> None:
         now = self.core.clock()
@@ -229,15 +224,13 @@ class Connection(CorkedOutput):
             self.set_rates()
         if lifetime is not None:
             self.dies_at = now + lifetime if lifetime else 0.0
-            if self.wake_task is not None:
-                self.wake_task()
+            self.watch.wake()
 
     def judge_again(self, until: float) -> None:
         if until <= 0.0 or 0.0 < self.judged_until <= until:
             return
         self.judged_until = until
-        if self.wake_task is not None:
-            self.wake_task()
+        self.watch.wake()
 
     def seen_peer(self) -> Peer:
         host, port = split_peer(self.describe())
@@ -305,9 +298,12 @@ class Connection(CorkedOutput):
         store = core.store
         if store is not None and store.gathered > core.options.max_uncommitted_writes:
             self.hold_for_store()
-        if core.streams_are_behind and core.feeds_streams:
-            self.pause()
-            core.waiting_for_streams.append(self)
+        session = self.session
+        if session.feeds_streams:
+            session.feeds_streams = False
+            if core.streams_are_behind:
+                self.pause()
+                core.waiting_for_streams.append(self)
 
     def hold_for_store(self) -> None:
         """Stops reading until the next commit is done."""
@@ -376,8 +372,8 @@ class Connection(CorkedOutput):
         """The socket's buffer is full: messages wait in the queue from now on."""
         self.blocked |= SOCKET
         self.blocked_since = self.core.clock()
-        if self.core.options.stalled_client_timeout > 0 and self.wake_task is not None:
-            self.wake_task()
+        if self.core.options.stalled_client_timeout > 0:
+            self.watch.wake()
         self.on_blocked()
 
     def resume_writing(self) -> None:
@@ -473,8 +469,7 @@ class Connection(CorkedOutput):
         self.forget_far()
         self.session.end(reason)
         self.touch()
-        if self.wake_task is not None:
-            self.wake_task()
+        self.watch.wake()
 
     def abort(self) -> None:
         """Drops the transport at once, whatever is unwritten."""

@@ -11,8 +11,8 @@ from vmq_hooks.types import Subscription
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import Answer, Pending
-from vmq.core.registry import OURS
 from vmq.core.states import ONLINE, OPENING, TAKING_OVER
+from vmq.core.subscriber import OURS
 from vmq.mqtt.encoder import connack
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import (

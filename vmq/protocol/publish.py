@@ -10,8 +10,9 @@ from vmq_hooks.verdicts import Refuse
 from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.output import Output
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, payloads_of
+from vmq.core.registry import Registry
 from vmq.core.route_cache import LONGEST_KEPT
+from vmq.core.stream_feed import feed_streams, feed_streams_run
 from vmq.core.trie import Route
 from vmq.durable import Durable
 from vmq.mqtt.decoder import packet_id_at, packet_id_in
@@ -19,6 +20,7 @@ from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_len
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
 from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
+from vmq.mqtt.runs import payloads_of
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name
 from vmq.protocol.changes import changed_message
@@ -110,11 +112,13 @@ class Publisher(Client):
             body = data[decoder.body : decoder.end]
             frames = b"\x30" + remaining_length(len(body)) + body
         if route.taps:
-            payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
-            registry.tap_run(route, payloads, self.client_id)
+            payloads = (
+                [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route.topic)
+            )
+            feed_streams_run(core, route, payloads, self)
         if route.nodes:
             core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
-        registry.deliver_run(route, frames, count)
+        registry.deliver_run(route, frames, count, self)
 
     def on_publish(self) -> None:
         """PUBLISH at any QoS (section 3.3)."""
@@ -245,22 +249,11 @@ class Publisher(Client):
         if self.is_cut_off(self.options.allow_publish_during_netsplit):
             self.refuse_cut_off(route, message.qos, 1)
             return
-        hooks = self.hooks
-        if not hooks.in_publish_path:
-            if message.qos == 0:
-                if route.taps:
-                    self.tap(self.registry, route, message, 0, 0)
-                self.registry.publish(route, message, self.options.shared_subscription_policy)
-                return
-            self.finish_publish(self.registry, route, message, message.qos, packet_id)
-            return
-        hook = hooks.auth_on_publish
-        if hook is None:
-            self.finish_publish(self.registry, route, message, message.qos, packet_id)
-            return
-        generation = hooks.generation
-        kind = message.qos << 1 | (1 if message.retain else 0)
-        if self.kept_generation == generation and route.topic in self.kept[kind]:
+        hook = self.hooks.auth_on_publish
+        generation = self.hooks.generation
+        if hook is None or (
+            self.kept_generation == generation and route.topic in self.kept[kind_of(message)]
+        ):
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
         seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
@@ -289,8 +282,7 @@ class Publisher(Client):
             return
         if isinstance(answer, AcceptedUntil):
             if generation == self.hooks.generation:
-                kind = message.qos << 1 | (1 if message.retain else 0)
-                self.keep(route, kind, answer.until)
+                self.keep(route, kind_of(message), answer.until)
         elif isinstance(answer, PublishModifiers):
             if answer.mountpoint is not None:
                 registry = self.core.registries.find(answer.mountpoint) or registry
@@ -325,13 +317,13 @@ class Publisher(Client):
         What had to be stored is committed before the acknowledgement leaves.
         """
         if route.taps:
-            self.tap(registry, route, message, asked, packet_id)
+            self.tap(route, message, asked, packet_id)
         if asked == 2 and not self.remember(route, packet_id):
             self.acknowledge(2, packet_id)
             return
         store = self.core.store
         before = 0 if store is None else store.writes
-        registry.publish(route, message, self.options.shared_subscription_policy)
+        registry.publish(route, message, self)
         if asked and store is not None and store.writes != before:
             self.output.answer_after(self.output.outbox.stored, store.barrier())
         hook = self.hooks.on_publish
@@ -341,9 +333,7 @@ class Publisher(Client):
         if asked and not self.output.closing:
             self.acknowledge(asked, packet_id)
 
-    def tap(
-        self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
-    ) -> None:
+    def tap(self, route: Route, message: Message, asked: int, packet_id: int) -> None:
         """Has streams keep the message; an acknowledgement waits until they have it safe.
 
         First of all: what a stream cannot take is not known to anybody, and comes again.
@@ -360,13 +350,13 @@ class Publisher(Client):
                 self.queue_of().session, packet_id, came_before
             )
             try:
-                registry.tap(route, message, self.client_id, waiter, names)
+                feed_streams(self.core, route, message, self, waiter, names)
             except Exception:
                 receipts.cancel()
                 raise
             receipts.end()
         else:
-            registry.tap(route, message, self.client_id, waiter)
+            feed_streams(self.core, route, message, self, waiter)
         if waiter is not None and store is not None and store.writes != before:
             # Another node keeps it, and gets it from the store.
             waiter.answer_after(waiter.outbox.stored, store.barrier())
@@ -425,3 +415,8 @@ class Publisher(Client):
         if queue.durable and store is not None:
             store.remove_received(queue.session, packet_id)
             self.output.answer_after(self.output.outbox.stored, store.barrier())
+
+
+def kind_of(message: Message) -> int:
+    """Which of the verdicts that are kept concerns a message: by its QoS and RETAIN."""
+    return message.qos << 1 | (1 if message.retain else 0)

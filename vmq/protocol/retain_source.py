@@ -11,7 +11,8 @@ from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Message, Sourced
 
 #: Messages that are looked at in one go, and asked about at a time where verdicts come later.

@@ -10,7 +10,8 @@ from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 
 log = logging.getLogger("vmq.session")
 

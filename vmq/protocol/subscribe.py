@@ -4,6 +4,7 @@ A packet may have tens of thousands of filters, and each may match all retained 
 pass; packets that come behind wait until the last is done.
 """
 
+import logging
 from typing import Final
 
 from vmq_hooks.types import REFUSED_QOS, Subscription
@@ -13,14 +14,18 @@ from vmq.core.hook_sites import Answer, Pending
 from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.decoder import Reader, next_filter, next_request, open_request
 from vmq.mqtt.encoder import PACKET_IDS, UNSUBACK_HEAD, suback
 from vmq.mqtt.packets import LEVEL_3_1, SUBSCRIBE, SUBSCRIPTION_FAILED
 from vmq.mqtt.special import is_served
+from vmq.mqtt.topics import split_shared
 from vmq.protocol.publish import Publisher
 from vmq.protocol.refusals import SPLIT, tell_of_split, tell_of_subscribe
 from vmq.protocol.retain_source import send_retained
 from vmq.protocol.rights import lapse_of
+
+log = logging.getLogger("vmq.session")
 
 #: Filters of one step.
 FILTERS_A_STEP: Final = 256
@@ -144,7 +149,7 @@ class Subscribing(Publisher):
                 qos = self.core.jobs.grant(self, topic_filter, qos)
             # That a filter is repeated changes its code alone.
             if request.granted.get(topic_filter, REFUSED_QOS) != qos or qos > 2:
-                if qos > 2 or not registry.may_subscribe(subscriber, topic_filter):
+                if qos > 2 or not self.has_room(subscriber, topic_filter):
                     # An MQTT 3.1 client does not know the failure code.
                     asked: int = wanted[index].qos
                     request.codes.append(asked if self.level == LEVEL_3_1 else SUBSCRIPTION_FAILED)
@@ -163,6 +168,38 @@ class Subscribing(Publisher):
                 self.suspend(pending, lambda _: self.answer_subscribe(request, accepted))
                 return
         self.answer_subscribe(request, accepted)
+
+    def has_room(self, subscriber: Subscriber, topic_filter: str) -> bool:
+        """Whether the limits on subscriptions leave room for one more."""
+        options = self.core.options
+        limit = options.max_subscriptions_per_client
+        subscriptions = subscriber.subscriptions
+        if limit and len(subscriptions) >= limit and topic_filter not in subscriptions:
+            reason = "max_subscriptions_per_client"
+        elif (
+            options.max_subscription_bytes
+            and topic_filter not in subscriptions
+            and self.registry.trie.size_with(topic_filter) > options.max_subscription_bytes
+        ):
+            reason = "max_subscription_bytes"
+        elif (
+            options.topic_max_depth
+            and split_shared(topic_filter)[1].count("/") >= options.topic_max_depth
+        ):
+            reason = "topic_max_depth"
+        elif (
+            options.topic_max_plus
+            and topic_filter.count("+") > options.topic_max_plus
+            and split_shared(topic_filter)[1].split("/").count("+") > options.topic_max_plus
+        ):
+            reason = "topic_max_plus"
+        else:
+            return True
+        self.core.counters.subscriptions_refused += 1
+        name, values = self.registry.named(self.client_id)
+        text = "subscription refused " + name + ' filter="%s": %s is reached'
+        log.warning(text, *values, topic_filter[:200], reason)
+        return False
 
     def answer_subscribe(self, request: Request, accepted: list[Subscription]) -> None:
         """SUBACK, then the retained messages."""

@@ -11,6 +11,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import Answer, Pending
 from vmq.core.registry import Registry
+from vmq.core.stream_feed import feed_streams
 from vmq.mqtt.message import Message
 from vmq.mqtt.special import is_served
 from vmq.protocol.changes import changed_message, seen_message
@@ -103,8 +104,8 @@ def publish(client: Publisher, registry: Registry, will: Message) -> None:
             return
     if route.taps:
         try:
-            registry.tap(route, will, client.client_id, None)
+            feed_streams(core, route, will, client, None)
         except StoreError as error:
             # Nobody sends a will again: the others shall have it at least.
             log.warning("will of client=%s is not in its stream: %s", client.client_id, error)
-    registry.publish(route, will, client.options.shared_subscription_policy)
+    registry.publish(route, will, client)

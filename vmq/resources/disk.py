@@ -34,6 +34,12 @@ LOW: Final = 0.85
 #: A disk that has less than so many times `store.min_free_bytes` in all keeps that part of it free.
 PART: Final = 10
 
+#: Bytes that LevelDB works in: tables that it merges, and what they become. On a disk that has less than `SMALL` they
+#: count, and a part of them stays free.
+WORK: Final = 32 << 20
+WORK_FREE: Final = 16 << 20
+SMALL: Final = 1 << 30
+
 #: Queues that are looked at, and messages that are dropped, between two passes of the event loop.
 QUEUES: Final = 2000
 STEP: Final = 100
@@ -52,6 +58,11 @@ def usage_of(folder: Path) -> Usage:
         except FileNotFoundError:
             pass  # LevelDB has merged it
     return usage.total, usage.free, own
+
+
+def half_of(room: int) -> int:
+    """What messages may have of so many bytes for the store."""
+    return room // 2 if room >= SMALL else max(room // 4, (room - WORK) // 2)
 
 
 class DiskWatch:
@@ -98,7 +109,7 @@ class DiskWatch:
         if self.looks % LOOKS == 0:
             wanted = self.options.max_bytes
             if wanted == 0:
-                wanted = (free // self.sharers() + own) // 2
+                wanted = half_of(free // self.sharers() + own)
             self.store.max_total = max(0, wanted)
         self.looks += 1
         self.check_free(total, free)
@@ -112,8 +123,9 @@ class DiskWatch:
     def check_free(self, total: int, free: int) -> None:
         """Refuses durable work while the disk is short of room, or takes it again."""
         least = self.options.min_free_bytes
-        if least > total // PART:
-            least = total // PART
+        small = max(total // PART, min(total // 4, WORK_FREE))
+        if least > small:
+            least = small
             if not self.has_told_of_small:
                 self.has_told_of_small = True
                 log.warning(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from mypy_extensions import mypyc_attr
 
 from vmq.core.output import SOCKET
+from vmq.core.ports import NOBODY, ConnectionWatch
 from vmq.core.states import AUTHENTICATING, AWAITING_CONNECT
 from vmq.protocol.connection import Connection
 
@@ -29,7 +30,7 @@ CLOSE_TIMEOUT: Final = 5.0
 
 
 class Deadlines:
-    """When which watch is to look: sets of watches by step, and one timer for the next step.
+    """When which watch is to look: watches by step, and one timer for the next step.
 
     Args:
         clock: monotonic seconds.
@@ -45,7 +46,7 @@ class Deadlines:
         self.clock = clock
         self.call_later = call_later
         self.call_soon = call_soon
-        self.steps: dict[int, set[SessionWatch]] = {}
+        self.steps: dict[int, dict[SessionWatch, None]] = {}
         self.order: list[int] = []
         self.timer: Any = None
         self.has_read = False
@@ -61,18 +62,18 @@ class Deadlines:
             self.clear(watch)
         found = self.steps.get(step)
         if found is None:
-            self.steps[step] = found = set()
+            self.steps[step] = found = {}
             heappush(self.order, step)
             if self.order[0] == step:
                 self.arm(now)
-        found.add(watch)
+        found[watch] = None
         watch.step = step
 
     def clear(self, watch: "SessionWatch") -> None:
         """Has a watch not look."""
         found = self.steps.get(watch.step)
         if found is not None:
-            found.discard(watch)
+            found.pop(watch, None)
         watch.step = 0
 
     def soon(self, watch: "SessionWatch") -> None:
@@ -129,7 +130,7 @@ class Deadlines:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SessionWatch:
+class SessionWatch(ConnectionWatch):
     """Watches one connection, from its beginning until `cancel`."""
 
     def __init__(
@@ -140,6 +141,7 @@ class SessionWatch:
         lifetime: float = 0.0,
     ) -> None:
         """Times are in seconds; a `lifetime` of 0 has no end."""
+        super().__init__()
         now = connection.core.clock()
         self.connection = connection
         self.deadlines = deadlines
@@ -156,11 +158,10 @@ class SessionWatch:
         self.step: int = 0
         self.is_woken = False
         self.is_over = False
-        connection.wake_task = self.wake
+        connection.watch = self
         deadlines.set(self, connect_timeout)
 
     def wake(self) -> None:
-        """Something changed that may bring the next look forward."""
         if not self.is_woken:
             self.is_woken = True
             self.deadlines.soon(self)
@@ -168,7 +169,7 @@ class SessionWatch:
     def cancel(self) -> None:
         """The connection is gone."""
         self.is_over = True
-        self.connection.wake_task = None
+        self.connection.watch = NOBODY
         self.deadlines.clear(self)
 
     def look(self) -> None:

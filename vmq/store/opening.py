@@ -19,6 +19,10 @@ from vmq.store.store import FORMAT, FORMAT_1, Store, StoreError
 ENDED_AT_ONCE: Final = 1000
 
 
+#: Bytes of a table of LevelDB's: its default, and the least that it takes for it.
+LARGEST_TABLE: Final = 2 * 1024 * 1024
+SMALLEST_TABLE: Final = 1024 * 1024
+
 #: Each start of a damaged store leaves out so many numbers.
 SKIPPED: Final = 1_000_000
 
@@ -69,6 +73,8 @@ def open_leveldb(
             create_if_missing=create,
             paranoid_checks=True,
             write_buffer_size=write_buffer_size,
+            # A merge takes as much room as a dozen tables, until it is done.
+            max_file_size=min(max(write_buffer_size, SMALLEST_TABLE), LARGEST_TABLE),
             lru_cache_size=cache_size,
         )
     except plyvel.CorruptionError as error:

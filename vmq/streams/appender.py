@@ -91,6 +91,7 @@ class Appender:
         retain: bool,
         client_id: str,
         time: int,
+        _publisher: object = None,
         headers: Headers | None = None,
         *,
         is_owed: bool = False,
@@ -104,6 +105,7 @@ class Appender:
             retain: the RETAIN flag of the PUBLISH.
             client_id: the publisher's.
             time: when the broker got it, in microseconds since 1970.
+            _publisher: whose connection it is, which waits where another node owns the partition.
             headers: MQTT 5's user properties.
             is_owed: it was acknowledged, and is taken though its partition is damaged.
 
@@ -157,6 +159,7 @@ class Appender:
         retain: bool,
         client_id: str,
         time: int,
+        _publisher: object = None,
     ) -> int:
         """Takes many messages of one client and topic, all or none; else as `append`."""
         if self.damaged and self.refuses(topic, client_id):

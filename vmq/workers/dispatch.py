@@ -85,6 +85,7 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "pause_job_queue": Dispatch.ANY,
     "resume_job_queue": Dispatch.ANY,
     "retry_jobs": Dispatch.ANY,
+    "list_schedules": Dispatch.ANY,
     "dump_jobs": Dispatch.ANY,
     "load_jobs": Dispatch.ANY,
     "why_job": Dispatch.ANY,

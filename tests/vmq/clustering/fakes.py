@@ -15,6 +15,7 @@ from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
+from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq_cluster.effects import Changed
 
@@ -122,7 +123,9 @@ class FakeLanes(Outboxes):
         self.on_send()
         return True
 
-    def forward(self, peer: str, message: Any, keeps: bool = False) -> bool:
+    def forward(
+        self, peer: str, message: Any, publisher: Output | None, keeps: bool = False
+    ) -> bool:
         return self.send(peer, message)
 
     def send_quick(self, peer: str, message: Any) -> bool:

@@ -17,6 +17,7 @@ from tests.vmq.support import House
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.pieces import PIECE
 from vmq.clustering.directory.records import SUBSCRIBERS, Record, decode_piece
+from vmq.core.detached import adopt
 from vmq.core.ports import SessionListener
 from vmq_cluster.effects import Changed, Effect
 
@@ -102,7 +103,7 @@ class Side:
         if present is not None and (after is None or after.node != self.name):
             registry.end_session(present)
         elif present is None and after is not None and after.node == self.name:
-            registry.adopt(client_id, after.subscriptions)
+            adopt(registry, client_id, after.subscriptions)
         self.house.core.sessions = told
 
     def act(self, client_id: str) -> None:

@@ -139,7 +139,7 @@ def test_any_text_can_be_given_quoted_in_the_environment(text: str) -> None:
     assert loaded.config.broker.data_dir == text
 
 
-@given(st.text())
+@given(st.text().filter(lambda text: text.strip() not in ("newest", "oldest")))
 def test_no_environment_text_does_worse_than_a_config_error(text: str) -> None:
     lines = refused(environ={"VMQ_QUEUE__DROP": text, "VMQ_LISTENERS__TCP__URL": text})
     assert [line.partition(":")[0] for line in lines] == ["environment VMQ_QUEUE__DROP"]

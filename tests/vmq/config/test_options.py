@@ -151,6 +151,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "allow_unsubscribe_during_netsplit": True,
         },
         "jobs": {},
+        "schedules": {},
         "streams": {},
         "plugins": {},
     }

@@ -6,8 +6,11 @@ import pytest
 from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
 from tests.vmq.support import Client, House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
+from vmq.core.detached import adopt
 from vmq.core.ports import Elsewhere, RemoteTargets, SessionListener
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.source import Source
+from vmq.core.subscriber import Subscriber
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
 
@@ -345,7 +348,7 @@ def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> 
 
 
 def test_an_adopted_session_is_a_durable_one_whose_client_is_away(durable: House) -> None:
-    durable.registry.adopt("c", {"t": 1})
+    adopt(durable.registry, "c", {"t": 1})
     durable.publish("t", b"1", 1)
     assert list(durable.registry.offline) == ["c"]
     durable.settle()
@@ -367,7 +370,9 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
         def targets(self, mountpoint: str) -> RemoteTargets:
             return Targets()
 
-        def forward(self, registry: Registry, route: Route, message: Message, policy: str) -> None:
+        def forward(
+            self, registry: Registry, route: Route, message: Message, source: Source
+        ) -> None:
             sent.append((registry.mountpoint, route.nodes, message.payload))
 
         def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
@@ -377,7 +382,7 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
     registry = Registry(core, house.on_wake, house.purged.append, "m")
     for topic in ("near", "far"):
         route = registry.route(topic.encode())
-        registry.publish(route, Message(route.topic, b"1", 1, False))
+        registry.publish(route, Message(route.topic, b"1", 1, False), core.nobody)
     assert sent == [("m", ["b"], b"1")]
     # What goes to other nodes no more is forgotten when the route is resolved again.
     assert registry.route(b"far").is_stored()

@@ -15,8 +15,8 @@ from tests.vmq.core.test_trie import (
 )
 from tests.vmq.mqtt.strategies import ANY_FILTER, TOPICS
 from tests.vmq.support import Client, House
-from vmq.core.registry import Subscriber
 from vmq.core.route_cache import RouteCache
+from vmq.core.subscriber import Subscriber
 from vmq.core.trie import Route, Trie
 from vmq.mqtt.topics import has_wildcard, split_shared
 

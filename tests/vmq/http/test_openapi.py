@@ -88,6 +88,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/jobs/job", {"id": "none"}),
     ("GET", "/why/job", {"id": "none"}),
     ("GET", "/jobs/dump", {}),
+    ("GET", "/jobs/schedules", {}),
     ("POST", "/jobs/load", {"jobs": []}),
     ("POST", "/jobs/take", {"queue": "q"}),
     ("POST", "/jobs/pause", {"queue": "q"}),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.vmq.jobs.test_service import client_of, config_of, port_of
 from vmq.broker import Broker
-from vmq.config.jobs import JobOptions
+from vmq.config.jobs import JobOptions, ScheduleOptions, schedule_problems
 from vmq.config.listeners import problems_of
 from vmq.config.options import ListenerOptions
 from vmq.jobs.resp.commands import COMMANDS
@@ -26,7 +26,9 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_options_are_valid() -> None:
-    first, patterns = map(tomllib.loads, blocks("toml"))
+    first, clock, patterns = map(tomllib.loads, blocks("toml"))
+    schedules = msgspec.convert(clock["jobs"]["schedules"], dict[str, ScheduleOptions])
+    assert list(schedule_problems(schedules)) == []
     listener = msgspec.convert(first["listeners"]["jobs"], ListenerOptions)
     assert list(problems_of(listener, listener.endpoint)) == []
     options = msgspec.convert(patterns["jobs"], dict[str, JobOptions])

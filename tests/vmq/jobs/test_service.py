@@ -176,10 +176,13 @@ async def test_commands_behind_one_that_waits_are_done_after_it(tmp_path: Path) 
         ("JSCAN STATE bogus", "syntax error"),
         ("SELECT 1", "out of range"),
         ("HELLO 4", "NOPROTO"),
-        ("CONFIG SET maxmemory 1", "file of vmq"),
+        ("CONFIG SET maxmemory 1", "NOPERM"),
+        ("CONFIG REWRITE", "NOPERM"),
+        ("CLIENT KILL 127.0.0.1:1", "NOPERM"),
         ("CLUSTER MEET 127.0.0.1 7711", "one node"),
         ("DEBUG FLUSHALL", "NOPERM"),
-        ("SHUTDOWN", "unknown command 'SHUTDOWN'"),
+        ("SHUTDOWN", "NOPERM"),
+        ("MONITOR", "unknown command 'MONITOR'"),
         ("AUTH x", "no password is set"),
         ("ADDJOBS q 0 JOBS", "syntax error"),
         ("QLEN", "wrong number of arguments for 'qlen'"),
@@ -524,6 +527,113 @@ async def test_tls_and_a_proxy_before_it(tmp_path: Path) -> None:
         assert reply.startswith(b"+OK\r\n+D-")
         assert b"addr=203.0.113.7:4711" in reply
         writer.close()
+
+
+async def test_an_operator_sets_what_has_a_counterpart_and_keeps_it(tmp_path: Path) -> None:
+    config = config_of(tmp_path, admin=True)
+    async with Broker(config) as broker, client_of(broker) as redis:
+        do = redis.execute_command
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "1073741824"
+        assert (await redis.config_get("append*")) == {
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+        }
+        assert await redis.config_set("maxmemory", 2_000_000)
+        assert broker.jobs.open().machine.full_memory == 2_000_000
+        for wrong in (("maxmemory", "x"), ("maxmemory", "1"), ("port", "1")):
+            with pytest.raises(ResponseError):
+                await do("CONFIG SET", *wrong)
+        broker.jobs.configure(config)  # as with a reload
+        assert broker.jobs.open().machine.full_memory == 2_000_000
+    async with Broker(config) as broker, client_of(broker) as redis:
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "1073741824"
+        await redis.config_set("maxmemory", 2_000_000)
+        assert await redis.config_rewrite()
+    async with Broker(config) as broker, client_of(broker) as redis:
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "2000000"
+    (tmp_path / "data" / "jobs" / "config.json").write_text("{}")
+    async with Broker(config) as broker, client_of(broker) as redis:
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "1073741824"
+
+
+async def test_an_operator_sees_clients_and_ends_them(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path, admin=True)) as broker, client_of(broker) as redis:
+        do = redis.execute_command
+        async with client_of(broker) as other:
+            await other.execute_command("CLIENT SETNAME", "other")
+            number = await other.execute_command("CLIENT ID")
+            listed = {each["name"]: each for each in await redis.client_list()}
+            assert listed["other"]["id"] == str(number)
+            assert len(listed) == 2
+            assert await do("CLIENT KILL", "ID", number) == 1
+            assert await do("CLIENT KILL", "ADDR", "127.0.0.1:1") == 0
+            await until(lambda: len(broker.jobs.open().listeners[0].clients) == 1)
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis, client_of(broker):
+        assert len(await redis.client_list()) == 1  # without the right only itself
+
+
+async def test_an_operator_stops_the_broker_that_a_program_runs(tmp_path: Path) -> None:
+    stopped = asyncio.Event()
+    broker = Broker(config_of(tmp_path, admin=True))
+    async with broker, client_of(broker) as redis:
+        with pytest.raises(ResponseError, match="embeds"):
+            await redis.execute_command("SHUTDOWN")
+    broker = Broker(config_of(tmp_path, admin=True))
+    broker.on_left = stopped.set
+    async with broker, client_of(broker) as redis:
+        assert await redis.execute_command("SHUTDOWN", "REWRITE-AOF") in {True, b"OK"}
+        assert stopped.is_set()
+
+
+async def test_memory_that_is_used_up_still_lets_jobs_be_taken_and_acknowledged(
+    tmp_path: Path,
+) -> None:
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
+        do = redis.execute_command
+        job_id = await do("ADDJOB", "q", "x", 0)
+        machine = broker.jobs.open().machine
+        machine.max_memory = machine.full_memory = machine.memory
+        for command in (
+            ("ADDJOB", "q", "x", 0),
+            ("ADDJOB", "new", "x", 0),
+            ("GETJOB", "FROM", "new"),
+        ):
+            with pytest.raises(ResponseError, match="jobs have all of"):
+                await do(*command)
+        assert await do("GETJOB", "FROM", "q") == [[b"q", job_id, b"x"]]
+        assert await do("ACKJOB", job_id) == 1
+
+
+async def test_each_group_gets_each_job(tmp_path: Path) -> None:
+    rules = {"orders": JobOptions(groups=["mail", "audit"], retry=7), "*": JobOptions(maxlen=3)}
+    async with Broker(config_of(tmp_path, jobs=rules)) as broker, client_of(broker) as redis:
+        do = redis.execute_command
+        first = await do("ADDJOB", "orders", "x", 0, "KEY", "k", "PRIORITY", 4)
+        assert await do("ADDJOB", "orders", "y", 0, "KEY", "k") == first
+        assert await do("QLEN", "orders") == 0
+        [[_, mail, body]] = await do("GETJOB", "FROM", "orders@mail")
+        [[_, audit, again]] = await do("GETJOB", "FROM", "orders@audit")
+        assert (mail, body, again) == (first, b"x", b"x")
+        assert audit != first
+        shown = named(await do("SHOW", audit))
+        assert (shown[b"retry"], shown[b"priority"], shown[b"queue"]) == (7, 4, b"orders@audit")
+        assert await do("ACKJOB", mail) == 1
+        assert (
+            named(await do("SHOW", audit))[b"state"] == b"active"
+        )  # that of the other group stays
+        for _ in range(3):
+            await do("ADDJOB", "orders", "z", 0)
+        await do("GETJOB", "COUNT", 3, "FROM", "orders@mail")
+        with pytest.raises(ResponseError, match="MAXLEN"):
+            await do("ADDJOB", "orders", "z", 0)  # the group of audit is full: none gets it
+        assert await do("QLEN", "orders@mail") == 0
+        await do("PAUSE", "orders@audit", "in")
+        with pytest.raises(ResponseError, match="PAUSED"):
+            await do("ADDJOB", "orders", "z", 0)
+        await do("PAUSE", "orders@audit", "none")
+        await do("PAUSE", "orders", "in")
+        with pytest.raises(ResponseError, match="PAUSED"):
+            await do("ADDJOB", "orders", "z", 0)
 
 
 # --- hostile peers

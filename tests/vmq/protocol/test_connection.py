@@ -16,6 +16,7 @@ from tests.support.wire import (
 from tests.vmq.support import Client, House, MemoryTransport, watcher
 from vmq.core.hook_sites import Pending
 from vmq.core.output import COMMITS, REPLIES, SOCKET
+from vmq.core.ports import ConnectionWatch
 from vmq.protocol.connection import GROWTH, Connection
 from vmq.protocol.session import PACKETS_A_PASS, WORK_A_PASS
 
@@ -326,10 +327,21 @@ def test_the_next_packet_under_way_begins_anew(house: House) -> None:
     assert drip(client, (raw[9:] + raw[:9]) * 3, len(raw)) == [0, 0, 0]
 
 
+class Waking(ConnectionWatch):
+    """Notes that it is woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken: list[str] = []
+
+    def wake(self) -> None:
+        self.woken.append("woken")
+
+
 def test_the_session_task_is_woken_when_connect_is_accepted_and_at_the_end(house: House) -> None:
     client = Client(house)
-    woken: list[str] = []
-    client.connection.wake_task = lambda: woken.append("woken")
+    client.connection.watch = watch = Waking()
+    woken = watch.woken
     client.send(connect_packet("c")[:4])
     assert woken == []
     client.send(connect_packet("c")[4:])

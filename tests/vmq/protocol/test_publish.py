@@ -17,8 +17,6 @@ from tests.support.wire import (
 )
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House, watcher
-from vmq.core.registry import split_run
-from vmq.core.trie import Route
 
 BAD_PUBLISHES = (
     ("3602", "MQTT-3.3.1-4"),
@@ -158,15 +156,6 @@ def test_a_burst_without_subscribers_is_counted(house: House) -> None:
     client.send(publish_packet("a", b"x") * 10)
     assert house.core.counters.mqtt_publish_received == 10
     assert house.core.counters.mqtt_publish_sent == 0
-
-
-def test_a_run_is_split_into_its_messages() -> None:
-    route = Route(b"a", "a")
-    messages = split_run(publish_packet("a", b"1") + publish_packet("a", b""), route)
-    assert [(each.topic, each.payload, each.qos) for each in messages] == [
-        (b"a", b"1", 0),
-        (b"a", b"", 0),
-    ]
 
 
 def test_a_publisher_that_subscribed_gets_its_own_messages_in_order(house: House) -> None:

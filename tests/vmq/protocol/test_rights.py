@@ -9,7 +9,7 @@ from vmq_hooks import REFUSED_QOS, Refuse, Subscription
 
 from tests.vmq.support import House
 from vmq.core.hook_sites import AcceptedUntil, Answer
-from vmq.core.registry import Subscriber
+from vmq.core.subscriber import Subscriber
 from vmq.plugins.chains import Granted
 from vmq.protocol.rights import lapse_of, take_back, tell_of_lost, wanted_of
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.wire import CONNACK, PUBACK, connect_packet, publish_packet
 from tests.vmq.support import Client, House, publish_numbers, read_on, subscribed
 from vmq.config.options import StoreOptions
-from vmq.resources.disk import DiskWatch, usage_of
+from vmq.resources.disk import DiskWatch, half_of, usage_of
 from vmq.runtime.health import Health, add_core
 
 GIB = 1 << 30
@@ -211,6 +211,26 @@ def test_a_small_disk_keeps_a_tenth_and_says_so(
     disk.free = GIB // 10
     disk.look()
     assert store.is_short
+
+
+def test_a_tiny_disk_keeps_room_for_what_the_store_merges(durable: House) -> None:
+    disk = Disk(durable)
+    disk.total, disk.free, disk.own = 64 << 20, 60 << 20, 4 << 20
+    disk.look()
+    assert disk.limit == 16 << 20
+    store = durable.store
+    assert store is not None
+    assert not store.is_short
+    disk.free = (16 << 20) - 1
+    disk.look()
+    assert store.is_short
+
+
+def test_what_messages_may_have_of_a_small_disk_comes_to_half_of_a_large_one() -> None:
+    room = [size << 20 for size in (8, 64, 96, 200, 1000, 1024, 4096)]
+    found = [half_of(each) / each for each in room]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0.25, 0.5)
 
 
 def test_a_disk_that_cannot_be_looked_at_changes_nothing(

@@ -17,7 +17,7 @@ from tests.support.wire import (
 )
 from tests.vmq.support import Client, House
 from vmq.core.hook_sites import Pending
-from vmq.core.ports import Claims
+from vmq.core.ports import NOBODY, Claims
 from vmq.core.registry import Registry
 from vmq.runtime.deadlines import CLOSE_TIMEOUT, FARTHEST, STEP, Deadlines, SessionWatch
 
@@ -239,7 +239,7 @@ async def test_a_cancelled_watch_is_told_nothing_more(house: House) -> None:
     async with watched(client) as watch:
         watch.wake()
         watch.cancel()
-        assert client.connection.wake_task is None
+        assert client.connection.watch is NOBODY
         house.clock.advance(LONG)
         await turns()
         assert not client.is_closed()

@@ -57,6 +57,9 @@ DEAD: Final = Columns(
         "truncated",
     ),
 )
+SCHEDULES: Final = Columns(
+    ("schedule", "cron", "timezone", "queue", "last", "next"), ("mountpoint", "body")
+)
 #: What one request to load has at most, in jobs and in characters.
 _JOBS: Final = 500
 _CHARACTERS: Final = 500_000
@@ -296,6 +299,21 @@ def purge(
     if is_id(name):
         return ask.delete("/jobs/job", id=name)
     return ask.delete("/jobs/queue", queue=name, mountpoint=mountpoint)
+
+
+@app.command("schedules")
+@listing(SCHEDULES)
+def list_schedules(ask: AdminClient) -> Any:
+    """List the schedules of the configuration, with their last and next times.
+
+    \b
+    {columns}
+
+    \b
+    Example:
+      vmq jobs schedules --sort next
+    """
+    return ask.get("/jobs/schedules")
 
 
 @app.command("dump")

@@ -207,8 +207,14 @@ class Outboxes(Peers):
             outbox.add_to(wait)
         return True
 
-    def forward(self, peer: str, message: RemotePublish | Append, keeps: bool = False) -> bool:
-        """Sends what the client published whose packets are handled now.
+    def forward(
+        self,
+        peer: str,
+        message: RemotePublish | Append,
+        publisher: Output | None,
+        keeps: bool = False,
+    ) -> bool:
+        """Sends what was published here, whose publisher has a connection or not.
 
         By the options, or where sessions there that have copies are to keep it, its acknowledgements wait until the
         peer has it. If the peer is down, this store has it, and a stand-in if there is one. And while too much waits
@@ -216,7 +222,6 @@ class Outboxes(Peers):
         """
         taken = self.send(peer, message)
         core = self._core
-        publisher = core.publisher
         outbox = self._outboxes.get(peer)
         if outbox is not None and message.flags & QOS == 2:
             outbox.hurry()  # lest a crash there has it come twice to clients whose sessions it ended

@@ -39,7 +39,8 @@ from vmq.clustering.directory.records import (
 from vmq.clustering.directory.tally import Census
 from vmq.core.context import CHANGED, CLAIMED
 from vmq.core.ports import SessionListener
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq_cluster.effects import Changed
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
 from vmq.clustering.messages.takeover import Who
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.detached import adopt
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 
 log = logging.getLogger("vmq.cluster")
 
@@ -91,7 +93,7 @@ class Reconciler:
             if subscriber is not None:
                 registry.end_session(subscriber)
         elif subscriber is None:
-            subscriber = registry.adopt(client_id, record.subscriptions, record.user or None)
+            subscriber = adopt(registry, client_id, record.subscriptions, record.user or None)
             self.made.append(((mountpoint, client_id), record))
             self._tell_away(registry, subscriber, record)
         else:

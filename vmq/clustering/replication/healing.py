@@ -24,7 +24,9 @@ from vmq.clustering.replication.leader import Leader
 from vmq.clustering.replication.promotion import close, promote
 from vmq.clustering.replication.reconcile import waiting_places
 from vmq.core.context import Core
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.detached import detach, forget
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Delivery
 from vmq.persistence.group_commit import Committer
 from vmq.store.entries import StoredSession, waiting_key
@@ -37,8 +39,9 @@ log = logging.getLogger("vmq.cluster")
 
 T = TypeVar("T")
 
-#: Seconds between two looks for sessions that cannot be read.
+#: Seconds between two looks for sessions that cannot be read: at first, and once nothing comes of it.
 LOOK: Final = 1.0
+LONGEST_LOOK: Final = 60.0
 
 #: Places that a session takes no more whose last entries are lost: as many as a damaged block may have had.
 SKIPPED: Final = 4096
@@ -105,10 +108,13 @@ class Healing:
 
     async def run(self) -> None:
         """Looks again and again, until it is cancelled."""
+        wait = LOOK
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(wait)
             if self._store.damage is not None and self._up():
+                before = self.healed
                 await self.heal_all()
+                wait = LOOK if self.healed > before else min(2 * wait, LONGEST_LOOK)
 
     async def heal_all(self) -> None:
         """Heals the sessions of which there are whole copies now."""
@@ -247,14 +253,14 @@ class Healing:
         store = self._store
         received = store.load_received(copy.number)
         self._replicas.take_over(copy.number)
-        registry.detach(subscriber)
+        detach(registry, subscriber)
         now_ms = int(self._core.wall_clock() * 1000)
         stored = promote(store, self._copies, copy, node, now_ms, subscriber.owner)
         for packet_id in received:  # unlike one of a dead owner, this one had the messages as well
             store.put_received(stored.number, packet_id)
         self._restore(registry, stored)
         self._core.counters.queue_setup += 1
-        registry.forget(subscriber)
+        forget(registry, subscriber)
         close(store, stored.number)  # nobody else went on with it
         store.refused.discard(subscriber.queue.session)
 

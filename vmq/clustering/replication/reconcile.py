@@ -22,7 +22,7 @@ from vmq.clustering.messages.replication import MAX_RANGES, Provenance
 from vmq.clustering.replication.lag import EVERYTHING, Place
 from vmq.core.context import Core
 from vmq.core.queue import Queue
-from vmq.core.registry import Subscriber
+from vmq.core.subscriber import Subscriber
 from vmq.store.lines import scan_line
 from vmq.store.store import Store
 

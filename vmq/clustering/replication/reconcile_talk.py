@@ -33,7 +33,8 @@ from vmq.clustering.replication.reconcile import (
     undone,
 )
 from vmq.core.context import Core
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.persistence.group_commit import Committer
 from vmq.store.entries import scope_of, split_scope
 from vmq.store.opening import text_of

@@ -39,7 +39,8 @@ from vmq.clustering.replication.promotion import contents, note_whence, promote
 from vmq.clustering.replication.reconcile_talk import ReconcileTalk
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Delivery
 from vmq.persistence.group_commit import Committer
 from vmq.persistence.purging import Purger

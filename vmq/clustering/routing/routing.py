@@ -24,10 +24,12 @@ from vmq.clustering.routing.shares import ShareMembers
 from vmq.clustering.routing.stale_routes_stored import without
 from vmq.core.context import Core
 from vmq.core.ports import Elsewhere, RemoteTargets
-from vmq.core.registry import Registry, split_run
+from vmq.core.registry import Registry
+from vmq.core.source import Source
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.runs import split_run
 from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.cluster")
@@ -64,6 +66,7 @@ class Routing(Elsewhere):
         #: What other nodes subscribe to, by mountpoint.
         self._remotes: dict[str, RemoteSubscriptions] = {}
         self._members: set[str] = set()
+        self._sources: dict[str, Source] = {}
         #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
         self.passed: Mapping[str, Set[bytes]] = {}
         self._sharing = SharedDispatch(name, core, registries, outboxes, self._members_of)
@@ -127,19 +130,16 @@ class Routing(Elsewhere):
 
     # --- publishes made here
 
-    def forward(self, registry: Registry, route: Route, message: Message, policy: str) -> None:
-        """Sends a message to the other nodes of its route, once to each, and to one member of each share group.
-
-        `policy` is the publisher's for share groups; "" is the broker's.
-        """
+    def forward(self, registry: Registry, route: Route, message: Message, source: Source) -> None:
+        """Sends a message to the other nodes of its route, once to each, and to one member of each share group."""
         for shared in route.shared:
-            self._sharing.share(registry, shared, message, policy)
+            self._sharing.share(registry, shared, message, source)
         if not route.nodes:
             return
-        publish = publish_of(registry, message)
+        publish, publisher = publish_of(registry, message), source.publisher()
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
-            send(self._outboxes, target.node, target.qos, publish, target.keeps)
+            send(self._outboxes, target.node, target.qos, publish, publisher, target.keeps)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
         """Sends a run of PUBLISH packets at QoS 0 to the nodes of a route."""
@@ -159,28 +159,29 @@ class Routing(Elsewhere):
             registry, route = found
             flags = publish.flags
             message = Message(publish.topic, publish.payload, flags & QOS, flags & RETAIN != 0)
-            self._core.origin = peer
-            try:
-                registry.deliver(route, message)
-            finally:
-                self._core.origin = ""
+            registry.deliver(route, message, self._source(peer))
 
     def _on_run(self, peer: str, run: RemotePublishRun) -> None:
         found = self._route(peer, run.mountpoint, run.topic)
         if found is None:
             return
         registry, route = found
-        self._core.origin = peer
+        source = self._source(peer)
         try:
             if self._core.hooks.on_deliver is not None:
-                for message in split_run(run.frames, route):
-                    registry.deliver(route, message)
+                for message in split_run(run.frames, route.topic):
+                    registry.deliver(route, message, source)
             else:
-                registry.deliver_run(route, run.frames, run.count)
+                registry.deliver_run(route, run.frames, run.count, source)
         except StoreError as error:
             log.warning("publishes at QoS 0 from %s are dropped: %s", peer, error)
-        finally:
-            self._core.origin = ""
+
+    def _source(self, peer: str) -> Source:
+        """Of what a peer's clients have published."""
+        source = self._sources.get(peer)
+        if source is None:
+            self._sources[peer] = source = Source(self._core.outbox.nowhere, node=peer)
+        return source
 
     def _route(self, peer: str, mountpoint: str, topic: bytes) -> tuple[Registry, Route] | None:
         """Where a message of a peer goes here; None if nowhere."""

@@ -14,7 +14,9 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, RemotePublish
 from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM, ShareMembers, choose
 from vmq.core.context import Core
+from vmq.core.output import Output
 from vmq.core.registry import Registry
+from vmq.core.source import Source
 from vmq.core.trie import Group
 from vmq.mqtt.message import Message
 
@@ -62,18 +64,22 @@ class SharedDispatch:
         #: Messages of other nodes for groups of which no member was left.
         self.lost = 0
 
-    def share(self, registry: Registry, shared: SharedRoute, message: Message, policy: str) -> None:
-        """Gives a message to one member of a group, here or elsewhere; `policy` "" is the broker's."""
-        policy = policy or self._core.options.shared_subscription_policy
+    def share(
+        self, registry: Registry, shared: SharedRoute, message: Message, source: Source
+    ) -> None:
+        """Gives a message to one member of a group, here or elsewhere."""
+        policy = source.policy() or self._core.options.shared_subscription_policy
         node = self._choose(policy, message, shared.members)
         if node is None or node == self._name:
             # Of what happened in this very pass the members are not told yet, but the trie knows.
-            if shared.here is not None and registry.deliver_to_member(shared.here, message):
+            here = shared.here
+            if here is not None and registry.deliver_to_member(here, message, source):
                 self._core.counters.router_matches_local += 1
                 return
             node = self._choose(policy, message, self._others(shared.members))
         if node is not None:
-            self._send(node, shared.members, publish_of(registry, message, shared.name))
+            publish = publish_of(registry, message, shared.name)
+            self._send(node, shared.members, publish, source.publisher())
 
     def give_elsewhere(self, registry: Registry, name: str, message: Message, away: bool) -> bool:
         """Gives a message to a member of a group on another node, if there is one.
@@ -90,7 +96,7 @@ class SharedDispatch:
         node = self._choose(RANDOM, message, self._others(members))
         if node is None:
             return False
-        self._send(node, members, publish_of(registry, message, name))
+        self._send(node, members, publish_of(registry, message, name), None)
         return True
 
     def is_elsewhere(self, registry: Registry, name: str, away: bool) -> bool:
@@ -106,7 +112,7 @@ class SharedDispatch:
         message = Message(publish.topic, publish.payload, publish.qos, publish.retain)
         group = None if registry is None else registry.trie.find_group(publish.group)
         if registry is not None and group is not None:
-            if registry.deliver_to_member(group, message):
+            if registry.deliver_to_member(group, message, self._core.nobody):
                 self._core.counters.router_matches_local += 1
                 return
         members = self._members_of(publish.mountpoint, publish.group)
@@ -115,7 +121,7 @@ class SharedDispatch:
             self.lost += 1
             log.info('nobody is left of "%s" for a message from %s', publish.group[:200], peer)
             return
-        self._send(node, members, msgspec.structs.replace(publish, hops=publish.hops + 1))
+        self._send(node, members, msgspec.structs.replace(publish, hops=publish.hops + 1), None)
 
     def pass_on(self, publish: RemotePublish) -> bool:
         """Gives what waits for a node that is down to another one: this node leaves. False: no other is up.
@@ -142,9 +148,16 @@ class SharedDispatch:
         there = {node: each for node, each in members.items() if node in nodes}
         return choose(policy, message.qos, self._name, there, self.up, self._core.choose)
 
-    def _send(self, node: str, members: Mapping[str, ShareMembers], publish: RemotePublish) -> None:
+    def _send(
+        self,
+        node: str,
+        members: Mapping[str, ShareMembers],
+        publish: RemotePublish,
+        publisher: Output | None,
+    ) -> None:
         self._core.counters.router_matches_remote += 1
-        send(self._outboxes, node, members[node].highest, publish, members[node].keeps)
+        member = members[node]
+        send(self._outboxes, node, member.highest, publish, publisher, member.keeps)
 
 
 def publish_of(registry: Registry, message: Message, group: str = "") -> RemotePublish:
@@ -153,11 +166,18 @@ def publish_of(registry: Registry, message: Message, group: str = "") -> RemoteP
     return RemotePublish(message.topic, message.payload, flags, registry.mountpoint, group)
 
 
-def send(outboxes: Outboxes, node: str, highest: int, publish: RemotePublish, keeps: bool) -> None:
+def send(
+    outboxes: Outboxes,
+    node: str,
+    highest: int,
+    publish: RemotePublish,
+    publisher: Output | None,
+    keeps: bool,
+) -> None:
     """Sends it to where `highest` is the QoS wanted at most, and sessions keep it or not."""
     qos = publish.flags & QOS
     if qos and highest:
-        outboxes.forward(node, publish, keeps)
+        outboxes.forward(node, publish, publisher, keeps)
         return
     if qos:
         # Off the outbox it may overtake the marks of sessions that move (`vmq.clustering.takeover.machine`): they are

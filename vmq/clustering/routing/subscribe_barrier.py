@@ -16,7 +16,8 @@ from vmq.clustering.directory.records import SUBSCRIBERS
 from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
 from vmq.core.hook_sites import Pending
 from vmq.core.ports import Propagation
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode

@@ -129,6 +129,7 @@ class PartitionHolds:
         retain: bool,
         client_id: str,
         time: int,
+        publisher: Output | None,
     ) -> bool:
         """Has messages wait, and their acknowledgement with them; False if there is no room.
 
@@ -139,7 +140,7 @@ class PartitionHolds:
         if held.size + size > LIMIT:
             return False
         held.size += size
-        publisher, wait = self._core.publisher, None
+        wait = None
         if publisher is not None:
             if publisher not in held.paused:
                 held.paused.append(publisher)

@@ -1,7 +1,7 @@
 """The write side of a stream whose partitions have owners: what belongs to another node's goes there.
 
 It stands for the `Appender` of the stream wherever the core hands messages to streams
-(`vmq.core.registry.Registry.tap`).
+(`vmq.core.stream_feed`).
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,6 +10,7 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, flags_of
 from vmq.clustering.messages.streams import Append, AppendRun
 from vmq.core.context import Core
+from vmq.core.output import Output
 from vmq.durable import Durable
 from vmq.streams.appender import AppendWay
 
@@ -86,20 +87,21 @@ class RoutedAppender:
         retain: bool,
         client_id: str,
         time: int,
+        publisher: Output | None = None,
         headers: Any = None,
     ) -> int:
         """Takes one message, as `Appender.append`; one for another node is in this broker's store then."""
         appender = self.stream.appender
         number = appender.partition_of(topic, client_id)
         if self._holding.holds(self._name, number):
-            given = (topic, [payload], qos, retain, client_id, time)
+            given = (topic, [payload], qos, retain, client_id, time, publisher)
             if not self._holding.keep(self, number, *given):
                 return appender.refuse(qos, 1)
             appender.commits.taking.held.append(self._name)
             return 0
         owner = self._places.owner(self._name, number)
         if owner is None:
-            return appender.append(topic, payload, qos, retain, client_id, time, headers)
+            return appender.append(topic, payload, qos, retain, client_id, time, None, headers)
         since = self._places.since(self._name, number)
         flags = flags_of(qos, retain)
         message = Append(self._name, topic, payload, flags, client_id, time, 0, since)
@@ -108,7 +110,7 @@ class RoutedAppender:
             taken = not refused and self._outboxes.send_quick(owner, message)
         else:
             taken = self._takes(owner, number, topic, payload, client_id)
-            taken = taken and self._forward(owner, message)
+            taken = taken and self._forward(owner, message, publisher)
         if not taken:
             return appender.refuse(qos, 1)
         self.sent += 1
@@ -135,7 +137,14 @@ class RoutedAppender:
         return AppendWay.HERE if self._places.owner(self._name, number) is None else AppendWay.AWAY
 
     def send(
-        self, topic: bytes, payload: bytes, qos: int, retain: bool, client_id: str, time: int
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        client_id: str,
+        time: int,
+        publisher: Output | None,
     ) -> bool:
         """Sends a message to the owner, which is another node; returns whether it was taken.
 
@@ -148,7 +157,7 @@ class RoutedAppender:
         flags = flags_of(qos, retain)
         message = Append(self._name, topic, payload, flags, client_id, time, 0, since)
         taken = self._takes(owner, number, topic, payload, client_id)
-        if not taken or not self._forward(owner, message):
+        if not taken or not self._forward(owner, message, publisher):
             self.refuse(qos, 1)
             return False
         self.sent += 1
@@ -162,12 +171,14 @@ class RoutedAppender:
         retain: bool,
         client_id: str,
         time: int,
+        publisher: Output | None = None,
     ) -> int:
         """Takes many messages of one client and topic at QoS 0, all or none; else as `append`."""
         appender = self.stream.appender
         number = appender.partition_of(topic, client_id)
         if self._holding.holds(self._name, number):
-            taken = self._holding.keep(self, number, topic, payloads, qos, retain, client_id, time)
+            given = (topic, payloads, qos, retain, client_id, time, publisher)
+            taken = self._holding.keep(self, number, *given)
             return 0 if taken else appender.refuse(qos, len(payloads))
         owner = self._places.owner(self._name, number)
         if owner is None:
@@ -215,7 +226,7 @@ class RoutedAppender:
         sent = Append(self._name, topic, payload, flags, client_id, message.time, hops, since)
         if not qos:
             return 0 if self._outboxes.send_quick(owner, sent) else self.refuse(qos, 1)
-        if self._has_room(owner, topic, payload, client_id) and self._forward(owner, sent):
+        if self._has_room(owner, topic, payload, client_id) and self._forward(owner, sent, None):
             return 0
         return self._keep(message)
 
@@ -255,8 +266,9 @@ class RoutedAppender:
         size = len(payload) + len(topic) + len(client_id) + len(self._name) + _ENVELOPE
         return self._outboxes.has_room(owner, size)
 
-    def _forward(self, owner: str, message: Append) -> bool:
-        return self._places.introduce(owner, self._name) and self._outboxes.forward(owner, message)
+    def _forward(self, owner: str, message: Append, publisher: Output | None) -> bool:
+        introduced = self._places.introduce(owner, self._name)
+        return introduced and self._outboxes.forward(owner, message, publisher)
 
     def _move(self, node: str, message: Append, waiting: "HeldMessages | None" = None) -> bool:
         wait = None if waiting is None else waiting.wait

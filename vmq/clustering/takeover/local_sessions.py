@@ -15,9 +15,12 @@ from vmq.clustering.messages.takeover import RELEASED, RETAIN, SessionMessage, W
 from vmq.clustering.routing.stale_routes_stored import StoredStaleRoutes
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind, SessionUnreadableError
 from vmq.core.context import Core
+from vmq.core.detached import adopt, attach, detach, forget
 from vmq.core.ports import SessionListener
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.source import Source
+from vmq.core.subscriber import Subscriber
 from vmq.core.waiting import QUEUE_FULL
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
 from vmq.store.lines import is_end, scan
@@ -136,7 +139,7 @@ class LocalSessions:
         try:
             subscriber = registry.subscribers.get(who[1])
             if subscriber is None:
-                subscriber = registry.adopt(who[1], subscriptions, self.user(who) or None)
+                subscriber = adopt(registry, who[1], subscriptions, self.user(who) or None)
                 self.taken_in += 1
                 self._begin_anywhere(subscriber.queue)
                 return
@@ -237,21 +240,20 @@ class LocalSessions:
         if subscriber is None:
             return
         queue = subscriber.queue
-        core = self._core
 
-        def admits(message: Message, qos: int, retain: bool) -> bool:
-            verdict = self.verdict(who, core.origin)
+        def admits(message: Message, qos: int, retain: bool, source: Source) -> bool:
+            verdict = self.verdict(who, source.node)
             if verdict is BufferVerdict.TAKE_FROM_LANE:
                 return qos > 0
             # At QoS 0 nothing comes by way of the former owner, so that nothing has to be waited for.
             if verdict is BufferVerdict.HOLD and qos:
-                self._hold(who, queue, Delivery(message, qos, retain, ""))
+                self._hold(who, queue, Delivery(message, qos, retain, ""), source.node)
                 return False
             return verdict is not BufferVerdict.DROP
 
         queue.set_gate(admits)
 
-    def _hold(self, who: Who, queue: Queue, delivery: Delivery) -> None:
+    def _hold(self, who: Who, queue: Queue, delivery: Delivery, origin: str) -> None:
         held = self._held.setdefault(who, [])
         limit, most = queue.options.max_offline_messages, queue.options.max_bytes
         size = self._held_bytes.get(who, 0) + delivery.message.length()
@@ -261,7 +263,6 @@ class LocalSessions:
         self._held_bytes[who] = size
         self._last_held += 1
         key = HELD + queue.session + self._last_held.to_bytes(8, "big")
-        origin = self._core.origin
         held.append(BufferedMessage(origin, key, delivery))
         self._store.put(key, origin.encode() + b"\0" + self._store.entry(delivery))
 
@@ -316,12 +317,11 @@ class LocalSessions:
         subscriber = self._subscriber(who)
         assert subscriber is not None, "only what is here can go"
         self.handed_over += 1
-        self._find(who[0]).detach(subscriber)
+        detach(self._find(who[0]), subscriber)
         self._ghosts[who] = subscriber
-        core = self._core
 
-        def admits(_message: Message, qos: int, _retain: bool) -> bool:
-            if not qos or not self.haunts(who, core.origin):
+        def admits(_message: Message, qos: int, _retain: bool, source: Source) -> bool:
+            if not qos or not self.haunts(who, source.node):
                 return False
             self.ghost_took(who)
             return True
@@ -331,14 +331,14 @@ class LocalSessions:
     def revive(self, who: Who) -> None:
         """Makes the ghost the session again."""
         subscriber = self._ghosts.pop(who)
-        self._find(who[0]).attach(subscriber)
+        attach(self._find(who[0]), subscriber)
         subscriber.queue.set_gate(None)
         self._begin_anywhere(subscriber.queue)
 
     def end_ghost(self, who: Who) -> None:
         """Forgets the ghost."""
         self.passing.remove(who)
-        self._find(who[0]).forget(self._ghosts.pop(who))
+        forget(self._find(who[0]), self._ghosts.pop(who))
 
     def state(self, who: Who) -> tuple[dict[str, int], list[int]]:
         """The ghost's subscriptions, and the QoS 2 packet ids that it received."""

@@ -37,7 +37,8 @@ from vmq.clustering.takeover.port import BufferVerdict, SessionKind
 from vmq.core.context import Core
 from vmq.core.hook_sites import Pending
 from vmq.core.ports import Claims
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.runtime.metrics import Family, Sample
 from vmq.store.entries import scope_of
 from vmq.store.opening import text_of

@@ -15,6 +15,8 @@ from vmq.core.context import Core
 from vmq.core.hook_sites import Answer, Pending
 from vmq.core.on_commit import OnCommit
 from vmq.core.registry import Registry
+from vmq.core.source import Source
+from vmq.core.stream_feed import feed_streams
 from vmq.jobs.calls import CallWaiter
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.delayed import QUEUE, Kept, decode
@@ -161,9 +163,10 @@ class DelayedMessages:
         route = registry.route(message.topic)
         if message.qos or message.retain:
             registry.check_store(route, message.retain)
+        source = Source(self.core.outbox.nowhere, kept.client_id)
         if route.taps:
-            registry.tap(route, message, kept.client_id, self.safe if message.qos else None)
-        registry.publish(route, message)
+            feed_streams(self.core, route, message, source, self.safe if message.qos else None)
+        registry.publish(route, message, source)
         hook = self.core.hooks.on_publish
         if hook is not None:
             seen = seen_message(route.text, message.payload, message.qos, message.retain)

@@ -484,4 +484,5 @@ def tell_error(
         route = registry.route(topic.encode())
     except ProtocolError:
         return  # topic_max_depth allows no such topic
-    registry.publish(route, Message(route.topic, json.dumps(told).encode(), 1, False))
+    message = Message(route.topic, json.dumps(told).encode(), 1, False)
+    registry.publish(route, message, registry.core.nobody)

@@ -1,6 +1,7 @@
 """The commands that are not on the path of every job: looking, moving, pausing, and what Redis clients say first."""
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Final
 
 from vmq.jobs.options import AddOptions, check_queue, whole
@@ -29,6 +30,7 @@ Command = Callable[[RespConnection, list[bytes]], bytes]
 #: Jobs that QPEEK shows at most.
 _MOST_PEEKED: Final = 1000
 _PROTOCOLS: Final = (b"2", b"3")
+_NO_ADMIN: Final = "NOPERM this listener has no admin = true"
 
 
 def run(connection: RespConnection, argv: list[bytes]) -> bytes:
@@ -260,7 +262,7 @@ def _nodes(connection: RespConnection) -> bytes:
 
 
 def client(connection: RespConnection, argv: list[bytes]) -> bytes:
-    """CLIENT ID | GETNAME | SETNAME name | SETINFO name value | LIST | INFO."""
+    """CLIENT ID | GETNAME | SETNAME name | SETINFO name value | LIST | INFO | KILL."""
     what = argv[1].upper()
     if what == b"ID":
         return number(connection.number)
@@ -271,11 +273,42 @@ def client(connection: RespConnection, argv: list[bytes]) -> bytes:
         return OK
     if what == b"SETINFO" and len(argv) == 4:
         return OK
-    if what in {b"LIST", b"INFO"}:
-        name = connection.label.decode("utf-8", "replace")
-        text = f"id={connection.number} addr={connection.describe()} name={name} resp={connection.protocol}\n"
-        return bulk(text.encode())
+    if what == b"INFO":
+        return bulk(_described(connection).encode())
+    if what == b"LIST":
+        known = list(connection.door.clients) if connection.door.admin else [connection]
+        return bulk("".join(_described(each) for each in known).encode())
+    if what == b"KILL":
+        return _kill(connection, argv[2:])
     return error("ERR unknown subcommand or wrong number of arguments for 'client'")
+
+
+def _described(client_of: RespConnection) -> str:
+    """A client in the words of Redis."""
+    age = int(client_of.commit.clock() - client_of.since)
+    name = client_of.label.decode("utf-8", "replace").replace("\n", " ")
+    user = (client_of.username or "").replace("\n", " ")
+    return (
+        f"id={client_of.number} addr={client_of.describe()} name={name} age={age} user={user} "
+        f"resp={client_of.protocol} blocked={1 if client_of.waits() else 0}\n"
+    )
+
+
+def _kill(connection: RespConnection, words: list[bytes]) -> bytes:
+    """CLIENT KILL addr | ID number | ADDR addr: how many were ended."""
+    if not connection.door.admin:
+        return error(_NO_ADMIN)
+    if len(words) == 1:
+        words = [b"ADDR", words[0]]
+    if len(words) != 2 or words[0].upper() not in {b"ID", b"ADDR"}:
+        return error("ERR syntax error")
+    ended = 0
+    for each in list(connection.door.clients):
+        shown = b"%d" % each.number if words[0].upper() == b"ID" else each.describe().encode()
+        if shown == words[1] and each is not connection:
+            each.end("CLIENT KILL")
+            ended += 1
+    return number(ended)
 
 
 def command(_connection: RespConnection, argv: list[bytes]) -> bytes:
@@ -336,24 +369,39 @@ def cluster(connection: RespConnection, argv: list[bytes]) -> bytes:
 
 
 def config(connection: RespConnection, argv: list[bytes]) -> bytes:
-    """CONFIG GET name: what has a counterpart."""
-    if argv[1].upper() != b"GET" or len(argv) != 3:
-        return error("ERR options are set in the file of vmq; here is CONFIG GET name")
-    values = {
-        b"maxmemory": b"%d" % connection.machine.max_memory,
-        b"port": connection.door.port,
-        b"bind": connection.door.host,
-    }
-    name = argv[2].lower()
-    found = [each for each in values.items() if name in {b"*", each[0]}]
-    items = [(key.decode(), bulk(value)) for key, value in found]
-    return pairs(items, connection.protocol == 3)
+    """CONFIG GET pattern | SET name value | REWRITE | RESETSTAT: what has a counterpart."""
+    what = argv[1].upper()
+    door = connection.door
+    control = door.control
+    if what == b"GET" and len(argv) == 3:
+        values: dict[bytes, bytes] = control.options(door.port, door.host)
+        pattern = argv[2].lower().decode("latin-1")
+        found = [each for each in values.items() if fnmatchcase(each[0].decode(), pattern)]
+        items = [(key.decode(), bulk(value)) for key, value in found]
+        return pairs(items, connection.protocol == 3)
+    if not door.admin:
+        return error(_NO_ADMIN)
+    if what == b"SET" and len(argv) == 4:
+        control.set(argv[2], argv[3])
+    elif what == b"REWRITE" and len(argv) == 2:
+        control.rewrite()
+    else:
+        return error("ERR CONFIG knows GET, SET and REWRITE")
+    return OK
+
+
+def shutdown(connection: RespConnection, _argv: list[bytes]) -> bytes:
+    """SHUTDOWN [SAVE|NOSAVE|REWRITE-AOF]: the broker stops; what there is to write is written anyway."""
+    if not connection.door.admin:
+        return error(_NO_ADMIN)
+    connection.door.control.shutdown()
+    return OK
 
 
 def debug(connection: RespConnection, argv: list[bytes]) -> bytes:
     """DEBUG FLUSHALL: all jobs are gone."""
     if not connection.door.admin:
-        return error("NOPERM this listener has no admin = true")
+        return error(_NO_ADMIN)
     if argv[1].upper() != b"FLUSHALL":
         return error("ERR DEBUG knows FLUSHALL")
     machine = connection.machine
@@ -391,4 +439,5 @@ COMMANDS: Final[dict[bytes, tuple[Command, int, int]]] = {
     b"CLUSTER": (cluster, 1, 8),
     b"CONFIG": (config, 1, 8),
     b"DEBUG": (debug, 1, 1),
+    b"SHUTDOWN": (shutdown, 0, 1),
 }

@@ -43,6 +43,9 @@ class RespDoor:
         self.mountpoint = ""
         #: Before the names of its queues: queues of different mountpoints are different.
         self.prefix: bytes = b""
+        #: Its connections, and what they may change of the broker (`vmq.jobs.control`).
+        self.clients: Any = {}
+        self.control: Any = None
         #: Commands that are rarely used: (connection, arguments) -> reply.
         self.others: Any = None
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from vmq.core.context import Core
 from vmq.core.registry import Registry
+from vmq.core.source import Source
 from vmq.core.trie import Route
 from vmq.durable import Durable
 from vmq.mqtt.message import Message
@@ -208,16 +209,13 @@ class Sinks:
         await self.keep(query, routed)
         # From here on nobody else has a turn: all of this is in one commit.
         step = SinkStep(core.outbox)
-        core.publisher = step
+        source = Source(step, CLIENT_ID + query)
         end = rows.end
-        try:
-            for each in routed:
-                if not self.send(query, each):
-                    end = each.place
-                    break
-                self.registry.publish(self.registry.route(each.topic), each.message())
-        finally:
-            core.publisher = None
+        for each in routed:
+            if not self.send(query, each, step):
+                end = each.place
+                break
+            self.registry.publish(self.registry.route(each.topic), each.message(), source)
         self.progress[query] = (batch, end)
         self.given[query].forget(end)
         if store is not None:
@@ -285,14 +283,15 @@ class Sinks:
             given.rows.add((row.place, tap.name))
         return held
 
-    def send(self, query: str, row: "SinkRow") -> bool:
+    def send(self, query: str, row: "SinkRow", step: SinkStep) -> bool:
         """Sends a message to the nodes that own its partitions; False if one cannot take it."""
         client_id = CLIENT_ID + query
         given = self.given[query]
         now = int(self.core.wall_clock() * 1_000_000)
         for tap in self.registry.route(row.topic).taps:
             if (row.place, tap.name) not in given.rows:
-                if not tap.send(row.topic, row.payload, row.qos, row.retain, client_id, now):
+                message = row.topic, row.payload, row.qos, row.retain
+                if not tap.send(*message, client_id, now, step):
                     return False
                 given.rows.add((row.place, tap.name))
         return True

@@ -13,6 +13,7 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.vmq.cli.program import Finished, here
 from vmq.admin.jobs.queues import JobQueueRow, JobRow
+from vmq.admin.jobs.schedules import ScheduleRow
 from vmq.cli.admin import jobs
 
 
@@ -41,6 +42,7 @@ def added(broker: BrokerProcess, queue: str, body: str, *options: str) -> str:
 def test_columns_are_those_of_the_rows() -> None:
     assert set(jobs.QUEUES.every) == set(JobQueueRow.__struct_fields__)
     assert set(jobs.JOBS.every) == set(JobRow.__struct_fields__)
+    assert set(jobs.SCHEDULES.every) == set(ScheduleRow.__struct_fields__)
     assert set(jobs.DEAD.every) == set(JobRow.__struct_fields__)
 
 

@@ -24,7 +24,7 @@ from vmq.clustering.directory.records import (
     encode_key,
     encode_piece,
 )
-from vmq.core.registry import Subscriber
+from vmq.core.subscriber import Subscriber
 
 IDS = ("c", "d")
 NOW = 1000

@@ -42,7 +42,7 @@ def restart(member: Member) -> None:
 def retain(member: Member, topic: str, payload: bytes, qos: int = 0) -> None:
     registry = member.house.registry
     route = registry.route(topic.encode())
-    registry.publish(route, Message(route.topic, payload, qos, True))
+    registry.publish(route, Message(route.topic, payload, qos, True), member.house.core.nobody)
 
 
 def kept(member: Member) -> dict[str, tuple[bytes, int]]:

@@ -19,6 +19,7 @@ from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.routing.test_routing import Three
 from tests.vmq.support import Client
 from vmq.clustering.messages.publishes import MAX_HOPS, RemotePublish
+from vmq.core.context import CoreOptions
 from vmq.mqtt.message import Message
 
 GROUP = "$share/g/t"
@@ -152,10 +153,14 @@ def test_the_policy_of_the_publisher_overrides_the_brokers(three: Three) -> None
     route = registry.route(b"t")
     three.a.house.choice = 1
     message = Message(b"t", b"1", 1, False)
-    registry.publish(route, message, "random")
+    publisher = three.a.house.client("p").connection.session
+    publisher.options = CoreOptions()
+    publisher.options.shared_subscription_policy = "random"
+    registry.publish(route, message, publisher)
     assert sent(three.a) == [("b", GROUP)]
-    registry.publish(route, message, "local_only")
-    registry.publish(route, message)
+    publisher.options.shared_subscription_policy = "local_only"
+    registry.publish(route, message, publisher)
+    registry.publish(route, message, three.a.house.core.nobody)
     three.a.house.maybe_settle()
     assert len(here.take()) == 2
 

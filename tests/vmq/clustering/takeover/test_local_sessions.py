@@ -15,6 +15,7 @@ from vmq.clustering.messages.takeover import SessionMessage, Who
 from vmq.clustering.takeover.local_sessions import BATCH_BYTES, BATCH_ENTRIES, HELD, LocalSessions
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind
 from vmq.core.ports import SessionListener
+from vmq.core.source import Source
 from vmq.runtime.registries import BrokerRegistries
 
 WHO: Who = ("", "s")
@@ -83,9 +84,8 @@ def texts(client: Client) -> list[str]:
 
 def publish_from(house: House, origin: str, text: str, qos: int = 2) -> None:
     """A publish of another node."""
-    house.core.origin = origin
-    house.publish("t", text.encode(), qos)
-    house.core.origin = ""
+    source = Source(house.core.outbox.nowhere, node=origin)
+    house.publish("t", text.encode(), qos, source=source)
 
 
 def records(house: House, kind: bytes) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -350,3 +351,68 @@ async def test_topics_of_jobs_are_nobody_elses(tmp_path: Path) -> None:
         assert registry.retained.count == 0
         await asyncio.sleep(0)
         assert machine(broker).queues[b"mail"].depth == 20
+
+
+async def test_whatever_is_published_is_answered_or_ends_its_own_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each PUBLISH at QoS 1 is a job, a dead letter, a delayed message, or the end of the connection; never nothing."""
+    chance = random.Random(7)
+    parts = [
+        "$jobs/",
+        "$delayed/",
+        "mail",
+        "a%2Fb",
+        "%",
+        "%zz",
+        "%ff",
+        ";",
+        "=",
+        "delay",
+        "ttl=1",
+        "key=k",
+        "/",
+    ]
+    parts += [
+        "ack",
+        "nack",
+        "working",
+        "manual",
+        "+",
+        "!dead",
+        "$",
+        "60",
+        "-15m",
+        "\u017e",
+        " ",
+        "q" * 300,
+    ]
+    config = config_of(tmp_path, jobs={"*": JobOptions(refuse_after=1, maxlen=10_000)})
+    async with Broker(config) as broker:
+        closed = kept = 0
+        for _ in range(60):
+            async with peer_of(broker, TCP) as peer:
+                await connected(peer)
+                before = len(machine(broker).jobs) + machine(broker).counts.deduplicated
+                topics = [
+                    chance.choice(parts[:2]) + "".join(chance.choices(parts, k=chance.randrange(6)))
+                    for _ in range(8)
+                ]
+                peer.send(
+                    *[job(each, b"D-x\n", 1, number) for number, each in enumerate(topics, 1)]
+                )
+                peer.send(b"\xe0\x00")
+                answers = await peer.rest()
+                acknowledged = [answers[at + 3] for at in range(0, len(answers), 4)]
+                assert acknowledged == list(range(1, len(acknowledged) + 1))
+                closed += len(acknowledged) < len(topics)
+                settled = sum(
+                    each.rpartition("/")[2] in {"ack", "nack", "working"} and ";" not in each
+                    for each in topics[: len(acknowledged)]
+                )
+                added = len(machine(broker).jobs) + machine(broker).counts.deduplicated - before
+                assert added >= len(acknowledged) - settled
+                kept += added
+        assert closed
+        assert kept
+    assert "internal error" not in caplog.text

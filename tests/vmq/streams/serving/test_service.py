@@ -33,6 +33,7 @@ from tests.vmq.streams.support import options
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
+from vmq.core.output import Output
 from vmq.core.ports import StreamFinder
 from vmq.durable import Durable
 from vmq.mqtt.packets import PINGRESP, PUBLISH
@@ -68,7 +69,14 @@ class Tap:
         return -1
 
     def append(
-        self, topic: bytes, payload: bytes, qos: int, retain: bool, client_id: str, _time: int
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        client_id: str,
+        _time: int,
+        _publisher: Output | None,
     ) -> int:
         if self.is_full:
             return self.refuse(qos, 1)
@@ -76,7 +84,14 @@ class Tap:
         return self.number
 
     def append_run(
-        self, topic: bytes, payloads: list[bytes], qos: int, retain: bool, client_id: str, _at: int
+        self,
+        topic: bytes,
+        payloads: list[bytes],
+        qos: int,
+        retain: bool,
+        client_id: str,
+        _time: int,
+        _publisher: Output | None,
     ) -> int:
         self.rows += [(topic, payload, qos, retain, client_id) for payload in payloads]
         return self.number

@@ -1,0 +1,138 @@
+"""Jobs by the clock: once a tick, also after a restart; what was missed; a queue that is paused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.until import until
+from tests.vmq.jobs.test_service import config_of
+from vmq.admin.jobs.schedules import list_schedules
+from vmq.broker import Broker
+from vmq.config.jobs import ScheduleOptions
+from vmq.config.load import load
+from vmq.config.options import Config
+from vmq.config.sources import ConfigError
+from vmq.jobs.machine import JobMachine
+
+#: 2023-11-14 22:13:20 UTC
+NOW = 1_700_000_000.0
+
+
+def scheduled(folder: Path, **options: Any) -> Config:
+    schedule = ScheduleOptions(**{"cron": "*/5 * * * *", "queue": "tick", "body": "x", **options})
+    return msgspec.structs.replace(config_of(folder), schedules={"five": schedule})
+
+
+def machine(broker: Broker) -> JobMachine:
+    return broker.jobs.open().machine
+
+
+def look(broker: Broker, wall: float) -> int:
+    """The clock says this; the jobs that there are then."""
+    service = broker.jobs.open()
+    service.core.wall_clock = lambda: wall
+    wait = service.schedules.look()
+    assert 0 < wait <= 30
+    found = service.machine.queues.get(b"tick")
+    return 0 if found is None else int(found.depth)
+
+
+def begins_at(broker: Broker, wall: float) -> None:
+    """As if the schedule had been looked at then for the last time."""
+    for each in broker.jobs.open().schedules.all:
+        each.last = wall
+
+
+async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path) -> None:
+    config = scheduled(tmp_path, priority=7, ttl=100_000, retry=9)
+    async with Broker(config) as broker:
+        begins_at(broker, NOW)
+        assert look(broker, NOW + 90) == 0
+        assert look(broker, NOW + 100) == 1  # 22:15
+        assert look(broker, NOW + 130) == 1
+        assert look(broker, NOW + 400) == 2
+        (row,) = list_schedules(broker)
+        assert (row.schedule, row.last) == ("five", "2023-11-14T22:20:00Z")
+        assert (row.next, row.queue) == ("2023-11-14T22:25:00Z", "tick")
+        (job, _) = machine(broker).jobs.values()
+        assert (job.body, job.priority, job.ttl, job.retry) == (b"x", 7, 100_000, 9)
+    file = tmp_path / "data" / "jobs" / "schedules.json"
+    assert json.loads(file.read_text()) == {"five": NOW + 400}
+    # As if the broker had ended between the log and this file: the key of the tick is in the log.
+    file.write_text(json.dumps({"five": NOW + 100}))
+    async with Broker(config) as broker:
+        begins_at(broker, NOW + 100)
+        before = machine(broker).queues[b"tick"].depth
+        assert look(broker, NOW + 410) == before
+        assert machine(broker).counts.deduplicated == 1
+        assert look(broker, NOW + 700) == before + 1
+
+
+@pytest.mark.parametrize(("misfire", "count"), [("skip", 0), ("once", 1), ("all", 12)])
+async def test_what_was_missed(tmp_path: Path, misfire: str, count: int) -> None:
+    async with Broker(scheduled(tmp_path, misfire=misfire)) as broker:
+        begins_at(broker, NOW - 86_400)
+        assert look(broker, NOW) == count  # those of one hour
+        assert look(broker, NOW + 30) == count
+        assert look(broker, NOW + 100) == count + 1
+
+
+async def test_a_paused_queue_gets_its_job_later(tmp_path: Path) -> None:
+    async with Broker(scheduled(tmp_path)) as broker:
+        begins_at(broker, NOW)
+        queue = machine(broker).queue(b"tick", 0.0)
+        machine(broker).pause(queue, True, False)
+        assert look(broker, NOW + 100) == 0
+        machine(broker).pause(queue, False, False)
+        assert look(broker, NOW + 130) == 1
+
+
+async def test_a_clock_that_is_set_back_repeats_nothing(tmp_path: Path) -> None:
+    async with Broker(scheduled(tmp_path)) as broker:
+        begins_at(broker, NOW)
+        assert look(broker, NOW + 100) == 1
+        assert look(broker, NOW - 7200) == 1
+        assert look(broker, NOW + 130) == 1
+
+
+async def test_the_broker_looks_by_itself(tmp_path: Path) -> None:
+    async with Broker(scheduled(tmp_path, cron="* * * * *")) as broker:
+        service = broker.jobs.open()
+        for each in service.schedules.all:
+            each.last -= 120
+        assert service._ticker is not None
+        service._ticker.cancel()
+        service._look_at_schedules()
+        await until(lambda: service.machine.counts.added == 1)
+
+
+def test_schedules_stand_below_jobs(tmp_path: Path) -> None:
+    file = tmp_path / "vmq.toml"
+    file.write_text(
+        '[jobs."mail-*"]\nttl = 60\n[jobs.schedules.night]\ncron = "0 3 * * *"\n'
+        'timezone = "Europe/Zagreb"\nqueue = "clean"\n'
+    )
+    config = load(file, {}, {}).config
+    assert config.schedules["night"].timezone == "Europe/Zagreb"
+    assert list(config.jobs) == ["mail-*"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('cron = "61 * * * *"', "schedules.night.cron"),
+        ('timezone = "Mars/Base"', "schedules.night.timezone"),
+        ('queue = "$delayed"', "schedules.night.queue"),
+        ('quue = "x"', "unknown option"),
+    ],
+)
+def test_what_is_wrong_with_a_schedule(tmp_path: Path, line: str, reason: str) -> None:
+    file = tmp_path / "vmq.toml"
+    others = {"cron": 'cron = "0 3 * * *"', "queue": 'queue = "q"'}
+    others.pop(line.split(maxsplit=1)[0], None)
+    file.write_text("\n".join(["[jobs.schedules.night]", line, *others.values()]) + "\n")
+    with pytest.raises(ConfigError, match=reason):
+        load(file, {}, {})
