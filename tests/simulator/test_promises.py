@@ -371,21 +371,6 @@ def test_who_comes_to_a_node_that_has_just_started_gets_the_copy_of_one_that_it_
         world.until(lambda: sorted(sub.texts) == [f"{number}" for number in range(5)])
 
 
-@shows("Durable sessions survive the loss of their node")
-def test_who_has_lost_its_copies_and_was_not_missed_holds_up_nobody() -> None:
-    with World(134, "a", "b", replica_timeout=600.0) as world:
-        sub = world.subscriber("s", "a")
-        world.publish("a", "1")
-        world.settle()
-        world.lose("b")
-        world.start("b")
-        assert "b" in world["a"].node.up
-        world.publish("a", "2")
-        world.until(lambda: sub.texts == ["1", "2"])
-        world.settle()
-        assert len(world["b"].clustering.replication.copies) == 2
-
-
 @shows("QoS 1 and 2, acknowledged, for a durable session whose node is dead")
 def test_what_waits_for_a_node_that_is_removed_goes_where_its_sessions_are() -> None:
     with World(20, "a", "b", "c", adopt_after=600.0) as world:

@@ -285,10 +285,9 @@ class Leader:
         if peer is None or not peer.is_up or peer.greet_at is None:
             return
         if peer.is_active:
-            if message.life == self._life and message.number >= peer.confirmed:
-                peer.greet_at = None
-                return
-            self._leave_out(peer, "it has lost what it had, and was not missed")
+            if message.life == self._life:
+                peer.greet_at = None  # if it has lost its copies it confirms nothing
+            return
         is_known = message.life == self._life
         if not is_known or message.number < peer.confirmed:
             # Its copies are of an earlier life, or lost.
