@@ -137,6 +137,7 @@ class SessionFront:
             self.table(connection),
             connection.is_clean,
             connection.will,
+            self._here.clock,
         )
         self._here.send(store_of(lineage[1]), asked)
 
@@ -147,6 +148,8 @@ class SessionFront:
 
     def receive(self, message: NodeMessage) -> bool:
         """Takes what an owner says; False: it is none of that."""
+        if isinstance(message, Attached | ToClient):
+            self._here.heard_of(message.clock)
         if isinstance(message, Attached):
             self._on_attached(message)
         elif isinstance(message, AttachRefused):
@@ -273,6 +276,12 @@ class SessionFront:
         if connection.attached is not None:
             lineage, link = connection.attached
             message = FromClient(
-                connection.slot, connection.client, connection.number, lineage, link, steps
+                connection.slot,
+                connection.client,
+                connection.number,
+                lineage,
+                link,
+                steps,
+                self._here.clock,
             )
             self._here.send(store_of(lineage[1]), message)

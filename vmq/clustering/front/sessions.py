@@ -86,6 +86,7 @@ class SessionNode:
         """The nodes in reach know the routes of a ticket."""
         owner = self.slots.owners.get(slot)
         if owner is not None:
+            self.slots.touch(slot)
             owner.attachments.subscribers.announced(ticket)
             self._finish()
 
@@ -122,14 +123,13 @@ class SessionNode:
         attachments = owner.attachments
         wills, attachments.wills = attachments.wills, []
         for client, attached_at, (topic, payload, qos) in wills:
-            self.origin.publish(
-                self.origin.reserve(self.routes.targets(topic.decode())),
-                topic,
-                payload,
-                qos,
-                0,
-                lambda client=client, at=attached_at: attachments.will_published(client, at),  # type: ignore[misc]
-            )
+
+            def then(client: str = client, at: int = attached_at) -> None:
+                self.slots.touch(owner.slot)
+                attachments.will_published(client, at)
+
+            addresses = self.origin.reserve(self.routes.targets(topic.decode()))
+            self.origin.publish(addresses, topic, payload, qos, 0, then)
 
     def _hand_on(self, owner: SlotOwner) -> None:
         """Messages of share groups that have no member in a slot go to another slot with one."""
@@ -147,6 +147,7 @@ class SessionNode:
                 group: str = group, dot: Dot = dot, key: tuple[int, Lineage, Dot] = key
             ) -> None:
                 self._handing.pop(key, None)
+                self.slots.touch(owner.slot)
                 subscribers.handed_on(group, dot)
 
             self.origin.publish(

@@ -88,6 +88,8 @@ class Attach(NodeMessage, frozen=True, tag=81):
     is_clean: bool = False
     #: Topic, payload and QoS; in the register, so that it outlives the front.
     will: tuple[bytes, bytes, int] | None = None
+    #: The greatest stamp that the front knows of: what the client does now is later.
+    clock: Number = 0
 
 
 class Attached(NodeMessage, frozen=True, tag=82):
@@ -99,6 +101,7 @@ class Attached(NodeMessage, frozen=True, tag=82):
     lineage: LineageOf
     link: Number
     is_present: bool
+    clock: Number = 0
 
 
 class AttachRefused(NodeMessage, frozen=True, tag=83):
@@ -134,6 +137,7 @@ class FromClient(NodeMessage, frozen=True, tag=84):
     lineage: LineageOf
     link: Number
     steps: Annotated[list[SessionStep], Meta(max_length=100_000)]
+    clock: Number = 0
 
 
 class ToClient(NodeMessage, frozen=True, tag=85):
@@ -144,6 +148,7 @@ class ToClient(NodeMessage, frozen=True, tag=85):
     lineage: LineageOf
     link: Number
     steps: Annotated[list[SessionStep], Meta(max_length=100_000)]
+    clock: Number = 0
 
 
 #: All messages about durable sessions.

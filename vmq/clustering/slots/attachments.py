@@ -80,6 +80,7 @@ class Attachments:
 
     def on_attach(self, front: int, asked: Attach) -> None:
         """A front asks for a connection to be served; one that cannot be yet is as soon as it can."""
+        self._here.heard_of(asked.clock)
         owned, state = self._owned, self._state
         if asked.lineage != owned.view.lineage or not self._is_link(front, asked.link):
             return
@@ -137,7 +138,16 @@ class Attachments:
         attachment = Attachment(client, asked.connection, front, asked.link)
         self.serving[client] = attachment
         self._orphans.pop(client, None)
-        answer = Attached(client, asked.connection, register.rank, lineage, asked.link, is_present)
+        self._here.heard_of(state.last)
+        answer = Attached(
+            client,
+            asked.connection,
+            register.rank,
+            lineage,
+            asked.link,
+            is_present,
+            self._here.clock,
+        )
         # The end of a session has to be safe, else the next connection may find it again.
         self._when_safe(
             attachment, 2 if asked.is_clean else 0, lambda: self._here.send(front, answer)
@@ -256,7 +266,7 @@ class Attachments:
             if each.steps:
                 steps, each.steps = each.steps, []
                 message: NodeMessage = ToClient(
-                    each.client, each.connection, lineage, each.link, steps
+                    each.client, each.connection, lineage, each.link, steps, self._here.clock
                 )
                 self._here.send(each.front, message)
 
@@ -271,8 +281,10 @@ class Attachments:
             != (message.connection, front, message.link)
         ):
             return
+        self._here.heard_of(message.clock)
         for step in message.steps:
             self._on_step(attachment, step)
+        self._here.heard_of(self._state.last)
         self._to_deliver[message.client] = None
 
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:

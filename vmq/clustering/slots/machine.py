@@ -49,6 +49,8 @@ class SlotMachine:
         self.slots = slots
         self.views, self.copies = load_copies(disk)
         self.owners: dict[int, SlotOwner] = {}
+        #: Slots with something to do at the end of the turn, or that waits for the disk or for followers.
+        self._busy: dict[int, None] = {}
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
         self._patience: dict[int, int] = {}
@@ -124,6 +126,7 @@ class SlotMachine:
         self.copies.pop(slot, None)
         self.owners[slot] = owner = SlotOwner(self.here, slot, view, state, disk, self.learn)
         self._holder(owner).note(self.here.effects, view)
+        self.touch(slot)
         owner.look()
 
     def _is_current(self, view: SlotView, copy: SlotCopy) -> bool:
@@ -153,6 +156,7 @@ class SlotMachine:
             owner = self.owners.get(slot)
             if owner is not None:
                 if is_beat or is_changed:
+                    self.touch(slot)
                     owner.look()
                     self._hand_over(owner)
             elif self._is_orphaned(slot) and reach.is_settled():
@@ -278,6 +282,7 @@ class SlotMachine:
         owner = self.owners.get(message.slot)
         if owner is None:
             return
+        self.touch(message.slot)
         if isinstance(message, SlotStored):
             owner.on_stored(sender, message)
         elif isinstance(message, NoFork):
@@ -357,6 +362,7 @@ class SlotMachine:
         if part.is_fork:
             owner = self.owners.get(part.slot)
             if owner is not None and part.view.lineage == owner.view.lineage:
+                self.touch(part.slot)
                 owner.on_fork(sender, part)
             return
         if not self._accepts(sender, part.slot, part.view):
@@ -393,10 +399,18 @@ class SlotMachine:
 
     # Turns
 
+    def touch(self, slot: int) -> None:
+        """Something happens to a slot in this turn."""
+        self._busy[slot] = None
+
     def flush(self) -> None:
         """The turn is over."""
-        for owner in list(self.owners.values()):
-            owner.flush()
+        for slot in list(self._busy):
+            owner = self.owners.get(slot)
+            if owner is not None:
+                owner.flush()
+            if owner is None or owner.is_idle():
+                del self._busy[slot]
         if self._news:
             news, self._news = self._news, {}
             for store in self.here.reach.up():

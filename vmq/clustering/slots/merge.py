@@ -13,7 +13,9 @@ three forks, the order may decide whether another's word counts that it has a me
 loses none.
 """
 
-from vmq.clustering.slots.register import ClientRegister
+from collections.abc import Iterable
+
+from vmq.clustering.slots.register import BornAt, ClientRegister
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
@@ -75,12 +77,19 @@ def has_all_of(lacking: Lineage, current: Lineage, included: dict[Lineage, int])
 
 
 def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:
-    """A message of a share group is for one member: where both sides have it, of two members one keeps it."""
+    """A message of a share group is for one member: where both sides have it, for that of the later lineage.
+
+    That one may have it by now. What an earlier owner chose besides was not safe, so it was not sent at QoS 2.
+    """
     here, there = _held_for_groups(one), _held_for_groups(other)
     for dot, client in here.items():
         keeps = client
         if dot in there:
-            keeps = min(client, there[dot], key=_member)
+            keeps, second = there[dot], client
+            if one.lineage > other.lineage:
+                keeps, second = second, keeps
+            if keeps.startswith(GROUP):  # no member
+                keeps = second
         elif dot not in other.context:
             continue
         if keeps != client or dot not in there:
@@ -102,11 +111,6 @@ def _held_for_groups(state: SlotState) -> dict[Dot, str]:
     }
 
 
-def _member(client: str) -> tuple[bool, str]:
-    """Members before the queue of the group itself."""
-    return client.startswith(GROUP), client
-
-
 def _merge_client(
     one: SlotState,
     before: NodeClock,
@@ -116,11 +120,8 @@ def _merge_client(
 ) -> None:
     ours = one.registers.get(client) or ClientRegister()
     theirs = other.registers.get(client) or ClientRegister()
-    known_by = dict(ours.known_by)
-    for lineage, version in theirs.known_by.items():
-        known_by[lineage] = max(version, known_by.get(lineage, 0))
-    seen_here = _seen(before, included, ours, known_by)
-    seen_there = _seen(other.context, other.included, theirs, known_by)
+    seen_here = _seen(before, included, ours, _to_know(ours, theirs))
+    seen_there = _seen(other.context, other.included, theirs, _to_know(theirs, ours))
     here, there = one.queues.get(client, {}), other.queues.get(client, {})
     stale_here = 0 < ours.session < theirs.ended and theirs.age() > ours.age()
     stale_there = 0 < theirs.session < ours.ended and ours.age() > theirs.age()
@@ -137,18 +138,30 @@ def _merge_client(
     seen_here.merge(seen_there)
     missed = NodeClock(dict(one.context.beyond(seen_here)))
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
-    _merge_registers(one, client, ours, theirs, known_by, missed, ahead)
+    subscribed = _merge_subscriptions(ours, included, theirs, other.included)
+    _merge_registers(one, client, ours, theirs, subscribed, missed, ahead)
+
+
+def _to_know(side: ClientRegister, other: ClientRegister) -> list[BornAt]:
+    """What a side must include to know all subscriptions: where they began; of one that it has not, the rest too."""
+    return [
+        each
+        for register in (side, other)
+        for topic_filter, found in register.born.items()
+        for each in found
+        if not each[2] or topic_filter not in side.born
+    ]
 
 
 def _seen(
     context: NodeClock,
     included: dict[Lineage, int],
     register: ClientRegister,
-    known_by: dict[Lineage, int],
+    points: list[BornAt],
 ) -> NodeClock:
-    """What a side has seen for a client."""
+    """What a side has seen for a client whose subscriptions began at these points."""
     seen = register.ahead.copy()
-    if all(includes(included, lineage, version) for lineage, version in known_by.items()):
+    if _includes_all(included, points):
         seen.merge(NodeClock(dict(context.beyond(register.missed))))
     return seen
 
@@ -158,24 +171,67 @@ def _stamp(message: StoredMessage) -> int:
     return message.stamp
 
 
+def _merge_subscriptions(
+    ours: ClientRegister,
+    included: dict[Lineage, int],
+    theirs: ClientRegister,
+    included_there: dict[Lineage, int],
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[BornAt, ...]]]:
+    """By filter the later one. An end ends what its side knew of; else the later lineage has the word."""
+    subscriptions: dict[str, tuple[int, int]] = {}
+    born: dict[str, tuple[BornAt, ...]] = {}
+    for each in {**ours.subscriptions, **theirs.subscriptions}:
+        here, there = ours.subscriptions.get(each), theirs.subscriptions.get(each)
+        if here is None or there is None:
+            is_ours = there is None
+        elif (each in ours.born) == (each in theirs.born):
+            is_ours = here >= there
+        elif each in ours.born:
+            is_ours = not _ends(theirs, included_there, ours.born[each], each)
+        else:
+            is_ours = _ends(ours, included, theirs.born[each], each)
+        winner = ours if is_ours else theirs
+        subscriptions[each] = winner.subscriptions[each]
+        if each in winner.born:
+            born[each] = tuple(sorted({*ours.born.get(each, ()), *theirs.born.get(each, ())}))
+    return subscriptions, born
+
+
+def _ends(
+    side: ClientRegister,
+    included: dict[Lineage, int],
+    born: tuple[BornAt, ...],
+    topic_filter: str,
+) -> bool:
+    """Whether a side's end of a subscription holds against this one."""
+    last = max(lineage for lineage, _, _ in born)
+    return _includes_all(included, born) or side.over.get(topic_filter, NO_LINEAGE) > last
+
+
+def _includes_all(included: dict[Lineage, int], points: Iterable[BornAt]) -> bool:
+    return all(includes(included, lineage, version) for lineage, version, _ in points)
+
+
 def _merge_registers(
     one: SlotState,
     client: str,
     ours: ClientRegister,
     theirs: ClientRegister,
-    known_by: dict[Lineage, int],
+    subscribed: tuple[dict[str, tuple[int, int]], dict[str, tuple[BornAt, ...]]],
     missed: NodeClock,
     ahead: NodeClock,
 ) -> None:
-    subscriptions = dict(ours.subscriptions)
-    for topic_filter, there in theirs.subscriptions.items():
-        subscriptions[topic_filter] = max(there, subscriptions.get(topic_filter, (0, -1)))
+    subscriptions, born = subscribed
+    over = {
+        each: max(ours.over.get(each, NO_LINEAGE), theirs.over.get(each, NO_LINEAGE))
+        for each in subscriptions
+        if each not in born
+    }
     winner = theirs if theirs.age() > ours.age() else ours
     if (
         winner is ours
         and client in one.registers
-        and known_by == ours.known_by
-        and subscriptions == ours.subscriptions
+        and (*subscribed, over) == (ours.subscriptions, ours.born, ours.over)
         and missed == ours.missed
         and ahead == ours.ahead
         and ours.ended >= theirs.ended
@@ -183,7 +239,7 @@ def _merge_registers(
         return
     register = winner.copy()
     register.subscriptions = subscriptions
-    register.known_by = known_by
+    register.born, register.over = born, over
     register.missed = missed
     register.ahead = ahead
     register.ended = max(ours.ended, theirs.ended)

@@ -71,6 +71,10 @@ class OwnedSlot:
         """Whether something is not safe yet that somebody waits for."""
         return bool(self._waiting)
 
+    def has_open_commits(self) -> bool:
+        """Whether something it wrote is not on this disk yet."""
+        return bool(self._commits)
+
     def release(self) -> None:
         """The turn is over: what it changed becomes a version, and what waited for safe ones is done."""
         while True:

@@ -67,6 +67,10 @@ class SlotOwner(OwnedSlot):
         self._release_leftovers()
         self.attachments.flush()
 
+    def is_idle(self) -> bool:
+        """Whether a turn that does not concern it may pass it over."""
+        return not (self.state.changed or self.has_open_commits() or self.waits() or self._leftover)
+
     # Followers
 
     def look(self) -> None:

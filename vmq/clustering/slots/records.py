@@ -58,7 +58,11 @@ def _plain(state: SlotState, change: _Change) -> Any:
     if register is None:
         return None
     if kind == "u":
-        return register.subscriptions.get(name.partition("\0")[2])
+        topic_filter = name.partition("\0")[2]
+        found = register.subscriptions.get(topic_filter)
+        if found is None:
+            return None
+        return [*found, register.born.get(topic_filter), register.over.get(topic_filter)]
     if kind == "i":
         sent = register.window.get(first)
         return None if sent is None else [sent.dot, sent.is_received, sent.qos, sent.order]
@@ -73,7 +77,6 @@ def _plain(state: SlotState, change: _Change) -> Any:
         register.connection,
         register.last_packet,
         register.will,
-        sorted(register.known_by.items()),
         sorted(register.missed.runs.items()),
         sorted(register.ahead.runs.items()),
     ]
@@ -168,8 +171,15 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
             _load_head(state.register(key[1:].decode()), _DECODER.decode(value))
         elif kind == b"u":
             client, _, topic_filter = key[1:].decode().partition("\0")
-            stamp, qos = _DECODER.decode(value)
-            state.register(client).subscriptions[topic_filter] = (stamp, qos)
+            stamp, qos, born, over = _DECODER.decode(value)
+            register = state.register(client)
+            register.subscriptions[topic_filter] = (stamp, qos)
+            if over is not None:
+                register.over[topic_filter] = tuple(over)
+            if born is not None:
+                register.born[topic_filter] = tuple(
+                    (tuple(lineage), at, is_again) for lineage, at, is_again in born
+                )
             state.last = max(state.last, stamp)
         elif kind == b"i":
             dot, is_received, qos, order = _DECODER.decode(value)
@@ -193,6 +203,5 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
     register.lineage = tuple(lineage)
     register.rank, register.connection, register.last_packet = value[5:8]
     register.will = None if value[8] is None else tuple(value[8])
-    register.known_by = {tuple(each): version for each, version in value[9]}
-    register.missed.runs.update(dict(value[10]))
-    register.ahead.runs.update(dict(value[11]))
+    register.missed.runs.update(dict(value[9]))
+    register.ahead.runs.update(dict(value[10]))

@@ -1,12 +1,16 @@
 """What a slot knows of one client: a register with one writer, the owner to which the client is attached.
 
 Two registers never mix: the one attached in the later lineage wins whole, then the later attachment, then the later
-record. Only subscriptions merge by filter, each by its stamp, so that a fork brings no ended one back and loses none.
+record. Only subscriptions merge by filter: of two the later one is there, and an end ends what it knew of and what was
+asked for in an earlier lineage, so that a fork brings no ended one back and loses none, whatever the clocks say.
 """
 
 from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock
+
+#: Lineage, version, and whether the subscription was there already.
+BornAt = tuple[Lineage, int, bool]
 
 
 class SentMessage:
@@ -55,9 +59,12 @@ class ClientRegister:
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
         self.subscriptions: dict[str, tuple[int, int]] = {}
-        #: Up to which version of each lineage a state must include another to know these subscriptions; at `NO_LINEAGE`
-        #: as in `SlotState.included`.
-        self.known_by: dict[Lineage, int] = {}
+        #: In which versions of which lineages each of those that are there began, in several if forks did not know of
+        #: each other, and in which the client has asked for it again since. Who includes where it began knows it; who
+        #: includes all of them may end it.
+        self.born: dict[str, tuple[BornAt, ...]] = {}
+        #: In which lineage each of the others ended.
+        self.over: dict[str, Lineage] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.
@@ -92,7 +99,8 @@ class ClientRegister:
             other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
         other.received = dict(self.received)
         other.subscriptions = dict(self.subscriptions)
-        other.known_by = dict(self.known_by)
+        other.born = dict(self.born)
+        other.over = dict(self.over)
         other.missed = self.missed.copy()
         other.ahead = self.ahead.copy()
         return other

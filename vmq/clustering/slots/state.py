@@ -8,7 +8,7 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     m dot                  -> stamp, topic, payload, QoS, share group: the message, once however many clients get it
     q dot client           -> granted QoS: the client does not have it yet
     r client               -> the register's head
-    u client NUL filter    -> stamp, QoS
+    u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, in which it ended
     i packet id client     -> dot, whether PUBREC came, QoS: under way to the client
     x packet id client     -> addresses, digest: received from the client at QoS 2
 
@@ -164,11 +164,6 @@ class SlotState:
             self.included = _above(self.included, floor)
             self.included[NO_LINEAGE] = floor
             self.changed["h", "", 0, 0] = None
-            for client, register in self.registers.items():
-                if any(0 < epoch <= floor for epoch, _ in register.known_by):
-                    last = max(epoch for epoch, _ in register.known_by if epoch <= floor)
-                    register.known_by = {**_above(register.known_by, floor), NO_LINEAGE: last}
-                    self.changed["r", client, 0, 0] = None
         if UNCLAIMED in self.queues:
             self.claim()
             self.sort()
@@ -220,8 +215,14 @@ class SlotState:
     def subscribe(self, client: str, topic_filter: str, qos: int, now: int) -> None:
         """A subscription begins, or ends (QoS -1)."""
         register = self.registers[client]
-        if qos >= 0 and topic_filter not in register.granted():
-            register.known_by[self.lineage] = self.version + 1
+        if qos < 0:
+            register.born.pop(topic_filter, None)
+            register.over[topic_filter] = self.lineage
+        else:
+            register.over.pop(topic_filter, None)
+            begun = [each for each in register.born.get(topic_filter, ()) if not each[2]]
+            point = self.lineage, self.version + 1, bool(begun)
+            register.born[topic_filter] = (*begun, point)
         register.subscriptions[topic_filter] = self.stamp(now), qos
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.touch(client)

@@ -118,6 +118,34 @@ def test_an_ended_subscription_does_not_come_back() -> None:
         assert found.registers["c"].granted() == {}
 
 
+def test_an_end_ends_only_what_it_knew_of_whatever_the_clocks_say() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 1_000_000)
+    one.close()
+    other.subscribe("c", "#", -1, 0)
+    other.subscribe("c", "#", 1, 0)
+    other.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {"#": 1}
+
+
+def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 1_000_000)
+    one.close()
+    take(one, 1)
+    other.subscribe("c", "#", 1, 0)
+    other.close()
+    take(other, 1)
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {"#": 1}
+        assert queue(found, "c") == [1]
+
+
 def test_a_session_that_ended_takes_its_queue_along() -> None:
     one = begun(1, 5)
     subscribe(one, "c")
@@ -134,6 +162,7 @@ def test_what_was_lost_but_for_its_subscriptions_still_gets_messages() -> None:
     """Of an unfinished copy only messages and subscriptions count: no register says when the session began."""
     one, other = begun(1, 5), SlotState()
     other.register("c").subscriptions["#"] = 7, 1
+    other.register("c").born["#"] = (((1, 5), 3, False),)
     merge(one, other)
     assert one.registers["c"].wants("t") == 1
 
@@ -223,7 +252,6 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     assert len(state.included) == 2
     assert state.includes((17, 5), 1000)
     assert not state.includes((50, 6), 1)
-    assert state.registers["c"].known_by == {NO_LINEAGE: 1}
     old = begun(1, 5)
     subscribe(old, "c")
     take(state, 1)
@@ -231,6 +259,19 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     merge(state, old)
     assert queue(state, "c") == []
     assert state.included[NO_LINEAGE] == 48
+
+
+def test_who_knew_a_client_does_so_however_it_says_it() -> None:
+    """One side says of each lineage what it has, the other only that it has all up to an epoch."""
+    one = begun(1, 5)
+    subscribe(one, "c")
+    take(one, 1)
+    other = begun(2, 6, one)
+    finish(other, "c", 1)
+    one.begin((3, 5))
+    one.forget_forks()
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == []
 
 
 def test_who_never_knew_a_client_does_not_because_it_subscribed_long_ago() -> None:

@@ -1,0 +1,82 @@
+"""What a node's groups ask of the world, in the order in which it is to be done."""
+
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from vmq_cluster.raft.messages import Envelope
+
+
+class Ballot(Struct, array_like=True, frozen=True):
+    """What a replica must never forget, whatever becomes of its log: one small record a group, always synced."""
+
+    term: int = 0
+    #: Whom it voted for in this term.
+    vote: str = ""
+    #: It may have forgotten: it neither votes nor counts.
+    abstains: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Save:
+    """This is on disk, synced, before anything that follows leaves the node."""
+
+    group: str
+    ballot: Ballot
+
+
+@dataclass(slots=True, frozen=True)
+class Send:
+    """Hand this to the link to a node; it may get lost, come twice or late."""
+
+    peer: str
+    envelope: Envelope
+
+
+@dataclass(slots=True, frozen=True)
+class Committed:
+    """Everything before `end` is committed here: readers may see it."""
+
+    group: str
+    end: int
+
+
+@dataclass(slots=True, frozen=True)
+class Answered:
+    """What became of an append or a question.
+
+    `done`: it is committed, and was before `end`. Else nobody knows, or it was not taken: ask the leader.
+    """
+
+    group: str
+    ticket: int
+    done: bool
+    end: int
+
+
+@dataclass(slots=True, frozen=True)
+class Led:
+    """The group's leader is another one now, "" if none is known."""
+
+    group: str
+    leader: str
+    term: int
+
+
+@dataclass(slots=True, frozen=True)
+class Uncertain:
+    """A group went on though a majority may have forgotten: rows from `first` to before `end` may be lost."""
+
+    group: str
+    first: int
+    end: int
+
+
+@dataclass(slots=True, frozen=True)
+class Removed:
+    """This replica is no member any more; its files may go when the meta group says so."""
+
+    group: str
+
+
+Effect = Save | Send | Committed | Answered | Led | Uncertain | Removed

@@ -1,0 +1,148 @@
+"""How a leader is found: who asks for votes, and who gives them.
+
+- **Pre-vote**: nobody raises its term before a majority would vote for it, so that who was cut off, or was removed,
+  does not depose a leader that works.
+- Nobody votes who hears a leader, unless that leader itself asks for it (a transfer).
+- **Who may have forgotten abstains.** It asks nevertheless, so that all learn how many abstain; when those who do not
+  are no majority, no election can ever succeed: after `unclean_wait`, or as soon as all voters are there, the longest
+  log wins.
+"""
+
+from enum import Enum
+
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import Ask, Vote
+from vmq_cluster.raft.replica import Replica
+
+
+class Outcome(Enum):
+    """What becomes of a candidate."""
+
+    GOES_ON = "goes on"
+    STANDS = "stands"
+    LEADS = "leads"
+
+
+class Election:
+    """One attempt of a replica to be elected; first only asked for, then real."""
+
+    def __init__(self, replica: Replica, pre: bool, transfer: bool, unclean: bool) -> None:
+        self.replica = replica
+        self.pre = pre
+        self.transfer = transfer
+        self.unclean = unclean
+        self.term = replica.term + 1 if pre else replica.term
+        self.granted: set[str] = set()
+        #: Who answered at all, and how its log ends.
+        self.answered: dict[str, tuple[int, int]] = {}
+        if unclean or not replica.abstains:
+            self.granted.add(replica.name)
+
+    def ask(self, now: float) -> Outcome:
+        """Asks all voters."""
+        replica = self.replica
+        end = replica.log.end
+        abstains = replica.abstains
+        known = tuple(sorted(replica.abstaining(now))) if self.unclean else ()
+        message = Ask(
+            self.term,
+            replica.last_term,
+            end,
+            self.pre,
+            self.transfer,
+            abstains,
+            self.unclean,
+            replica.members.voters,
+            known,
+        )
+        for name in replica.members.voters:
+            if name != replica.name:
+                replica.send(name, message)
+        return self._outcome()
+
+    def on_vote(self, sender: str, message: Vote, now: float) -> Outcome:
+        """An answer came, which may be to an earlier question."""
+        self.answered[sender] = (message.last_term, message.end)
+        self.replica.note(sender, message.abstains, now)
+        if message.granted and message.pre == self.pre and message.term == self.term:
+            self.granted.add(sender)
+        return self._outcome()
+
+    def end(self) -> Outcome:
+        """Nobody is waited for any more."""
+        self.replica.answered = set(self.answered)
+        if self.unclean and self.pre and self._is_elected() and self._is_longest():
+            return Outcome.STANDS
+        return Outcome.GOES_ON
+
+    def _outcome(self) -> Outcome:
+        if not self._is_elected():
+            return Outcome.GOES_ON
+        if not self.pre:
+            return Outcome.LEADS
+        others = len(self.replica.members.voters) - 1
+        if self.unclean and (len(self.answered) < others or not self._is_longest()):
+            return Outcome.GOES_ON  # somebody may have a longer log
+        return Outcome.STANDS
+
+    def _is_longest(self) -> bool:
+        own = (self.replica.last_term, self.replica.log.end)
+        return all(own >= other for other in self.answered.values())
+
+    def _is_elected(self) -> bool:
+        return self.replica.members.has_majority(self.granted)
+
+
+class Voting:
+    """Whom a replica votes for, and whether its group is closed."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        #: Since when, among these voters, those who do not abstain are known to be no majority.
+        self._closed_since: dict[tuple[str, ...], float] = {}
+
+    def answer(self, sender: str, message: Ask, has_leader: bool, now: float) -> bool:
+        """Answers whether a candidate gets this vote; returns whether it got it for good."""
+        replica = self._replica
+        replica.note(sender, message.abstains, now)
+        granted = self._grants(sender, message, has_leader and not message.transfer, now)
+        if granted and not message.pre:
+            replica.set_term(message.term, sender)
+        term = message.term if granted else replica.term
+        end = replica.log.end
+        replica.send(
+            sender, Vote(term, granted, message.pre, replica.abstains, replica.last_term, end)
+        )
+        return granted and not message.pre
+
+    def _grants(self, sender: str, message: Ask, has_leader: bool, now: float) -> bool:
+        replica = self._replica
+        if has_leader or not replica.is_current(message.last_term, message.end):
+            return False
+        if message.unclean:
+            if not self.is_hopeless(message.voters, now, message.abstainers):
+                return False
+        elif replica.abstains:
+            return False
+        if message.term == replica.term and not message.pre:
+            return replica.ballot.vote in ("", sender)
+        return message.term > replica.term
+
+    def is_hopeless(self, voters: tuple[str, ...], now: float, told: tuple[str, ...] = ()) -> bool:
+        """Whether no better copy is to be waited for: those who do not abstain are no majority, and time is up.
+
+        Nor is anything to be waited for where all voters are there. `told` abstain, as somebody else knows.
+        """
+        replica = self._replica
+        rest = set(voters) - replica.abstaining(now) - set(told)
+        if not voters or Members(voters).has_majority(rest):
+            self._closed_since.pop(voters, None)
+            return False
+        waited = now - self._closed_since.setdefault(voters, now)
+        return waited >= replica.options.unclean_wait or (
+            set(voters) <= replica.answered | {replica.name}
+        )
+
+    def reopen(self) -> None:
+        """There is a leader."""
+        self._closed_since.clear()

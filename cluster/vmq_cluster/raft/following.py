@@ -1,0 +1,210 @@
+"""A replica that follows a leader, or waits for one; what a term's leader says is agreed on step by step.
+
+Leaders **push** what is new: they know who lacks what, an append takes half a round trip less than by a request that
+waits there, and where nothing is new nobody has to ask. Followers **pull** what is old: sealed files, and what their
+disks have damaged; whose disk has to take it sets the pace, and goes on where it broke off.
+"""
+
+from typing import Final
+
+from vmq_cluster.raft.messages import (
+    Ack,
+    Append,
+    Files,
+    Mend,
+    Mended,
+    Piece,
+    Pull,
+    SealedFile,
+)
+from vmq_cluster.raft.replica import Replica
+
+_NO_FILE: Final = SealedFile(0, 0, 0, b"", 0, 0)
+
+
+class Following:
+    """The part of a follower in one term."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        #: Up to here the log is known to be this term's leader's.
+        self.agreed = 0
+        #: The leader has said that nothing is under way.
+        self.quiet = False
+        #: (life, offset) from which on this replica has what it may have had.
+        self.enough: tuple[int, int] | None = None
+        self._round = 0
+        self._fetch = Fetching(replica)
+
+    def on_append(self, message: Append, now: float) -> None:
+        """The leader says what it has, or only that it lives."""
+        replica = self.replica
+        self._round = max(self._round, message.round)
+        replica.yield_to(message.unclean)
+        if message.enough is not None:
+            self.enough = message.enough
+        if not replica.holds(message.prev, message.prev_term):
+            self.quiet = False
+            self._deny(message.prev)
+            return
+        self._fetch.stop()
+        replica.extend(message.batches)
+        end = message.batches[-1].end if message.batches else message.prev
+        self.agreed = max(self.agreed, end)
+        replica.advance(min(message.commit, self.agreed))
+        replica.trim(message.first)
+        settled = replica.commit == replica.log.end == end
+        self.quiet = message.quiet and settled and replica.leader in replica.members.voters
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Tells the leader what is agreed, and how far that is safe."""
+        self._return()
+        self._ack(True, self.agreed)
+
+    def _deny(self, prev: int) -> None:
+        """The logs differ at an offset: they may agree where this one ends, or where the term there began."""
+        replica = self.replica
+        end = replica.log.end
+        if prev <= end:
+            end = replica.state.terms.begin(prev - 1)
+        self._ack(False, max(end, replica.commit))
+
+    def _ack(self, agreed: bool, end: int) -> None:
+        replica = self.replica
+        safe = min(self.agreed, replica.log.safe)
+        counts = not replica.abstains
+        quiet = self.quiet and counts and safe == replica.log.end
+        replica.send(
+            replica.leader,
+            Ack(replica.term, agreed, end, safe, self._round, replica.life, counts, quiet),
+        )
+
+    def _return(self) -> None:
+        """Who may have forgotten counts again when it has, safe, all that may have been committed with its help."""
+        replica = self.replica
+        if replica.abstains and self.enough is not None:
+            life, end = self.enough
+            if life == replica.life and min(self.agreed, replica.log.safe) >= end:
+                replica.set_abstains(False)
+
+    # --- files
+
+    def on_files(self, message: Files, now: float) -> None:
+        """The leader has what this replica lacks in sealed files only: fetches the first of them."""
+        self._round = max(self._round, message.round)
+        self.quiet = False
+        self.replica.yield_to(message.unclean)
+        for file in message.files:
+            if not self._has(file):
+                self._fetch.begin(file, now)
+                break
+        else:
+            self.agreed = max(self.agreed, message.files[-1].end if message.files else 0)
+        self._ack(True, self.agreed)
+
+    def _has(self, file: SealedFile) -> bool:
+        """Whether this log has what is in a file: all of it is committed, so one place tells."""
+        return self.replica.holds(file.end, file.last_term)
+
+    def on_piece(self, message: Piece, now: float) -> None:
+        file = self._fetch.take(message, now)
+        if file is not None:
+            self._install(file)
+
+    def _install(self, file: SealedFile) -> None:
+        """A file is whole: it takes the place of all from its first offset on."""
+        replica = self.replica
+        log = replica.log
+        if file.first > log.end or not replica.holds(file.first, file.before_term):
+            log.reset(file.first)
+        if log.install(file):
+            replica.reload()
+            self.agreed = max(self.agreed, file.end)
+            replica.advance(file.end)
+        self.confirm()
+
+    def tick(self, now: float) -> None:
+        self._fetch.tick(now)
+
+
+class Fetching:
+    """One sealed file on its way here: piece by piece, within the node's limit."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._file = _NO_FILE
+        self._position = 0
+        #: When a piece is asked for again.
+        self._retry_at = 0.0
+
+    def stop(self) -> None:
+        self._file = _NO_FILE
+
+    def begin(self, file: SealedFile, now: float) -> None:
+        """Fetches this file unless it is being fetched; what an earlier life has of it is kept."""
+        if self._file != file:
+            self._file = file
+            self._position = self._replica.log.write_aside(file, 0, b"")
+            self._ask(now)
+
+    def take(self, message: Piece, now: float) -> SealedFile | None:
+        """A piece came; returns the file when it is whole."""
+        file = self._file
+        if message.file != file:
+            return None
+        if not message.data:
+            self.stop()  # it is there no more: the leader will name another
+            return None
+        self._position = self._replica.log.write_aside(file, message.position, message.data)
+        if self._position < file.size:
+            self._ask(now)
+            return None
+        self.stop()
+        return file
+
+    def tick(self, now: float) -> None:
+        if self._file is not _NO_FILE and now >= self._retry_at:
+            self._ask(now)
+
+    def _ask(self, now: float) -> None:
+        replica = self._replica
+        size = min(replica.options.piece_bytes, self._file.size - self._position)
+        self._retry_at = now + replica.options.heartbeat
+        if replica.outlet.may_fetch(size, now):
+            self._retry_at += replica.options.election_timeout
+            replica.send(replica.leader, Pull(replica.term, self._file, self._position))
+
+
+class Mending:
+    """Damage below the commit index: fetched from whoever has it, whatever one's own role is."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._turn = 0
+        self._ask_at = 0.0
+
+    def tick(self, now: float) -> None:
+        """Asks one member after another for the first range that is damaged here."""
+        replica = self._replica
+        others = [name for name in replica.members.all if name != replica.name]
+        if not replica.log.damage or not others or now < self._ask_at:
+            return
+        self._ask_at = now + replica.options.heartbeat
+        self._turn += 1
+        first, end = replica.log.damage[0]
+        if end <= replica.commit:
+            replica.send(others[self._turn % len(others)], Mend(replica.term, first, end))
+
+    def on_mend(self, sender: str, message: Mend) -> None:
+        """Somebody lacks what is committed: whoever has it whole sends it."""
+        replica = self._replica
+        batches = []
+        if replica.log.first <= message.first < message.end <= replica.commit:
+            batches = replica.log.read(message.first, replica.options.append_bytes)
+        replica.send(sender, Mended(replica.term, message.first, batches))
+
+    def on_mended(self, message: Mended, now: float) -> None:
+        if message.batches and message.batches[-1].end <= self._replica.commit:
+            self._replica.log.mend(message.batches)
+            self._ask_at = now

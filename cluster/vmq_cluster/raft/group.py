@@ -1,0 +1,374 @@
+"""One group on one node: it follows, stands or leads, and takes what others say to the part that it plays."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from vmq_cluster.raft.effects import Ballot, Led, Removed
+from vmq_cluster.raft.election import Election, Outcome, Voting
+from vmq_cluster.raft.following import Following, Mending
+from vmq_cluster.raft.leading import Leading
+from vmq_cluster.raft.log import Log
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import (
+    RETIRED,
+    ROWS,
+    Ack,
+    AnyMessage,
+    Append,
+    Ask,
+    Campaign,
+    Files,
+    Gone,
+    Mark,
+    Mend,
+    Mended,
+    Nudge,
+    Piece,
+    Pull,
+    Vote,
+)
+from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.replica import Outlet, Replica
+from vmq_cluster.raft.state import encode_stores
+
+
+class Group:
+    """A replica of one group, in whatever role; its node (`vmq_cluster.raft.host`) calls it."""
+
+    def __init__(
+        self,
+        group: str,
+        name: str,
+        log: Log,
+        ballot: Ballot,
+        life: int,
+        outlet: Outlet,
+        options: RaftOptions,
+        random: Random,
+        *,
+        forgot: bool,
+        now: float,
+    ) -> None:
+        self.replica = Replica(group, name, log, ballot, life, outlet, options, random)
+        self.voting = Voting(self.replica)
+        self.mending = Mending(self.replica)
+        self.following: Following | None = Following(self.replica)
+        self.election: Election | None = None
+        self.leading: Leading | None = None
+        self.removed = False
+        self._draw(now)
+        if forgot:
+            self.replica.set_abstains(True)
+
+    # --- what its node asks of it
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether it has to be ticked."""
+        if self.leading is not None:
+            return self.leading.awake
+        if self.removed:
+            return False
+        return self.following is None or not self.following.quiet or bool(self.replica.log.damage)
+
+    def judge(self, mark: Mark) -> int:
+        """How many of a producer's rows the leader has already, from the first on; or `GAP`."""
+        return self.replica.state.producers.place(mark)
+
+    def append(self, marks: Sequence[Mark], rows: Sequence[Any], ticket: int, now: float) -> bool:
+        """Takes rows of producers, each exactly the next of theirs (`judge`); returns whether this leader does.
+
+        `Answered` follows with the ticket. Rows that are known already are waited for with no marks and no rows: they
+        may still be lost.
+        """
+        leading = self.leading
+        if leading is None or leading.transfer is not None:
+            return False
+        if any(map(self.judge, marks)):
+            return False
+        if marks:
+            leading.append(ROWS, rows, tuple(marks), ticket)
+        else:
+            leading.wait_for(self.replica.log.end, ticket)
+        leading.step(now)
+        return True
+
+    def ask(self, ticket: int, now: float) -> bool:
+        """Asks what is committed; `Answered` follows with a commit index that is no older than the question."""
+        if self.leading is None:
+            return False
+        self.leading.ask(ticket)
+        self.leading.wake(now)
+        self.leading.tick(now)
+        return True
+
+    def retire(self, stores: Sequence[str], now: float) -> bool:
+        """The meta group has decided that these stores will hand in nothing more."""
+        if self.leading is None:
+            return False
+        self.leading.append(RETIRED, [encode_stores(stores)])
+        self.leading.step(now)
+        return True
+
+    def change(self, members: Members, now: float) -> bool:
+        """Makes one change of members; returns whether the leader may now."""
+        leading = self.leading
+        if leading is None or not leading.change(members, now):
+            return False
+        leading.step(now)
+        return True
+
+    def aim(self, voters: tuple[str, ...], now: float) -> bool:
+        """The group is to get these voters, step by step; returns whether this leader sees to it."""
+        if self.leading is None:
+            return False
+        self.leading.wanted = voters
+        self.leading.wake(now)
+        return True
+
+    def transfer(self, to: str, now: float) -> bool:
+        """Hands the leadership to a voter, "" = to whoever has most; returns whether it begins to."""
+        if self.leading is None or not self.leading.hand_over(now, to):
+            return False
+        self.leading.step(now)
+        return True
+
+    def keep_from(self, first: int) -> None:
+        """The leader's retention: the log may begin here."""
+        if self.leading is not None:
+            self.leading.keep_from = max(self.leading.keep_from, first)
+            self.leading.awake = True
+
+    def forget(self, life: int, now: float) -> None:
+        """The log lost a part that was safe; it ends there now. The life is higher than all before."""
+        self.replica.reload()
+        self._follow(self.replica.term, "", now)
+        self.replica.forget(life)
+
+    def on_safe(self, now: float) -> None:
+        """`log.safe` has grown."""
+        if self.leading is not None:
+            self.leading.step(now)
+        elif self.following is not None and self.replica.leader:
+            self.following.confirm()
+
+    def peer_up(self, peer: str, now: float) -> None:
+        """A node can be reached again."""
+        if self.leading is not None:
+            self.leading.wake(now)
+
+    def peer_down(self, peer: str, now: float) -> None:
+        """A node cannot be reached, or began anew: whoever followed it stands, one after another."""
+        if self.leading is not None:
+            self.leading.wake(now)
+        elif self.following is not None and peer == self.replica.leader:
+            replica = self.replica
+            order = [name for name in replica.members.voters if name != peer]
+            rank = order.index(replica.name) if replica.name in order else len(order)
+            wait = rank * replica.options.stagger + replica.random.random() * 0.05
+            self.following.quiet = False
+            self._lead_by("")
+            replica.heard = now - self._patience + wait
+
+    # --- time
+
+    def tick(self, now: float) -> None:
+        self.mending.tick(now)
+        replica = self.replica
+        if self.leading is not None:
+            if not self.leading.tick(now):
+                self._follow(replica.term, "", now)
+            return
+        if self.following is not None:
+            self.following.tick(now)
+            if self.following.quiet and replica.outlet.is_up(replica.leader):
+                return
+        if now - replica.heard >= self._patience:
+            self._stand(now)
+
+    def _draw(self, now: float) -> None:
+        """How long a leader is waited for from now on; who lacks something of the log lets others go first."""
+        replica = self.replica
+        timeout = replica.options.election_timeout
+        self._patience = timeout * (1 + replica.random.random() + 2 * bool(replica.log.damage))
+        replica.heard = now
+
+    # --- roles
+
+    def _follow(self, term: int, leader: str, now: float) -> None:
+        """Another leads, or nobody that is known."""
+        if self.leading is not None:
+            self.leading.end()
+        if term > self.replica.term:
+            self.replica.set_term(term)
+        self.leading = self.election = None
+        self.following = Following(self.replica)
+        self._lead_by(leader)
+        self._draw(now)
+
+    def _lead_by(self, leader: str) -> None:
+        replica = self.replica
+        if leader != replica.leader:
+            replica.leader = leader
+            if leader:
+                self.voting.reopen()
+            replica.outlet.emit(Led(replica.group, leader, replica.term))
+
+    def _stand(self, now: float) -> None:
+        """No leader was heard for long: would a majority vote for this replica?"""
+        replica = self.replica
+        if self.election is not None and self.election.end() is Outcome.STANDS:
+            self._elect(False, False, True, now)
+            return
+        self._lead_by("")
+        self._draw(now)
+        if self.removed:
+            return
+        if replica.name not in replica.members.voters:
+            for name in replica.members.voters:
+                replica.send(name, Nudge(replica.term))
+        else:
+            unclean = self.voting.is_hopeless(replica.members.voters, now)
+            self._elect(True, False, unclean, now)
+
+    def _elect(self, pre: bool, transfer: bool, unclean: bool, now: float) -> None:
+        replica = self.replica
+        if not pre:
+            replica.set_term(replica.term + 1, replica.name)
+        self.following = None
+        self._lead_by("")
+        self._draw(now)
+        self.election = Election(replica, pre, transfer, unclean)
+        self._conclude(self.election, self.election.ask(now), now)
+
+    def _conclude(self, election: Election, outcome: Outcome, now: float) -> None:
+        if outcome is Outcome.STANDS:
+            self._elect(False, election.transfer, election.unclean, now)
+        elif outcome is Outcome.LEADS:
+            self.election = self.following = None
+            ends = [end for _, end in election.answered.values()]
+            self.leading = Leading(self.replica, election.unclean, max(ends, default=0), now)
+            self._lead_by(self.replica.name)
+            self.leading.step(now)
+
+    # --- what others say
+
+    def receive(self, sender: str, message: AnyMessage, now: float) -> None:
+        """Somebody of the group, or who was, says something."""
+        match message:
+            case Ask():
+                self._on_ask(sender, message, now)
+            case Mend():
+                self.mending.on_mend(sender, message)
+            case Mended():
+                self.mending.on_mended(message, now)
+            case Piece():
+                if self.following is not None:
+                    self.following.on_piece(message, now)
+            case Pull():
+                if self.leading is not None:
+                    self.leading.on_pull(sender, message)
+            case Vote() if message.pre and (message.granted or message.term < self.replica.term):
+                self._on_vote(sender, message, now)
+            case _:
+                self._receive_in_term(sender, message, now)
+
+    def _receive_in_term(self, sender: str, message: AnyMessage, now: float) -> None:
+        replica = self.replica
+        from_leader = isinstance(message, Append | Files)
+        if message.term < replica.term:
+            if from_leader:  # it does not know that its time is over
+                replica.send(sender, Ack(replica.term, False, 0, 0, 0, 0, False, False))
+            return
+        if message.term > replica.term or (from_leader and self.following is None):
+            self._follow(message.term, sender if from_leader else "", now)
+        match message:
+            case Append() | Files():
+                self._on_leader(sender, message, now)
+            case Ack():
+                self._on_ack(sender, message, now)
+            case Vote():
+                self._on_vote(sender, message, now)
+            case Campaign():
+                self._on_campaign(now)
+            case Nudge():
+                self._on_nudge(sender, now)
+            case Gone():
+                self._on_gone()
+
+    def _on_leader(self, sender: str, message: Append | Files, now: float) -> None:
+        assert self.following is not None
+        self._lead_by(sender)
+        self.removed = False
+        self.replica.heard = now
+        if isinstance(message, Append):
+            self.following.on_append(message, now)
+        else:
+            self.following.on_files(message, now)
+
+    def _on_ack(self, sender: str, message: Ack, now: float) -> None:
+        leading = self.leading
+        if leading is None:
+            return
+        if sender in leading.progress:
+            leading.on_ack(sender, message, now)
+            members = self.replica.members
+            if self.replica.name not in members.voters and self._are_committed():
+                self._follow(self.replica.term, "", now)
+        else:
+            self._send_away(sender)
+
+    def _are_committed(self) -> bool:
+        return self.replica.state.members_end <= self.replica.commit
+
+    def _send_away(self, sender: str) -> None:
+        """Who is no member is told so, when that is committed."""
+        assert self.leading is not None
+        if self.leading.is_established and self._are_committed():
+            self.replica.send(sender, Gone(self.replica.term))
+
+    def _on_nudge(self, sender: str, now: float) -> None:
+        if self.leading is not None:
+            if sender not in self.replica.members.all:
+                self._send_away(sender)
+            self.leading.wake(now)
+
+    def _on_gone(self) -> None:
+        if self.leading is None and not self.removed:
+            self.removed = True
+            self.replica.outlet.emit(Removed(self.replica.group))
+
+    def _on_vote(self, sender: str, message: Vote, now: float) -> None:
+        if self.election is not None:
+            outcome = self.election.on_vote(sender, message, now)
+            self._conclude(self.election, outcome, now)
+
+    def _on_campaign(self, now: float) -> None:
+        replica = self.replica
+        if replica.name in replica.members.voters and not replica.abstains:
+            self._elect(False, True, False, now)
+
+    def _on_ask(self, sender: str, message: Ask, now: float) -> None:
+        replica = self.replica
+        has_leader = self.leading is not None
+        if self.leading is not None:
+            self._on_nudge(sender, now)
+        elif replica.leader == sender:
+            self._lead_by("")  # it would not ask if it still led
+            if self.following is not None:
+                self.following.quiet = False
+        elif replica.leader:
+            has_leader = self._hears_leader(now)
+        if self.voting.answer(sender, message, has_leader, now):
+            self._follow(message.term, "", now)
+
+    def _hears_leader(self, now: float) -> bool:
+        """Whether the leader lives, as far as is known; where only its link says so, it is asked to speak."""
+        replica = self.replica
+        following = self.following
+        if following is not None and following.quiet and replica.outlet.is_up(replica.leader):
+            following.quiet = False
+            replica.heard = now
+            replica.send(replica.leader, Nudge(replica.term))
+        return now - replica.heard < replica.options.election_timeout

@@ -1,0 +1,450 @@
+"""A leader in its term: what each replica has, what is committed, and whether it still leads.
+
+It commits nothing but by a batch of its own term (Raft, figure 8): the first is a control batch, written at once, and
+before that is committed it answers no question and changes no members. It has no lease: that it still leads it learns
+by a round, an answer of a majority to something that was said later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vmq_cluster.raft.effects import Answered
+from vmq_cluster.raft.members import Members, step_towards
+from vmq_cluster.raft.messages import (
+    LEADER,
+    MEMBERS,
+    STATE,
+    UNCLEAN,
+    Ack,
+    Append,
+    Batch,
+    Campaign,
+    Files,
+    Mark,
+    Piece,
+    Pull,
+)
+from vmq_cluster.raft.replica import Replica
+from vmq_cluster.raft.state import encode_members, encode_range
+
+#: No time yet.
+NEVER: Final = float("-inf")
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the leader knows of another replica."""
+
+    #: The next offset to send.
+    next: int
+    #: When it answered last; when something was sent last.
+    heard: float
+    sent: float = NEVER
+    #: It has so much, as durable as promised; it counts for so much.
+    match: int = 0
+    counts: bool = False
+    #: Its log may differ: one message at a time until it agrees.
+    probing: bool = True
+    #: Messages with batches that are under way.
+    flying: int = 0
+    #: The last round that it answered, its life, and whether it has nothing to wait for.
+    round: int = 0
+    life: int = 0
+    quiet: bool = False
+    #: The commit index that it was told, and the log's first offset.
+    told: int = 0
+    told_first: int = 0
+    #: It may have forgotten: the round after which it is told what is `enough` for it to count.
+    returning: int | None = None
+    enough: int | None = None
+    #: When the log ended where, for learners: (time, end) until they have got there.
+    lag: tuple[float, int] | None = None
+    is_ready: bool = False
+
+
+@dataclass(slots=True)
+class Transfer:
+    """The leadership is to go to another replica; until then nothing is taken."""
+
+    to: str
+    until: float
+    asked: bool = False
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Who waits for what: appends for the commit index, questions for a round."""
+
+    appends: list[tuple[int, int]] = field(default_factory=list)
+    questions: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Leading:
+    """The part of a leader in one term."""
+
+    def __init__(self, replica: Replica, unclean: bool, heard_end: int, now: float) -> None:
+        self.replica = replica
+        self.progress: dict[str, Progress] = {}
+        self.waiting = Waiting()
+        self.transfer: Transfer | None = None
+        #: The voters that the group is to have, and gets one by one.
+        self.wanted: tuple[str, ...] | None = None
+        self.keep_from = replica.log.first
+        self.round = 0
+        self.awake = True
+        #: It was quiet, and has not been ticked since.
+        self._asleep = False
+        self._beat_at = now
+        self._check_at = now + replica.options.election_timeout
+        self._set_members(now)
+        self._begin_segment()
+        if unclean:
+            end = max(replica.log.end, heard_end)
+            replica.write(UNCLEAN, [encode_range(replica.commit, end, replica.term)])
+            replica.set_abstains(False)
+        else:
+            replica.write(LEADER, [b""])
+        #: Where the first batch of this term ends; committed, the leader knows what is.
+        self.begun = replica.log.end
+
+    @property
+    def is_established(self) -> bool:
+        return self.replica.commit >= self.begun
+
+    # --- appends and questions
+
+    def append(
+        self, kind: int, rows: Sequence[Any], marks: tuple[Mark, ...] = (), ticket: int = 0
+    ) -> int:
+        """Puts a batch behind the last; `Answered` follows. Returns where it ends."""
+        self._begin_segment()
+        end = self.replica.write(kind, rows, marks).end
+        self.wait_for(end, ticket)
+        return end
+
+    def wait_for(self, end: int, ticket: int) -> None:
+        """Answers a ticket when everything before an offset is committed."""
+        self.awake = True
+        if not ticket:
+            return
+        if end <= self.replica.commit:
+            self._answer(ticket, True)
+        else:
+            self.waiting.appends.append((end, ticket))
+
+    def ask(self, ticket: int) -> None:
+        """Answers a ticket with the commit index, when it is known that no other leader has committed more."""
+        self.awake = True
+        self.round += 1
+        self.waiting.questions.append((self.round, ticket))
+
+    def _answer(self, ticket: int, done: bool) -> None:
+        replica = self.replica
+        replica.outlet.emit(Answered(replica.group, ticket, done, replica.commit))
+
+    def end(self) -> None:
+        """Another leads, or nobody: whoever waits is told that nobody knows."""
+        for _, ticket in self.waiting.appends + self.waiting.questions:
+            self._answer(ticket, False)
+
+    def _begin_segment(self) -> None:
+        replica = self.replica
+        if replica.log.is_full:
+            replica.write(STATE, [replica.state.encode(replica.log.first)])
+
+    # --- members
+
+    def change(self, members: Members, now: float) -> bool:
+        """Begins one change; returns whether it may: one at a time, and not before this term has committed."""
+        replica = self.replica
+        pending = replica.state.members_end > replica.commit
+        if pending or not self.is_established or not members.can_follow(replica.members):
+            return False
+        self.append(MEMBERS, [encode_members(members)])
+        self._set_members(now)
+        return True
+
+    def _set_members(self, now: float) -> None:
+        names = [name for name in self.replica.members.all if name != self.replica.name]
+        for name in names:
+            if name not in self.progress:
+                self.progress[name] = Progress(self.replica.log.end, now)
+        for name in self.progress.keys() - set(names):
+            del self.progress[name]
+
+    def _go_on_changing(self, now: float) -> None:
+        """The next step towards the wanted members."""
+        replica = self.replica
+        if self.wanted is None or replica.log.damage:
+            return  # those who would go may have what is damaged here
+        members = step_towards(replica.members, self.wanted, replica.name, self._is_ready)
+        if members is not None:
+            self.change(members, now)
+        elif replica.name not in self.wanted and not replica.members.learners:
+            self.hand_over(now)
+        elif replica.members.voters == self.wanted and not replica.members.learners:
+            self.wanted = None
+
+    def _is_ready(self, learner: str) -> bool:
+        progress = self.progress.get(learner)
+        return progress is not None and progress.is_ready and progress.counts
+
+    def _measure(self, progress: Progress, now: float) -> None:
+        """A learner is ready when it has, soon enough, what the log had."""
+        if progress.lag is None:
+            progress.lag = (now, self.replica.log.end)
+        at, end = progress.lag
+        if progress.match >= end:
+            progress.is_ready = now - at <= self.replica.options.promote_lag
+            progress.lag = None
+
+    # --- transfer
+
+    def hand_over(self, now: float, to: str = "") -> bool:
+        """Gives the leadership to a voter, or to the one that has most; returns whether there is any."""
+        replica = self.replica
+        others = [
+            name
+            for name in replica.members.voters
+            if name != replica.name and replica.outlet.is_up(name) and self.progress[name].counts
+        ]
+        if self.wanted is not None and not to:
+            others = [name for name in others if name in self.wanted]
+        if to:
+            others = [name for name in others if name == to]
+        if not others:
+            return False
+        if self.transfer is None:
+            best = max(others, key=lambda name: self.progress[name].match)
+            self.transfer = Transfer(best, now + replica.options.election_timeout)
+            self.awake = True
+        return True
+
+    def _go_on_handing_over(self, now: float) -> None:
+        transfer = self.transfer
+        if transfer is None:
+            return
+        progress = self.progress.get(transfer.to)
+        if progress is None or now >= transfer.until:
+            self.transfer = None
+        elif progress.match == self.replica.log.end and not transfer.asked:
+            transfer.asked = True
+            self.replica.send(transfer.to, Campaign(self.replica.term))
+
+    # --- what others answer
+
+    def on_ack(self, sender: str, message: Ack, now: float) -> None:
+        progress = self.progress[sender]
+        if message.life < progress.life:
+            return  # that was before it forgot
+        progress.heard = now
+        if message.life > progress.life:
+            self._renew(progress, message.life)
+        progress.round = max(progress.round, message.round)
+        progress.counts = message.counts
+        progress.quiet = message.quiet
+        progress.flying = 0
+        if message.agreed:
+            progress.probing = False
+            progress.match = max(progress.match, message.safe)
+            progress.next = max(progress.next, message.end)
+        elif message.end >= progress.match:
+            progress.probing = True
+            progress.next = min(message.end, self.replica.log.end)
+            progress.sent = NEVER
+        if message.counts:
+            progress.returning = progress.enough = None
+        elif progress.returning is None:
+            self.round += 1
+            progress.returning = self.round
+        if not message.quiet:
+            self.awake = True
+        self.step(now)
+
+    def _renew(self, progress: Progress, life: int) -> None:
+        """The replica started anew: what it confirmed before says nothing about what it has."""
+        progress.life = life
+        progress.match = 0
+        progress.probing = True
+        progress.next = self.replica.log.end
+        progress.returning = progress.enough = progress.lag = None
+        progress.is_ready = False
+
+    def on_pull(self, sender: str, message: Pull) -> None:
+        replica = self.replica
+        limit = replica.options.piece_bytes
+        data = replica.log.read_file(message.file, message.position, limit)
+        replica.send(sender, Piece(replica.term, message.file, message.position, data))
+
+    # --- time
+
+    def tick(self, now: float) -> bool:
+        """Speaks where it has to; returns whether it still leads, as far as it knows."""
+        options = self.replica.options
+        if self._asleep:
+            self._rouse(now)
+        if now >= self._check_at:
+            self._check_at = now + options.election_timeout
+            if not self.is_followed(now - options.election_timeout):
+                return False
+        if now >= self._beat_at:
+            self._beat_at = now + options.heartbeat
+            for progress in self.progress.values():
+                if now - progress.heard >= options.heartbeat and progress.flying:
+                    progress.probing = True  # what was sent got lost, perhaps
+                    progress.next = max(progress.match, self.replica.log.first)
+                    progress.flying = 0
+                progress.sent = NEVER
+        self.step(now)
+        return True
+
+    def is_followed(self, since: float) -> bool:
+        """Whether a majority was heard lately: else another may lead, and this one would never know."""
+        replica = self.replica
+        heard = {name for name, each in self.progress.items() if each.heard >= since}
+        if not self.awake:
+            heard = {name for name in self.progress if replica.outlet.is_up(name)}
+        return replica.members.has_majority(heard | {replica.name})
+
+    def wake(self, now: float) -> None:
+        """Something has happened to the group, or to a node of it: speaks to all."""
+        self.awake = True
+        if self._asleep:
+            self._rouse(now)
+        self._beat_at = now
+
+    def _rouse(self, now: float) -> None:
+        """After quiet times nobody was heard, and that says nothing."""
+        self._asleep = False
+        self._check_at = now + self.replica.options.election_timeout
+        self._beat_at = now + self.replica.options.heartbeat
+        for progress in self.progress.values():
+            progress.heard = now
+
+    # --- the end of a pass
+
+    def step(self, now: float) -> None:
+        """Draws the conclusions of what is known now, and says what is to be said."""
+        replica = self.replica
+        self._commit()
+        replica.trim(self.keep_from)
+        self._confirm()
+        for name in replica.members.learners:
+            if name in self.progress:
+                self._measure(self.progress[name], now)
+        if self.is_established:
+            self._go_on_changing(now)
+        self._go_on_handing_over(now)
+        for name, progress in self.progress.items():
+            self._speak(name, progress, now)
+        self.awake = not self.is_quiet()
+        self._asleep = self._asleep or not self.awake
+
+    def _commit(self) -> None:
+        """Committed is what a majority has, if the last of it is of this term."""
+        replica = self.replica
+        end = replica.members.agreed(self._safe)
+        if end > replica.commit and replica.state.terms.at(end - 1) == replica.term:
+            replica.advance(end)
+        appends = self.waiting.appends
+        count = 0
+        while count < len(appends) and appends[count][0] <= replica.commit:
+            self._answer(appends[count][1], True)
+            count += 1
+        del appends[:count]
+
+    def _safe(self, name: str) -> int:
+        if name == self.replica.name:
+            return self.replica.log.safe
+        progress = self.progress[name]
+        return progress.match if progress.counts else 0
+
+    def _confirm(self) -> None:
+        """A round that a majority answered shows that nobody else led when it began."""
+        replica = self.replica
+        own = self.round
+        reached = replica.members.agreed(
+            lambda name: own if name == replica.name else self.progress[name].round
+        )
+        if self.is_established:
+            done = [ticket for number, ticket in self.waiting.questions if number <= reached]
+            self.waiting.questions = [each for each in self.waiting.questions if each[0] > reached]
+            for ticket in done:
+                self._answer(ticket, True)
+        for progress in self.progress.values():
+            if progress.returning is not None and progress.returning <= reached:
+                if progress.enough is None:
+                    progress.enough = max(replica.commit, self.begun)
+
+    # --- sending
+
+    def _speak(self, name: str, progress: Progress, now: float) -> None:
+        """Sends a replica what it lacks, as far as its window lets; a word if there is something to know."""
+        replica = self.replica
+        log, options = replica.log, replica.options
+        is_due = progress.sent == NEVER
+        if progress.next < log.loose:
+            if is_due:
+                self._name_files(name, progress, now)
+            return
+        window = 1 if progress.probing else options.window
+        while progress.next < log.end and progress.flying < window:
+            batches = log.read(progress.next, options.append_bytes)
+            if not batches:
+                break  # damaged here
+            self._append(name, progress, batches, now)
+            is_due = False
+        news = progress.told < replica.commit or progress.told_first < log.first
+        if is_due or (news and not progress.probing):
+            self._append(name, progress, [], now)
+
+    def _append(self, name: str, progress: Progress, batches: list[Batch], now: float) -> None:
+        replica = self.replica
+        prev = batches[0].offset if batches else progress.next
+        term = replica.state.terms.at(prev - 1)
+        settled = replica.commit == replica.log.end
+        quiet = settled and progress.match == replica.log.end and progress.counts
+        enough = None if progress.enough is None else (progress.life, progress.enough)
+        progress.sent = now
+        progress.told = replica.commit
+        progress.told_first = replica.log.first
+        if batches:
+            progress.flying += 1
+            progress.next = batches[-1].end
+            progress.quiet = False
+        message = Append(
+            replica.term,
+            prev,
+            term,
+            batches,
+            replica.commit,
+            replica.log.first,
+            self.round,
+            replica.state.last_unclean,
+            quiet,
+            enough,
+        )
+        replica.send(name, message)
+
+    def _name_files(self, name: str, progress: Progress, now: float) -> None:
+        replica = self.replica
+        progress.sent = now
+        files = replica.log.files(progress.next)
+        unclean = replica.state.last_unclean
+        replica.send(name, Files(replica.term, files[:100], replica.commit, self.round, unclean))
+
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to say until something happens. Who is down is spoken to when it is back."""
+        replica = self.replica
+        end = replica.log.end
+        if replica.commit < end or self.transfer or self.wanted is not None:
+            return False
+        if self.waiting.questions or replica.log.damage:
+            return False
+        up = {name for name in self.progress if replica.outlet.is_up(name)}
+        return replica.members.has_majority(up | {replica.name}) and all(
+            each.quiet and each.match == end and each.told_first == replica.log.first
+            for name, each in self.progress.items()
+            if name in up
+        )

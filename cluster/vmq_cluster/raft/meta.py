@@ -1,0 +1,178 @@
+"""What the meta group decides: streams, their partitions, each group's members, stores that are gone, and moves.
+
+It is a group like any other, of up to five voters, whose rows are commands; this is what they make of it, the same on
+each replica. Gossip carries hints of leaders, never decisions: with gossiped definitions two sides of a split would
+each make a stream `s`, each remove the others, and each be its own majority. A group's members change by its own log
+only: what stands here as `wanted` is what its leader is asked for, and reports when it is done.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from vmq_cluster.raft.placement import place_all
+
+#: Voters of the meta group at most.
+MAX_VOTERS = 5
+
+
+class RefusedError(Exception):
+    """A command that cannot be: every replica refuses it alike."""
+
+
+class MakeStream(Struct, tag=1, array_like=True, frozen=True):
+    """A stream that was not there. The id is random: a stream that is made anew under a name is another one."""
+
+    name: str
+    id: str
+    partitions: int
+    replicas: int
+
+
+class AddPartitions(Struct, tag=2, array_like=True, frozen=True):
+    """The stream gets more partitions, `count` in all."""
+
+    name: str
+    count: int
+
+
+class DeleteStream(Struct, tag=3, array_like=True, frozen=True):
+    """The stream of this id is gone with all its groups."""
+
+    name: str
+    id: str
+
+
+class SetHosts(Struct, tag=4, array_like=True, frozen=True):
+    """These hosts take replicas from now on; what others have stays until it is moved."""
+
+    hosts: tuple[str, ...]
+
+
+class Move(Struct, tag=5, array_like=True, frozen=True):
+    """A group is to have these voters."""
+
+    group: str
+    voters: tuple[str, ...]
+
+
+class Moved(Struct, tag=6, array_like=True, frozen=True):
+    """A group's leader says which voters its log names, committed; the term tells old news from new."""
+
+    group: str
+    voters: tuple[str, ...]
+    term: int
+
+
+class RetireStore(Struct, tag=7, array_like=True, frozen=True):
+    """This store hands in nothing more: producers' tables forget it."""
+
+    store: str
+
+
+Command = MakeStream | AddPartitions | DeleteStream | SetHosts | Move | Moved | RetireStore
+
+_decoder = msgspec.msgpack.Decoder(Command)
+
+
+def encode(command: Command) -> bytes:
+    """A command as a row of the meta group."""
+    return msgspec.msgpack.encode(command)
+
+
+class Placement(Struct):
+    """The members of a group: as they are, as they are wanted, and the term of the last news."""
+
+    voters: tuple[str, ...]
+    wanted: tuple[str, ...]
+    term: int = 0
+
+
+class Stream(Struct):
+    """What is decided of a stream."""
+
+    id: str
+    partitions: int
+    replicas: int
+
+
+class Definitions:
+    """The state that the meta group's commands make."""
+
+    def __init__(self) -> None:
+        self.hosts: tuple[str, ...] = ()
+        self.streams: dict[str, Stream] = {}
+        self.groups: dict[str, Placement] = {}
+        self.retired: set[str] = set()
+
+    def apply(self, row: bytes) -> None:
+        """Does what a committed row says. Raises `RefusedError`, and then nothing has changed."""
+        command = _decoder.decode(row)
+        match command:
+            case MakeStream():
+                self._make(command)
+            case AddPartitions():
+                self._grow(command)
+            case DeleteStream():
+                self._delete(command)
+            case SetHosts():
+                self.hosts = tuple(sorted(set(command.hosts)))
+            case Move():
+                self._move(command)
+            case Moved():
+                self._moved(command)
+            case RetireStore():
+                self.retired.add(command.store)
+
+    def moving(self) -> dict[str, tuple[str, ...]]:
+        """The groups whose members are not yet those that are wanted."""
+        return {
+            name: each.wanted for name, each in self.groups.items() if each.wanted != each.voters
+        }
+
+    def _make(self, command: MakeStream) -> None:
+        if command.name in self.streams:
+            raise RefusedError(f"there is a stream {command.name!r}")
+        if command.partitions < 1 or command.replicas < 1:
+            raise RefusedError("a stream has at least one partition, and that one replica")
+        if len(self.hosts) < command.replicas:
+            raise RefusedError(
+                f"{command.replicas} replicas need as many hosts: {len(self.hosts)} are known"
+            )
+        self.streams[command.name] = Stream(command.id, command.partitions, command.replicas)
+        self._place(command.name, 0)
+
+    def _grow(self, command: AddPartitions) -> None:
+        stream = self.streams.get(command.name)
+        if stream is None or command.count <= stream.partitions:
+            raise RefusedError(
+                f"{command.name!r} is no stream that can have {command.count} partitions"
+            )
+        before, stream.partitions = stream.partitions, command.count
+        self._place(command.name, before)
+
+    def _place(self, name: str, begin: int) -> None:
+        stream = self.streams[name]
+        groups = [f"{stream.id}/{number}" for number in range(begin, stream.partitions)]
+        for group, voters in place_all(groups, self.hosts, stream.replicas).items():
+            self.groups[group] = Placement(voters, voters)
+
+    def _delete(self, command: DeleteStream) -> None:
+        stream = self.streams.get(command.name)
+        if stream is None or stream.id != command.id:
+            raise RefusedError(f"there is no stream {command.name!r} of this id")
+        del self.streams[command.name]
+        for number in range(stream.partitions):
+            self.groups.pop(f"{stream.id}/{number}", None)
+
+    def _move(self, command: Move) -> None:
+        if command.group not in self.groups or not command.voters:
+            raise RefusedError(f"{command.group!r} is no group that can move there")
+        if len(set(command.voters)) < len(command.voters):
+            raise RefusedError("a host has one replica of a group")
+        self.groups[command.group].wanted = command.voters
+
+    def _moved(self, command: Moved) -> None:
+        group = self.groups.get(command.group)
+        if group is None or command.term < group.term:
+            raise RefusedError("that is old news")
+        group.voters, group.term = command.voters, command.term

@@ -1,0 +1,27 @@
+"""What can be tuned, with its defaults. Times are in seconds, sizes in bytes."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class RaftOptions:
+    """The options of a node's groups."""
+
+    #: A leader that was silent for so long, up to twice that, is stood against.
+    election_timeout: float = 1.0
+    #: How often the leader of a group that is awake speaks, and sends again what nobody confirmed.
+    heartbeat: float = 0.25
+    #: When a node is down, the replicas of its groups stand one after another, in the order of the group's members.
+    stagger: float = 0.1
+    #: How many groups one tick wakes: a node that had thousands of leaders is replaced in batches.
+    wakes: int = 500
+    #: What one message carries of a log, of a file, and how many messages are under way to a replica.
+    append_bytes: int = 1 << 20
+    piece_bytes: int = 256 * 1024
+    window: int = 8
+    #: What all groups of a node fetch in files, a second.
+    catch_up_rate: float = 64 * 1024 * 1024
+    #: A learner whose log ends where the leader's ended so long ago may become a voter.
+    promote_lag: float = 1.0
+    #: How long a group of which a majority may have forgotten waits for a better copy.
+    unclean_wait: float = 60.0

@@ -1,0 +1,181 @@
+"""What a replica of a group has, whatever its role: its ballot, its log with the log's state, and the commit index."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Protocol
+
+from vmq_cluster.raft.effects import Ballot, Committed, Effect, Save, Uncertain
+from vmq_cluster.raft.log import Log
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import UNCLEAN, AnyMessage, Batch, Mark
+from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.state import LogState
+
+
+class Outlet(Protocol):
+    """Where a pass puts what is to be done, and what it knows of the node's links."""
+
+    def emit(self, effect: Effect) -> None:
+        """To be done, in this order."""
+
+    def send(self, peer: str, group: str, message: AnyMessage) -> None:
+        """To be said, behind everything that was emitted before."""
+
+    def is_up(self, peer: str) -> bool:
+        """Whether a node is heard, by the links' own heartbeats."""
+
+    def may_fetch(self, size: int, now: float) -> bool:
+        """Whether the node's limit for fetching files lets so many bytes pass now."""
+
+
+class Replica:
+    """One node's part in a group."""
+
+    def __init__(
+        self,
+        group: str,
+        name: str,
+        log: Log,
+        ballot: Ballot,
+        life: int,
+        outlet: Outlet,
+        options: RaftOptions,
+        random: Random,
+    ) -> None:
+        self.group = group
+        self.name = name
+        self.log = log
+        self.ballot = ballot
+        #: Rises whenever this replica starts or forgets: what an earlier life confirmed counts no more.
+        self.life = life
+        self.outlet = outlet
+        self.options = options
+        self.random = random
+        self.state = LogState.of(log.replay(log.end))
+        self.commit = max(log.first, min(log.committed, log.end))
+        #: The leader of this term, "" if none is known; and when it was last heard.
+        self.leader = ""
+        self.heard = 0.0
+        #: Who said that it abstains, and when.
+        self.abstainers: dict[str, float] = {}
+        #: Who answered when this replica last stood, or would have.
+        self.answered: set[str] = set()
+
+    # --- the ballot
+
+    @property
+    def term(self) -> int:
+        return self.ballot.term
+
+    def save(self, ballot: Ballot) -> None:
+        """Takes over another ballot; it is on disk before anything else leaves."""
+        if ballot != self.ballot:
+            self.ballot = ballot
+            self.outlet.emit(Save(self.group, ballot))
+
+    def set_term(self, term: int, vote: str = "") -> None:
+        self.save(Ballot(term, vote, self.ballot.abstains))
+
+    def set_abstains(self, abstains: bool) -> None:
+        self.save(Ballot(self.term, self.ballot.vote, abstains))
+
+    @property
+    def abstains(self) -> bool:
+        return self.ballot.abstains
+
+    def note(self, peer: str, abstains: bool, now: float) -> None:
+        """Another member says whether it may have forgotten."""
+        if abstains:
+            self.abstainers[peer] = now
+        else:
+            self.abstainers.pop(peer, None)
+
+    def abstaining(self, now: float) -> set[str]:
+        """Who abstains as far as is known; who was not heard lately may have got back what it forgot."""
+        since = now - 4 * self.options.election_timeout
+        found = {name for name, at in self.abstainers.items() if at >= since}
+        return found | {self.name} if self.abstains else found
+
+    # --- what others see
+
+    @property
+    def members(self) -> Members:
+        return self.state.members
+
+    @property
+    def last_term(self) -> int:
+        return self.state.terms.at(self.log.end - 1)
+
+    def is_current(self, last_term: int, end: int) -> bool:
+        """Whether a log that ends so has all that this one has: what an elected leader must have."""
+        return (last_term, end) >= (self.last_term, self.log.end)
+
+    def send(self, peer: str, message: AnyMessage) -> None:
+        self.outlet.send(peer, self.group, message)
+
+    # --- the log
+
+    def holds(self, end: int, term: int) -> bool:
+        """Whether this log, up to an offset, is that of another which has this term there."""
+        return end <= self.commit or (end <= self.log.end and self.state.terms.at(end - 1) == term)
+
+    def extend(self, batches: Sequence[Batch]) -> None:
+        """Makes the log, behind where it agrees with the leader's, the leader's; what is there already stays."""
+        for index, batch in enumerate(batches):
+            if batch.end <= self.commit:
+                continue
+            if batch.offset < self.log.end:
+                if self.state.terms.at(batch.offset) == batch.term:
+                    continue
+                self.cut(batch.offset)
+            self.append(batches[index:])
+            return
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Puts batches behind the last; the log's state goes along."""
+        self.log.append(batches)
+        for batch in batches:
+            self.state.add(batch)
+            if batch.kind == UNCLEAN:
+                first, end, _ = self.state.uncertain[-1]
+                self.outlet.emit(Uncertain(self.group, first, end))
+
+    def write(self, kind: int, rows: Sequence[Any], marks: tuple[Mark, ...] = ()) -> Batch:
+        """The leader puts a new batch behind the last."""
+        batch = self.log.make(self.log.end, self.term, kind, marks, rows)
+        self.append([batch])
+        return batch
+
+    def cut(self, offset: int) -> None:
+        """Takes back what another leader has not; the log's state becomes what it was there."""
+        assert offset >= self.commit, f"{self.group}: {offset} is committed"
+        self.log.cut(offset)
+        self.reload()
+
+    def reload(self) -> None:
+        """The log is another one now: so is its state."""
+        self.state = LogState.of(self.log.replay(self.log.end))
+
+    def advance(self, commit: int) -> None:
+        """So much is known to be committed."""
+        if commit > self.commit:
+            self.commit = commit
+            self.log.commit(commit)
+            self.outlet.emit(Committed(self.group, commit))
+
+    def yield_to(self, unclean: tuple[int, int]) -> None:
+        """After an unclean election elsewhere, what was committed here behind its beginning counts no more."""
+        offset, term = unclean
+        if term > self.state.last_unclean[1]:
+            self.commit = min(self.commit, offset)
+
+    def trim(self, first: int) -> None:
+        """The leader keeps the log from this offset on; never is anything deleted that is not committed."""
+        if first > self.log.first:
+            self.log.trim(min(first, self.commit))
+
+    def forget(self, life: int) -> None:
+        """A part of the log that was safe is gone: a power failure took it, or its end was damaged."""
+        self.life = life
+        self.commit = min(self.commit, self.log.end)
+        self.set_abstains(True)

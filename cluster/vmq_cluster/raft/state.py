@@ -1,0 +1,184 @@
+"""What a log says beside its rows: terms, members, producers, and where rows may be missing.
+
+It is part of the log. The first batch of each segment is the state up to there, so that opening, cutting and fetching
+files all give it back in the same way: the last such batch, and what follows it. (A table on the side would keep what
+an old leader's batch said when that batch is cut; the producer's retry would then be dropped.)
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final, Self
+
+import msgspec
+from msgspec import Struct
+
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
+
+#: What `Producers.place` says of rows beside how many are known already.
+GAP: Final = -1
+
+
+class Producers:
+    """The next number of each boot of each store; numbers begin at 0 and have no gaps.
+
+    The boot belongs to the name: a store that lost its disk's tail counts anew, and its new rows must not be taken for
+    repetitions. An entry goes only when its store is retired, never because its rows went by retention.
+    """
+
+    def __init__(self) -> None:
+        self.next: dict[tuple[str, str], int] = {}
+        #: Boots of which nothing more is taken: their store is lost, and an heir has handed in what was left.
+        self.ended: set[tuple[str, str]] = set()
+
+    def place(self, mark: Mark) -> int:
+        """How many of these rows, from the first on, are in the log already; or `GAP`."""
+        who = (mark.store, mark.boot)
+        if who in self.ended:
+            return mark.count
+        expected = self.next.get(who, 0)
+        if mark.first > expected and not mark.ends:
+            return GAP
+        return min(max(expected - mark.first, 0), mark.count)
+
+    def add(self, mark: Mark) -> None:
+        who = (mark.store, mark.boot)
+        self.next[who] = max(self.next.get(who, 0), mark.end)
+        if mark.ends:
+            self.ended.add(who)
+
+    def retire(self, stores: Iterable[str]) -> None:
+        gone = set(stores)
+        self.next = {who: number for who, number in self.next.items() if who[0] not in gone}
+        self.ended = {who for who in self.ended if who[0] not in gone}
+
+
+class Terms:
+    """Which term an offset is of: the first offset of each."""
+
+    def __init__(self, starts: Iterable[tuple[int, int]] = ()) -> None:
+        self.starts: list[tuple[int, int]] = list(starts)
+
+    def add(self, term: int, offset: int) -> None:
+        if not self.starts or self.starts[-1][1] != term:
+            self.starts.append((offset, term))
+
+    def at(self, offset: int) -> int:
+        """The term of the batch that has an offset, which is in the log or just before it."""
+        index = bisect_right(self.starts, offset, key=_offset) - 1
+        return self.starts[index][1] if index >= 0 else 0
+
+    def begin(self, offset: int) -> int:
+        """Where the term of an offset began."""
+        index = bisect_right(self.starts, offset, key=_offset) - 1
+        return self.starts[index][0] if index >= 0 else 0
+
+    def trim(self, first: int) -> None:
+        """Nobody asks for terms before the one that the log's first offset follows."""
+        index = bisect_right(self.starts, first - 1, key=_offset) - 1
+        if index > 0:
+            del self.starts[:index]
+
+
+def _offset(start: tuple[int, int]) -> int:
+    return start[0]
+
+
+class _Form(Struct, array_like=True):
+    """The body of a batch of kind `STATE`."""
+
+    terms: list[tuple[int, int]]
+    members: Members
+    next: list[tuple[str, str, int]]
+    ended: list[tuple[str, str]]
+    uncertain: list[tuple[int, int, int]]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_form = msgspec.msgpack.Decoder(_Form)
+_members = msgspec.msgpack.Decoder(Members)
+_stores = msgspec.msgpack.Decoder(list[str])
+_range = msgspec.msgpack.Decoder(tuple[int, int, int])
+
+
+class LogState:
+    """The state of a log at its end."""
+
+    def __init__(self, members: Members | None = None) -> None:
+        self.terms = Terms()
+        self.members = Members() if members is None else members
+        #: Where the batch with these members ends.
+        self.members_end = 0
+        self.producers = Producers()
+        #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
+        self.uncertain: list[tuple[int, int, int]] = []
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> Self:
+        """The state behind batches that begin with one of kind `STATE`."""
+        state = cls()
+        for batch in batches:
+            state.add(batch)
+        return state
+
+    def add(self, batch: Batch) -> None:
+        """This batch is in the log now."""
+        if batch.kind == STATE:
+            self._load(batch)
+        self.terms.add(batch.term, batch.offset)
+        if batch.kind == ROWS:
+            for mark in batch.marks:
+                self.producers.add(mark)
+        elif batch.kind == MEMBERS:
+            self.members = _members.decode(batch.body)
+            self.members_end = batch.end
+        elif batch.kind == UNCLEAN:
+            self.uncertain.append(_range.decode(batch.body))
+        elif batch.kind == RETIRED:
+            self.producers.retire(_stores.decode(batch.body))
+
+    @property
+    def last_unclean(self) -> tuple[int, int]:
+        """From where on nothing counts that was committed before which term; zeros: there was no unclean election."""
+        if not self.uncertain:
+            return (0, 0)
+        first, _, term = self.uncertain[-1]
+        return (first, term)
+
+    def encode(self, first: int) -> bytes:
+        """The body of a batch of kind `STATE`, in a log that is kept from `first` on."""
+        self.terms.trim(first)
+        known = sorted((*who, number) for who, number in self.producers.next.items())
+        ended = sorted(self.producers.ended)
+        return _encoder.encode(_Form(self.terms.starts, self.members, known, ended, self.uncertain))
+
+    def _load(self, batch: Batch) -> None:
+        form = _form.decode(batch.body)
+        self.terms = Terms(form.terms)
+        if form.members != self.members:
+            self.members = form.members
+            self.members_end = batch.end
+        self.producers = Producers()
+        self.producers.next = {(store, boot): number for store, boot, number in form.next}
+        self.producers.ended = set(form.ended)
+        self.uncertain = form.uncertain
+
+
+def encode_members(members: Members) -> bytes:
+    """The body of a batch of kind `MEMBERS`."""
+    return _encoder.encode(members)
+
+
+def encode_stores(stores: Iterable[str]) -> bytes:
+    """The body of a batch of kind `RETIRED`."""
+    return _encoder.encode(sorted(stores))
+
+
+def encode_range(first: int, end: int, term: int) -> bytes:
+    """The body of a batch of kind `UNCLEAN`."""
+    return _encoder.encode((first, end, term))
+
+
+def genesis(members: Members) -> bytes:
+    """The body of the first batch of a new group: each of its first members begins its log with it."""
+    return LogState(members).encode(0)

@@ -1,0 +1,162 @@
+"""Who leads, and who must not."""
+
+import pytest
+
+from tests.simulator.ablations import SCRIPTED
+from tests.simulator.groups import GROUP, Groups
+from vmq_cluster.raft.effects import Ballot
+from vmq_cluster.raft.messages import Ask, Envelope, Vote
+
+
+def of_three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
+    """Three nodes; the leader, and the others."""
+    sim = Groups(1, durability)
+    sim.begin("a", "b", "c")
+    leader = sim.elect()
+    sim.run(2)
+    return sim, leader, [name for name in "abc" if name != leader]
+
+
+def test_a_leader_that_dies_is_followed_by_another_with_all_that_was_acknowledged() -> None:
+    sim, leader, _ = of_three()
+    answers = sim.put(leader, "s", 0, 5)
+    sim.until(lambda: answers == ["done"], 1, 0.01)
+    sim.kill(leader, power=True)
+    other = sim.elect()
+    assert other != leader
+    assert sim.put(other, "s", 0, 5) == ["done"]
+    sim.run(1)
+    assert len(sim.verdict.groups[GROUP].rows) == 5, "the rows are known"
+
+
+def cut_off_and_back() -> tuple[bool, bool]:
+    """A follower cannot be reached for long: whether its term rose, and whether its return deposed the leader."""
+    sim, leader, (one, _) = of_three()
+    term = sim.group(leader).replica.term
+    sim.cut_off(one)
+    sim.run(30)
+    rose = sim.group(one).replica.term > term
+    sim.heal()
+    sim.run(3)
+    return rose, sim.group(sim.leader()).replica.term > term
+
+
+def test_who_was_cut_off_comes_back_in_the_term_that_it_left() -> None:
+    assert cut_off_and_back() == (False, False)
+
+
+def test_without_pre_vote_its_return_deposes_the_leader() -> None:
+    with SCRIPTED["pre-vote"].off():
+        assert cut_off_and_back() == (True, True)
+
+
+def test_a_vote_is_given_once_a_term_also_across_a_restart() -> None:
+    sim, leader, (one, other) = of_three()
+    sim.kill(leader)
+    sim.kill(other)
+    replica = sim.group(one).replica
+    term = replica.term + 1
+    votes: list[Vote] = []
+
+    def watch(sender: str, peer: str, envelope: Envelope) -> bool:
+        votes.extend(each for _, each in envelope.items if isinstance(each, Vote))
+        return True
+
+    sim.run(5)
+    sim.passes = watch
+    ask = Ask(term, replica.last_term, replica.log.end, pre=False)
+    sim.do(one, lambda group: group.receive(leader, ask, sim.now))
+    sim.run(0.1)
+    sim.kill(one)
+    assert sim.nodes[one].ballots[GROUP] == Ballot(term, leader)
+    sim.start(one)
+    sim.do(one, lambda group: group.receive(other, ask, sim.now))
+    sim.run(0.1)
+    assert [vote.granted for vote in votes] == [True, False]
+
+
+def test_a_removed_node_disturbs_nobody_and_is_told() -> None:
+    sim, leader, (one, other) = of_three()
+    sim.cut_off(one)
+    sim.do(leader, lambda group: group.aim((leader, other), sim.now))
+    sim.run(3)
+    assert sim.group(leader).replica.members.voters == (leader, other)
+    sim.heal()
+    term = sim.group(leader).replica.term
+    sim.run(10)
+    assert sim.leader() == leader
+    assert sim.group(leader).replica.term == term
+    assert sim.group(one).removed
+
+
+def test_who_may_have_forgotten_does_not_elect_without_what_was_committed() -> None:
+    """e is committed on A and B; B is killed and forgets e; A is killed: B and C must not go on without e."""
+    sim, a, (b, c) = of_three("memory")
+    sim.cut_off(c)
+    answers = sim.put(a, "s", 0)
+    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.kill(b, power=True)
+    sim.kill(a)
+    sim.nodes[a].forgot.clear()  # its log is whole, as after an end in order
+    sim.nodes[a].logs[GROUP].clean()
+    sim.network.cuts.clear()
+    sim.start(b)
+    assert sim.group(b).replica.abstains
+    sim.run(40)
+    assert sim.leaders() == []
+    sim.start(a)
+    sim.elect()
+    sim.run(5)
+    assert not sim.group(b).replica.abstains
+    assert ("s", "b0", 0) in sim.verdict.groups[GROUP].rows
+
+
+def test_where_a_majority_may_have_forgotten_the_longest_log_leads_after_the_wait() -> None:
+    sim, a, (b, c) = of_three("memory")
+    answers = sim.put(a, "s", 0)
+    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.run(0.2)
+    sim.kill(a)
+    for name in (b, c):
+        sim.kill(name, power=True)
+        sim.start(name)
+    sim.run(sim.options.unclean_wait - 5)
+    assert sim.leaders() == []
+    ends = {name: sim.nodes[name].logs[GROUP].end for name in (b, c)}
+    sim.until(sim.leader, 30)
+    assert ends[sim.leader()] == max(ends.values())
+    assert sim.group(sim.leader()).replica.state.uncertain != []
+    sim.start(a)
+    sim.run(10)
+    assert len({sim.nodes[name].logs[GROUP].end for name in "abc"}) == 1
+    assert not any(sim.group(name).replica.abstains for name in "abc")
+
+
+def test_nothing_is_waited_for_where_all_are_there() -> None:
+    sim, *_ = of_three("memory")
+    for name in "abc":
+        sim.kill(name, power=True)
+    for name in "abc":
+        sim.start(name)
+    sim.until(sim.leader, 12)
+
+
+def test_a_single_replica_goes_on_with_what_it_has() -> None:
+    sim = Groups(1, "memory")
+    sim.begin("a")
+    sim.elect()
+    sim.kill("a")
+    sim.start("a")
+    sim.until(sim.leader, 8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_that_is_left_stands_first(seed: int) -> None:
+    sim = Groups(seed)
+    sim.begin("a", "b", "c")
+    sim.elect()
+    leader = sim.leader()
+    sim.run(3)
+    sim.kill(leader)
+    sim.until(lambda: sim.leader() not in ("", leader), 10, 0.01)
+    assert sim.leader() == min(set("abc") - {leader})

@@ -1,0 +1,124 @@
+"""How a replica gets what it lacks."""
+
+from tests.simulator.groups import GROUP, Groups
+from vmq_cluster.raft.messages import Envelope, Mended, Piece
+
+
+def grown(batches: int = 60) -> tuple[Groups, str]:
+    """Three nodes with several segments; and their leader."""
+    sim = Groups(2)
+    sim.begin("a", "b", "c")
+    leader = sim.elect()
+    for number in range(batches):
+        answers = sim.put(leader, "s", number)
+        sim.until(answers.__len__, 5, 0.01)
+    sim.run(2)
+    return sim, leader
+
+
+def pieces(sim: Groups) -> list[Piece]:
+    seen: list[Piece] = []
+
+    def watch(sender: str, peer: str, envelope: Envelope) -> bool:
+        seen.extend(each for _, each in envelope.items if isinstance(each, Piece))
+        return True
+
+    sim.passes = watch
+    return seen
+
+
+def test_a_new_replica_gets_sealed_files_and_then_batches() -> None:
+    sim, leader = grown()
+    seen = pieces(sim)
+    sim.add("d")
+    sim.run(2)
+    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
+    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30)
+    sim.run(2)
+    assert seen
+    assert sim.nodes["d"].logs[GROUP].batches == sim.nodes[leader].logs[GROUP].batches
+    assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}
+
+
+def test_a_file_goes_on_where_it_broke_off() -> None:
+    sim, leader = grown()
+    seen = pieces(sim)
+    sim.add("d")
+    sim.run(2)
+    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
+    sim.until(lambda: seen and seen[-1].position > 0, 10, 0.002)
+    sim.kill("d")
+    here = seen[-1]
+    del seen[:]
+    sim.run(1)
+    sim.start("d")
+    sim.until(lambda: any(each.data for each in seen), 10, 0.01)
+    assert (seen[0].file, seen[0].position) == (here.file, here.position)
+
+
+def test_what_retention_has_deleted_is_not_asked_for() -> None:
+    sim, leader = grown()
+    sim.do(leader, lambda group: group.keep_from(40))
+    sim.run(1)
+    logs = {name: node.logs[GROUP] for name, node in sim.nodes.items()}
+    first = logs[leader].first
+    assert 0 < first <= 40
+    assert {log.first for log in logs.values()} == {first}, "the leader decides for all"
+    sim.add("d")
+    sim.run(2)
+    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
+    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30)
+    assert sim.nodes["d"].logs[GROUP].first == first
+    assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}, (
+        "rows go, who wrote them stays"
+    )
+
+
+def test_damage_below_the_commit_index_costs_a_fetch_and_no_vote() -> None:
+    """Two of three replicas have a flipped bit each, in different segments: the group goes on."""
+    sim, leader = grown()
+    one, other = (name for name in "abc" if name != leader)
+    for name, index in ((one, 3), (other, 16)):
+        batch = sim.nodes[name].logs[GROUP].batches[index]
+        sim.nodes[name].logs[GROUP].damage.append((batch.offset, batch.end))
+    sim.kill(leader)
+    asked: list[Envelope] = []
+
+    def watch(_sender: str, _peer: str, envelope: Envelope) -> bool:
+        asked.append(envelope)
+        return True
+
+    sim.passes = watch
+    sim.elect()
+    assert sim.leader() in (one, other)
+    assert not any(sim.group(name).replica.abstains for name in (one, other))
+    sim.run(2)
+    assert sim.nodes[one].logs[GROUP].damage == sim.nodes[other].logs[GROUP].damage == []
+    assert any(isinstance(each, Mended) for envelope in asked for _, each in envelope.items)
+
+
+def test_what_nobody_has_whole_is_fetched_when_somebody_is_back() -> None:
+    sim, leader = grown()
+    one, other = (name for name in "abc" if name != leader)
+    batch = sim.nodes[one].logs[GROUP].batches[3]
+    for name in (one, other):
+        sim.nodes[name].logs[GROUP].damage.append((batch.offset, batch.end))
+    sim.kill(leader)
+    sim.elect()
+    sim.run(5)
+    assert sim.nodes[one].logs[GROUP].damage != []
+    sim.start(leader)
+    sim.run(5)
+    assert sim.nodes[one].logs[GROUP].damage == sim.nodes[other].logs[GROUP].damage == []
+
+
+def test_damage_in_the_tail_is_forgetting() -> None:
+    sim, leader = grown()
+    one = next(name for name in "abc" if name != leader)
+    log = sim.nodes[one].logs[GROUP]
+    log.cut_at(log.end - 3)
+    sim.nodes[one].life += 1
+    sim.do(one, lambda group: group.forget(sim.nodes[one].life, sim.now))
+    assert sim.group(one).replica.abstains
+    sim.until(lambda: not sim.group(one).replica.abstains, 10)
+    assert log.end == sim.nodes[leader].logs[GROUP].end

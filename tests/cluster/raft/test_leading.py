@@ -1,0 +1,183 @@
+"""What a leader may commit, and how it ceases to be one."""
+
+import pytest
+
+from tests.simulator.ablations import SCRIPTED
+from tests.simulator.groups import GROUP, Groups
+from vmq_cluster.raft.effects import Answered
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import Ack, Append, Envelope
+
+
+def figure_8() -> Groups:
+    """Raft, figure 8 (c): a leads again, and gets a row of its earlier term to a majority, but none of its new one."""
+    sim = Groups(3)
+    sim.stage(a=[1, 2], b=[1, 2], c=[1], d=[1], e=[1, 3])
+
+    def passes(sender: str, peer: str, envelope: Envelope) -> bool:
+        for _, each in envelope.items:
+            if isinstance(each, Append) and sender == "a":
+                each.batches[:] = [batch for batch in each.batches if batch.term < 4]
+        return True
+
+    sim.passes = passes
+    sim.cut_off("e")
+    sim.campaign("a")
+    sim.run(2)
+    leading = sim.group("a").leading
+    assert leading is not None
+    assert sorted(each.match for each in leading.progress.values()) == [0, 3, 3, 3]
+    return sim
+
+
+def e_is_back(sim: Groups) -> None:
+    """a is gone, and e, which was away, has learned of a's term."""
+    sim.kill("a")
+    sim.passes = lambda *_: True
+    sim.network.cuts.clear()
+    sim.nodes["e"].running.groups[GROUP].replica.set_term(4)
+
+
+def test_a_row_of_an_earlier_term_is_not_committed_by_being_counted() -> None:
+    sim = figure_8()
+    assert sim.ends()["a"] == 0
+    e_is_back(sim)
+    sim.campaign("e")
+    sim.run(3)
+    assert sim.nodes["c"].logs[GROUP].batches[2].term == 3, "what e has is what counts"
+
+
+def test_without_that_rule_it_would_be_committed_and_lost() -> None:
+    with SCRIPTED["own term"].off():
+        sim = figure_8()
+        assert sim.ends()["a"] == 3
+        e_is_back(sim)
+        with pytest.raises(AssertionError, match="is committed"):
+            lead_and_tell(sim)
+
+
+def lead_and_tell(sim: Groups) -> None:
+    sim.campaign("e")
+    sim.run(0.5)
+
+
+def three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
+    sim = Groups(1, durability)
+    sim.begin("a", "b", "c")
+    leader = sim.elect()
+    sim.run(2)
+    return sim, leader, [name for name in "abc" if name != leader]
+
+
+def test_a_leader_that_hears_no_majority_gives_up_and_its_rows_are_taken_back() -> None:
+    sim, old, _ = three()
+    sim.cut_off(old)
+    lost = sim.put(old, "old", 0)
+    sim.until(lambda: sim.group(old).leading is None, 10)
+    assert lost == ["ask again"]
+    sim.until(lambda: sim.leader() not in ("", old), 10)
+    assert sim.put(sim.leader(), "new", 0) == []
+    sim.run(2)
+    sim.heal()
+    sim.run(5)
+    rows = sim.verdict.groups[GROUP].rows
+    assert ("new", "b0", 0) in rows
+    assert ("old", "b0", 0) not in rows
+    assert ("old", "b0") not in sim.group(old).replica.state.producers.next
+
+
+def test_a_leader_that_is_heard_and_hears_nobody_gives_up() -> None:
+    sim, old, others = three()
+    sim.network.cuts |= {(name, old) for name in others}
+    sim.until(lambda: sim.leader() not in ("", old), 20)
+    assert sim.group(old).leading is None
+
+
+def test_no_members_change_before_the_leader_has_committed_in_its_term() -> None:
+    sim, old, (one, other) = three()
+    sim.kill(old)
+    sim.passes = lambda sender, peer, envelope: (
+        not any(isinstance(each, Append) and each.batches for _, each in envelope.items)
+    )
+    sim.until(lambda: sim.leader() not in ("", old), 10)
+    leader = sim.leader()
+    change = Members((one, other))
+    assert not sim.do(leader, lambda group: group.change(change, sim.now))
+    sim.passes = lambda *_: True
+    sim.elect()
+    leader = sim.leader()
+    assert sim.do(leader, lambda group: group.change(change, sim.now))
+    assert not sim.do(leader, lambda group: group.change(Members(("a", "b", "c")), sim.now)), (
+        "one at a time"
+    )
+
+
+def test_a_question_is_answered_when_a_majority_still_follows() -> None:
+    sim, old, _ = three()
+    answers: list[Answered] = []
+    sim.answers[old, 7] = answers.append
+    assert sim.do(old, lambda group: group.ask(7, sim.now))
+    sim.until(lambda: answers, 1, 0.01)
+    assert answers[0].done
+    sim.cut_off(old)
+    sim.answers[old, 8] = answers.append
+    assert sim.do(old, lambda group: group.ask(8, sim.now))
+    sim.run(5)
+    assert [each.done for each in answers] == [True, False], (
+        "a leader that was replaced answers nothing old"
+    )
+
+
+def test_the_leadership_is_handed_over_at_once_and_nothing_is_lost() -> None:
+    sim, leader, (one, _) = three()
+    answers = sim.put(leader, "s", 0)
+    assert sim.do(leader, lambda group: group.transfer(one, sim.now))
+    assert sim.put(leader, "s", 1) == ["ask again"]
+    sim.until(lambda: sim.leader() == one, 0.5, 0.01)
+    sim.run(1)
+    assert answers in (["done"], ["ask again"])
+    assert not sim.do(leader, lambda group: group.transfer("", sim.now))
+
+
+def test_a_leader_that_is_to_go_hands_over_first() -> None:
+    sim, leader, (one, other) = three()
+    sim.add("d")
+    sim.run(2)
+    sim.do(leader, lambda group: group.aim((one, other, "d"), sim.now))
+    sim.until(lambda: sim.leader() not in ("", leader), 20)
+    sim.do(sim.leader(), lambda group: group.aim((one, other, "d"), sim.now))
+    sim.until(lambda: sim.group(sim.leader()).replica.members == Members((one, other, "d")), 20)
+
+
+def early_ack() -> bool:
+    """A replica forgets, and then arrives what it had confirmed before; whether that commits a row."""
+    sim, leader, (one, other) = three("memory")
+    sim.cut_off(other)
+    term = sim.group(leader).replica.term
+    sim.kill(one, power=True)
+    sim.start(one)
+    sim.run(0.3)
+    sim.passes = lambda *_: False
+    sim.put(leader, "s", 0)
+    end = sim.nodes[leader].logs[GROUP].end
+    commit = sim.ends()[leader]
+    early = Ack(term, True, end, end, 99, 1, True, False)
+    sim.do(leader, lambda group: group.receive(one, early, sim.now))
+    return sim.ends()[leader] > commit
+
+
+def test_what_an_earlier_life_confirmed_counts_no_more() -> None:
+    assert not early_ack()
+
+
+def test_without_that_rule_a_row_would_be_committed_that_one_disk_has() -> None:
+    with SCRIPTED["life"].off():
+        assert early_ack()
+
+
+def test_without_check_quorum_a_leader_that_hears_nobody_leads_for_ever() -> None:
+    with SCRIPTED["check-quorum"].off():
+        sim, old, others = three()
+        sim.network.cuts |= {(name, old) for name in others}
+        sim.run(20)
+        assert sim.leaders() == [old]

@@ -1,0 +1,102 @@
+"""What the meta group decides, on each replica alike."""
+
+import pytest
+
+from tests.simulator.groups import Groups
+from vmq_cluster.raft.meta import (
+    AddPartitions,
+    Command,
+    Definitions,
+    DeleteStream,
+    MakeStream,
+    Move,
+    Moved,
+    RefusedError,
+    RetireStore,
+    SetHosts,
+    encode,
+)
+
+HOSTS = ("h1", "h2", "h3", "h4", "h5")
+
+
+def after(*commands: Command) -> Definitions:
+    found = Definitions()
+    for command in (SetHosts(HOSTS), *commands):
+        found.apply(encode(command))
+    return found
+
+
+def test_a_stream_gets_groups_whose_members_are_hosts() -> None:
+    found = after(MakeStream("s", "id1", 10, 3))
+    assert len(found.groups) == 10
+    assert all(len(set(each.voters)) == 3 for each in found.groups.values())
+    leads = [each.voters[0] for each in found.groups.values()]
+    assert max(leads.count(host) for host in HOSTS) <= 2 + 1
+    assert found.moving() == {}
+
+
+def test_a_name_is_given_once() -> None:
+    found = after(MakeStream("s", "id1", 1, 1))
+    with pytest.raises(RefusedError):
+        found.apply(encode(MakeStream("s", "id2", 1, 1)))
+    assert found.streams["s"].id == "id1"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        MakeStream("t", "id", 0, 1),
+        MakeStream("t", "id", 1, 6),
+        AddPartitions("s", 1),
+        AddPartitions("none", 5),
+        DeleteStream("s", "another"),
+        Move("none", ("h1",)),
+        Move("id1/0", ()),
+        Move("id1/0", ("h1", "h1")),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(command: Command) -> None:
+    found = after(MakeStream("s", "id1", 1, 1))
+    before = (dict(found.streams), dict(found.groups))
+    with pytest.raises(RefusedError):
+        found.apply(encode(command))
+    assert (found.streams, found.groups) == before
+
+
+def test_partitions_are_added_and_the_others_stay_where_they_are() -> None:
+    found = after(MakeStream("s", "id1", 2, 2))
+    before = {name: each.voters for name, each in found.groups.items()}
+    found.apply(encode(AddPartitions("s", 5)))
+    assert len(found.groups) == 5
+    assert {name: found.groups[name].voters for name in before} == before
+    found.apply(encode(DeleteStream("s", "id1")))
+    assert found.groups == {}
+
+
+def test_a_group_moves_by_its_own_log_and_old_news_of_it_counts_no_more() -> None:
+    found = after(MakeStream("s", "id1", 1, 1), Move("id1/0", ("h1", "h2")))
+    assert found.moving() == {"id1/0": ("h1", "h2")}
+    found.apply(encode(Moved("id1/0", ("h1", "h2"), 7)))
+    assert found.moving() == {}
+    with pytest.raises(RefusedError):
+        found.apply(encode(Moved("id1/0", ("h3",), 6)))
+
+
+def test_a_store_is_retired_for_good() -> None:
+    assert after(RetireStore("s"), RetireStore("s")).retired == {"s"}
+
+
+def test_two_sides_of_a_split_do_not_both_make_a_stream() -> None:
+    """The meta group is a group: who cannot reach a majority of it decides nothing."""
+    sim = Groups(6)
+    sim.begin("a", "b", "c")
+    old = sim.elect()
+    sim.cut_off(old)
+    refused = sim.put(old, "make", 0)
+    sim.until(lambda: sim.leader() not in ("", old), 10)
+    answers = sim.put(sim.leader(), "make", 0, boot="b1")
+    sim.until(lambda: answers == ["done"], 5)
+    sim.run(5)
+    assert refused == ["ask again"]
+    assert [row[1] for row in sim.verdict.groups["g"].rows] == ["b1"]

@@ -1,0 +1,77 @@
+"""What a log says beside its rows."""
+
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
+from vmq_cluster.raft.state import (
+    GAP,
+    LogState,
+    Producers,
+    Terms,
+    encode_members,
+    encode_range,
+    encode_stores,
+    genesis,
+)
+
+
+def rows(offset: int, term: int, mark: Mark) -> Batch:
+    return Batch(offset, mark.count, term, ROWS, (mark,), b"")
+
+
+def test_a_producer_hands_in_each_number_once_and_in_order() -> None:
+    producers = Producers()
+    assert producers.place(Mark("s", "b", 0, 3)) == 0
+    producers.add(Mark("s", "b", 0, 3))
+    assert producers.place(Mark("s", "b", 0, 3)) == 3
+    assert producers.place(Mark("s", "b", 1, 4)) == 2
+    assert producers.place(Mark("s", "b", 4, 1)) == GAP
+    assert producers.place(Mark("s", "b", 3, 1)) == 0
+
+
+def test_another_boot_of_a_store_is_another_producer() -> None:
+    producers = Producers()
+    producers.add(Mark("s", "b", 0, 10))
+    assert producers.place(Mark("s", "c", 0, 10)) == 0
+
+
+def test_an_heir_may_leave_a_gap_and_nothing_comes_after_it() -> None:
+    producers = Producers()
+    producers.add(Mark("s", "b", 0, 2))
+    end = Mark("s", "b", 5, 1, ends=True)
+    assert producers.place(end) == 0
+    producers.add(end)
+    assert producers.place(Mark("s", "b", 2, 3)) == 3
+    assert producers.place(Mark("s", "b", 6, 1)) == 1
+
+
+def test_terms_are_found_by_offset_also_before_what_is_kept() -> None:
+    terms = Terms([(0, 0), (1, 1), (5, 3), (9, 4)])
+    assert [terms.at(offset) for offset in (0, 1, 4, 5, 8, 9, 20)] == [0, 1, 1, 3, 3, 4, 4]
+    assert [terms.begin(offset) for offset in (0, 4, 8)] == [0, 1, 5]
+    terms.trim(6)
+    assert terms.starts == [(5, 3), (9, 4)]
+    terms.trim(9)
+    assert terms.at(8) == 3, "who has all before the first offset is asked for its last term"
+
+
+def test_a_segment_begins_with_all_that_was_said_before_it() -> None:
+    state = LogState()
+    members = Members(("a", "b"), ("c",))
+    for batch in (
+        Batch(0, 1, 0, STATE, (), genesis(Members(("a", "b")))),
+        rows(1, 1, Mark("s", "b", 0, 2)),
+        Batch(3, 1, 1, MEMBERS, (), encode_members(members)),
+        rows(4, 2, Mark("t", "b", 0, 1)),
+        Batch(5, 1, 3, UNCLEAN, (), encode_range(4, 9, 3)),
+        rows(6, 3, Mark("u", "b", 7, 1, ends=True)),
+        Batch(7, 1, 3, RETIRED, (), encode_stores(["t"])),
+    ):
+        state.add(batch)
+    assert state.members_end == 4
+    again = LogState.of([Batch(8, 1, 3, STATE, (), state.encode(0))])
+    assert again.members == members
+    assert again.terms.starts == state.terms.starts == [(0, 0), (1, 1), (4, 2), (5, 3)]
+    assert again.producers.next == {("s", "b"): 2, ("u", "b"): 8}
+    assert again.producers.ended == {("u", "b")}
+    assert again.uncertain == [(4, 9, 3)]
+    assert again.last_unclean == (4, 3)

@@ -1,0 +1,234 @@
+"""The rules of the log, each switched off by name: what breaks shows what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+from tests.simulator.segments import SimLog
+from vmq_cluster.raft.election import Voting
+from vmq_cluster.raft.group import Group
+from vmq_cluster.raft.leading import Leading
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import MEMBERS, Mark
+from vmq_cluster.raft.replica import Replica
+from vmq_cluster.raft.state import Producers, encode_members
+
+
+@dataclass
+class Ablation:
+    """One rule: what is put in the place of the code that keeps it, and a seed that then fails."""
+
+    rule: str
+    parts: list[tuple[type, str, Any]]
+    seed: int
+    durability: str = "fsync"
+    steps: int = 150
+    faults: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        undo = []
+        try:
+            for owner, name, other in self.parts:
+                change = patch.object(owner, name, other)
+                change.start()
+                undo.append(change)
+            yield
+        finally:
+            for change in undo:
+                change.stop()
+
+
+_commit = Leading._commit
+_place = Producers.place
+_trim = Replica.trim
+
+
+def _commit_any_term(self: Leading) -> None:
+    end = self.replica.members.agreed(self._safe)
+    if end > self.replica.commit:
+        self.replica.advance(end)
+    _commit(self)
+
+
+def _no_boot(self: Producers, mark: Mark) -> int:
+    return _place(self, Mark(mark.store, "", mark.first, mark.count))
+
+
+def _add_no_boot(self: Producers, mark: Mark) -> None:
+    who = (mark.store, "")
+    self.next[who] = max(self.next.get(who, 0), mark.end)
+
+
+def _keep_table(self: Replica, offset: int) -> None:
+    before = self.state.producers
+    self.log.cut(offset)
+    self.reload()
+    self.state.producers = before
+
+
+def _forget_producers(self: Replica, first: int) -> None:
+    """As if the table were made of what retention has left."""
+    was = self.log.first
+    _trim(self, first)
+    if self.log.first > was:
+        seen = set()
+        for batch in self.log.read(self.log.first, 1 << 30):
+            seen |= {(mark.store, mark.boot) for mark in batch.marks}
+        table = self.state.producers.next
+        self.state.producers.next = {who: number for who, number in table.items() if who in seen}
+
+
+def _acknowledge_known(
+    append: Callable[..., bool],
+) -> Callable[[Group, list[Mark], list[bytes], int, float], bool]:
+    def at_once(self: Group, marks: list[Mark], rows: list[bytes], ticket: int, now: float) -> bool:
+        if self.leading is not None and not marks:
+            self.leading._answer(ticket, True)
+            return True
+        return append(self, marks, rows, ticket, now)
+
+    return at_once
+
+
+def _deaf_to_life(on_ack: Callable[..., None]) -> Callable[..., None]:
+    """What an earlier life has confirmed counts as if this one had."""
+
+    def any_life(self: Leading, sender: str, message: Any, now: float) -> None:
+        message.life = self.progress[sender].life or message.life
+        on_ack(self, sender, message, now)
+
+    return any_life
+
+
+def _stand_for_real(self: Group, now: float) -> None:
+    self._draw(now)
+    if self.replica.name in self.replica.members.voters:
+        self._elect(False, False, False, now)
+
+
+def _change_at_will(self: Leading, members: Members, now: float) -> bool:
+    self.append(MEMBERS, [encode_members(members)])
+    self._set_members(now)
+    return True
+
+
+#: Leaders that come and go, and nothing else.
+CHURN = {
+    "kill": 0.1,
+    "revive": 0.25,
+    "cut": 0.1,
+    "split": 0.1,
+    "mend": 0.15,
+    **dict.fromkeys(("fail_power", "slow", "flip", "aim", "hand_over", "keep", "lose_store"), 0.0),
+}
+
+ABLATIONS = {
+    "vote": Ablation(
+        "Votes outlive a restart.",
+        [(Replica, "save", lambda self, ballot: setattr(self, "ballot", ballot))],
+        10,
+    ),
+    "current": Ablation(
+        "Nobody votes for a log that lacks something.",
+        [(Replica, "is_current", lambda self, term, end: True)],
+        9,
+    ),
+    "matching": Ablation(
+        "A follower takes only what fits on what it has.",
+        [(Replica, "holds", lambda self, end, term: end <= self.log.end)],
+        7,
+    ),
+    "safe": Ablation(
+        "A replica confirms what is as durable as promised.",
+        [(SimLog, "safe", property(lambda self: self.end))],
+        10,
+        faults={"fail_power": 0.06},
+    ),
+    "abstain": Ablation(
+        "Who may have forgotten does not vote.",
+        [(Replica, "abstains", property(lambda self: False))],
+        6,
+        durability="memory",
+        faults={"kill": 0.06},
+    ),
+    "tail": Ablation(
+        "Damage in the tail is forgetting.",
+        [(Replica, "abstains", property(lambda self: False))],
+        8,
+        faults={"flip": 0.1},
+    ),
+    "one at a time": Ablation(
+        "Members change one at a time.",
+        [(Leading, "change", _change_at_will)],
+        8,
+        faults={"aim": 0.15},
+    ),
+    "boot": Ablation(
+        "The boot belongs to the producer: a store that counts anew is another.",
+        [(Producers, "place", _no_boot), (Producers, "add", _add_no_boot)],
+        0,
+        faults={"lose_store": 0.03},
+    ),
+    "gap": Ablation(
+        "Numbers have no gaps.",
+        [(Producers, "place", lambda self, mark: max(_place(self, mark), 0))],
+        0,
+    ),
+    "twice": Ablation(
+        "What is known is not taken again.",
+        [(Producers, "place", lambda self, mark: 0)],
+        0,
+    ),
+    "known": Ablation(
+        "What is known is acknowledged when it is committed.",
+        [(Group, "append", _acknowledge_known(Group.append))],
+        0,
+    ),
+    "cut": Ablation(
+        "What is cut is cut from the producers' table, too.",
+        [(Replica, "cut", _keep_table)],
+        47,
+        faults=CHURN,
+    ),
+    "retention": Ablation(
+        "Retention deletes rows, never who wrote them.",
+        [(Replica, "trim", _forget_producers)],
+        0,
+        faults={"keep": 0.2},
+    ),
+    "unclean": Ablation(
+        "A majority that may have forgotten waits, and says what may be lost.",
+        [(Voting, "is_hopeless", lambda self, voters, now, told=(): True)],
+        0,
+        durability="memory",
+    ),
+}
+
+#: Those that only a certain schedule shows, in tests/cluster/raft.
+SCRIPTED = {
+    "own term": Ablation(
+        "A leader commits by a batch of its own term only (figure 8).",
+        [(Leading, "_commit", _commit_any_term)],
+        0,
+    ),
+    "life": Ablation(
+        "What an earlier life confirmed counts no more.",
+        [(Leading, "on_ack", _deaf_to_life(Leading.on_ack))],
+        0,
+    ),
+    "pre-vote": Ablation(
+        "Nobody raises its term before a majority would vote for it.",
+        [(Group, "_stand", _stand_for_real)],
+        0,
+    ),
+    "check-quorum": Ablation(
+        "A leader that hears no majority gives up.",
+        [(Leading, "is_followed", lambda self, since: True)],
+        0,
+    ),
+}

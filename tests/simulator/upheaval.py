@@ -1,0 +1,148 @@
+"""Everything at once: random work on a group, and faults, several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.simulator.groups import GROUP, Groups, Producer
+from tests.simulator.network import Network
+from vmq_cluster.raft.members import Members
+
+NAMES = "abcdefg"
+STORES = ("p", "q", "r")
+
+#: What happens a step, and how often.
+FAULTS: dict[str, float] = {
+    "kill": 0.03,
+    "fail_power": 0.02,
+    "revive": 0.12,
+    "cut": 0.04,
+    "split": 0.02,
+    "mend": 0.05,
+    "slow": 0.02,
+    "flip": 0.02,
+    "aim": 0.03,
+    "hand_over": 0.02,
+    "keep": 0.02,
+    "lose_store": 0.005,
+}
+
+
+class Upheaval:
+    """One run: three or five replicas among seven nodes."""
+
+    def __init__(self, seed: int, durability: str, **faults: float) -> None:
+        network = Network(
+            shortest=0.0005,
+            longest=(0.01, 0.05, 0.3)[seed % 3],
+            loss=(0.0, 0.05, 0.2)[seed // 3 % 3],
+            duplicate=(0.0, 0.1)[seed % 2],
+        )
+        self.calm = (network.loss, network.duplicate)
+        self.sim = sim = Groups(seed, durability, network=network)
+        self.random = sim.random
+        sim.begin(*NAMES[: 3 if seed % 4 else 5])
+        for name in NAMES:
+            if name not in sim.nodes:
+                sim.add(name)
+        sim.producers = {store: Producer(sim, store) for store in STORES}
+        self.faults = {**FAULTS, **faults}
+
+    def go(self, steps: int) -> None:
+        acts: dict[Callable[[], Any], float] = {
+            getattr(self, name): often for name, often in self.faults.items()
+        }
+        quiet = max(0.0, 1.0 - sum(acts.values()))
+        for _ in range(steps):
+            for producer in self.sim.producers.values():
+                producer.produce()
+            [act] = self.random.choices([*acts, None], [*acts.values(), quiet])
+            if act is not None:
+                act()
+            self.sim.run(self.random.choice((0.01, 0.05, 0.2, 0.6)))
+
+    def end(self) -> None:
+        """All is well again: the group works, and all its replicas are alike."""
+        sim = self.sim
+        sim.heal()
+        sim.until(self._is_done, 200.0, 0.2)
+        sim.verdict.check()
+
+    def _is_done(self) -> bool:
+        sim = self.sim
+        if any(producer.waiting for producer in sim.producers.values()):
+            return False
+        leader = sim.leader()
+        if not leader or sim.group(leader).leading.wanted is not None:  # type: ignore[union-attr]
+            return False
+        replica = sim.group(leader).replica
+        logs = [sim.nodes[name].logs[GROUP] for name in replica.members.all]
+        alone = len(logs) == 1  # nobody has what is damaged there
+        return all(
+            log.end == replica.commit and (alone or not log.damage) for log in logs
+        ) and not any(sim.group(name).is_awake and not alone for name in replica.members.all)
+
+    # --- what happens
+
+    def kill(self) -> None:
+        self._fail(False)
+
+    def fail_power(self) -> None:
+        self._fail(True)
+
+    def _fail(self, power: bool) -> None:
+        if self.sim.running():
+            self.sim.kill(self.random.choice(self.sim.running()), power)
+
+    def revive(self) -> None:
+        dead = [name for name, node in self.sim.nodes.items() if node.host is None]
+        if dead:
+            self.sim.start(self.random.choice(dead))
+
+    def cut(self) -> None:
+        """One way between two nodes."""
+        one, other = self.random.sample(sorted(self.sim.nodes), 2)
+        self.sim.network.cuts.add((one, other))
+
+    def split(self) -> None:
+        names = sorted(self.sim.nodes)
+        side = self.random.sample(names, self.random.randint(1, len(names) - 1))
+        self.sim.network.split(side, [each for each in names if each not in side])
+
+    def mend(self) -> None:
+        self.sim.network.cuts.clear()
+
+    def slow(self) -> None:
+        self.sim.nodes[self.random.choice(sorted(self.sim.nodes))].slow = self.random.choice(
+            (0.002, 0.1, 1.0)
+        )
+
+    def flip(self) -> None:
+        self.sim.flip(self.random.choice(sorted(self.sim.nodes)))
+
+    def aim(self) -> None:
+        """The meta group wants other members."""
+        leader = self.sim.leader()
+        if leader:
+            count = self.random.choice((1, 2, 3, 3, 3, 4, 5))
+            names = tuple(self.random.sample(sorted(self.sim.nodes), count))
+            self.sim.do(leader, lambda group: group.aim(names, self.sim.now))
+
+    def hand_over(self) -> None:
+        leader = self.sim.leader()
+        if leader:
+            self.sim.do(leader, lambda group: group.transfer("", self.sim.now))
+
+    def keep(self) -> None:
+        """Retention: the leader lets go of what is old."""
+        leader = self.sim.leader()
+        if leader:
+            commit = self.sim.group(leader).replica.commit
+            self.sim.do(leader, lambda group: group.keep_from(commit - self.random.randint(20, 60)))
+
+    def lose_store(self) -> None:
+        self.sim.producers[self.random.choice(STORES)].lose()
+
+    def members(self) -> Members:
+        return self.sim.group(self.sim.leader()).replica.members
