@@ -30,7 +30,7 @@ LONG_FILES = {
     "vmq/clustering/node/node.py": (545, "puts the parts of a node together"),
     "vmq/clustering/replication/leader.py": (655, "goes when sessions have slots"),
     "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
-    "vmq/clustering/takeover/takeover.py": (570, "goes when sessions have slots"),
+    "vmq/clustering/takeover/takeover.py": (590, "goes when sessions have slots"),
     "vmq/config/options.py": (715, "a table: every option with its meaning"),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
     "vmq/store/store.py": (850, "compiled: every record of the store, written in one batch"),

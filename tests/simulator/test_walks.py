@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator.seeds import each_seed
+from tests.simulator.seeds import Seed, each_seed
 from tests.simulator.walk import NAMES, Walk
 from tests.simulator.world import World
 
@@ -80,6 +80,27 @@ def test_nodes_that_join_while_a_session_moves_lose_nothing_of_what_they_route(
             walk.go(25, moves=0.15)
             walk.end()
             world.oracle.check(order=True)
+
+
+#: One in which a CONNECT is let in and its session claimed by another node in the same moment.
+IN_ONE_MOMENT = 114
+
+
+def test_a_client_that_is_quicker_than_its_session_finds_it_all_the_same() -> None:
+    """It connects here and there while the session is still on its way from the node before."""
+    for seed in (*each_seed(SEEDS), Seed(IN_ONE_MOMENT)):
+        with seed, World(seed.number, *"abc") as world:
+            for one in world.nodes:
+                for other in world.nodes:
+                    world.network.lags[one, other] = world.random.choice((0.005, 0.05, 0.4))
+            roamer = world.subscriber("s", "a")
+            for _ in range(8):
+                roamer.begin(world.random.choice("abc"))
+                world.run(world.random.choice((0.02, 0.1, 0.5)))
+            world.run(3.0)
+            world.publish("b", "1")
+            world.finish()
+            world.oracle.check()
 
 
 def test_what_was_acknowledged_survives_a_disk_at_a_time() -> None:

@@ -10,6 +10,7 @@ await job.ack()
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from vmq.runtime.metrics import Family
 
 __all__ = ["Jobs", "TakenJob"]
+
+log = logging.getLogger("vmq.jobs")
 
 
 class TakenJob:
@@ -122,7 +125,12 @@ class _Taking:
     def take(self, jobs: list[Job]) -> None:
         self.waiter = None
         for job in jobs:
-            body = self.service.journal.body(job) if job.body is None else job.body
+            try:
+                body = self.service.journal.body(job) if job.body is None else job.body
+            except OSError as failure:
+                # It is given again after its RETRY; until then the disk may be well.
+                log.error("job %s cannot be read: %s", job.id.decode(), failure)
+                continue
             taken = TakenJob(self, job, body)
             self.held.add(taken.id)
             self.ready.append(taken)

@@ -31,6 +31,8 @@ from vmq.jobs.schedules import Schedules
 from vmq.jobs.storage.journal import JobJournal, movable
 from vmq.jobs.storage.restoring import JobRestore
 from vmq.jobs.storage.segments import JobSegments
+from vmq.protocol.connection import split_peer
+from vmq.runtime.banning import Banning
 from vmq.runtime.errors import StartError
 from vmq.runtime.metrics import Family
 from vmq.runtime.process import own_folder
@@ -100,6 +102,8 @@ class JobService:
         self.mqtt = MqttJobs(core, self.commit, config.limits.max_job_size)
         core.jobs = self.mqtt
         self.listeners: list[JobListener] = []
+        if isinstance(core.bans, Banning):
+            core.bans.ends.append(self.end_banned)
         #: Programs inside the process that take jobs.
         self.takings: set[Ending] = set()
         self.control = JobControl(
@@ -189,6 +193,18 @@ class JobService:
         door.clients = found.clients
         self.listeners.append(found)
         return found
+
+    def end_banned(self, refusal: Callable[[str, str | None, str], str]) -> int:
+        """Ends the connections of those who are banned now; how many."""
+        ended = 0
+        for listener in self.listeners:
+            for connection in list(listener.clients):
+                host = split_peer(connection.describe())[0]
+                reason = refusal("", connection.username, host)
+                if reason and not connection.closing:
+                    connection.end(reason)
+                    ended += 1
+        return ended
 
     # Time
 
@@ -291,6 +307,8 @@ class JobService:
             listener.abort_all()
         self.commit.watch_time = None
         self.commit.is_over = True
+        if isinstance(self.core.bans, Banning):
+            self.core.bans.ends.clear()
         self.core.jobs = JobsPort()
         if self._timer is not None:
             self._timer.cancel()

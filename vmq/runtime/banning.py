@@ -43,6 +43,8 @@ class Banning(BanList):
         self._connections = connections
         #: The other nodes of a cluster.
         self.others: Others | None = None
+        #: Who else has clients: each ends those that are banned, by (client id, user, address), and says how many.
+        self.ends: list[Callable[[Callable[[str, str | None, str], str]], int]] = []
 
     def begin(self) -> None:
         """Reads the file.
@@ -106,4 +108,4 @@ class Banning(BanList):
                 connection.close(reason)
                 ended += 1
         self._core.outbox.flush()
-        return ended
+        return ended + sum(end(self.bans.refusal) for end in self.ends)

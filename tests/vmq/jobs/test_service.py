@@ -492,6 +492,18 @@ async def test_who_is_banned_is_told_so_and_not_let_in(tmp_path: Path) -> None:
         assert not broker.jobs.open().listeners[0].clients
 
 
+async def test_who_is_banned_while_connected_has_to_go(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
+        login = {"username": "worker", "password": "secret"}
+        async with client_of(broker, **login) as redis:
+            waiting = asyncio.create_task(redis.execute_command("GETJOB", "FROM", "mail"))
+            await until(lambda: b"mail" in broker.jobs.open().machine.queues)
+            assert add_ban(broker, user="worker", seconds=3600).disconnected == 1
+            with pytest.raises((Lost, NoPermissionError)):  # the client tries to connect again
+                await waiting
+            assert broker.jobs.open().machine.queues[b"mail"].waiters is None
+
+
 async def test_mountpoints_have_queues_of_their_own(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     other = ListenerOptions(url=LOCAL, mountpoint="other")
@@ -602,6 +614,31 @@ async def test_memory_that_is_used_up_still_lets_jobs_be_taken_and_acknowledged(
                 await do(*command)
         assert await do("GETJOB", "FROM", "q") == [[b"q", job_id, b"x"]]
         assert await do("ACKJOB", job_id) == 1
+
+
+async def test_a_job_that_cannot_be_read_is_given_to_nobody_and_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, jobs={"*": JobOptions(retry=1)})
+    async with Broker(config) as broker, client_of(broker) as redis:
+        ids = [await redis.execute_command("ADDJOB", "q", body, 0) for body in ("x", "y")]
+    async with Broker(config) as broker, client_of(broker) as redis:  # bodies are on disk only
+        do = redis.execute_command
+        service = broker.jobs.open()
+        read = service.segments.read
+
+        def fail(number: int, offset: int, size: int) -> bytes:
+            if service.machine.jobs[ids[0]].offset == offset:
+                raise OSError("unreadable")
+            return read(number, offset, size)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(service.segments, "read", fail)
+            with pytest.raises(ResponseError, match="IOERR"):
+                await do("GETJOB", "FROM", "q")
+            assert await do("GETJOB", "FROM", "q") == [[b"q", ids[1], b"y"]]
+            assert await do("ACKJOB", ids[1]) == 1
+        assert await do("GETJOB", "FROM", "q") == [[b"q", ids[0], b"x"]]
 
 
 async def test_each_group_gets_each_job(tmp_path: Path) -> None:

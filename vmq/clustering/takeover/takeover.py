@@ -90,6 +90,8 @@ class Takeover(LocalSessions, Claims):
         #: Sessions of which a copy is looked for, and of which one was.
         self._seeking: set[Who] = set()
         self._sought: set[Who] = set()
+        #: The durable sessions that CONNECTs wait for.
+        self._waiting_for: dict[Pending, Who] = {}
         #: Who waits for owners before, which have to say something first.
         self._patience = ClaimQueue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -166,9 +168,12 @@ class Takeover(LocalSessions, Claims):
         who = (registry.mountpoint, client_id)
 
         def cancel() -> None:
+            self._waiting_for.pop(pending, None)
             self.moving.cancel(who, pending)
 
         pending = Pending(cancel)
+        if not clean:
+            self._waiting_for[pending] = who
 
         def go_on() -> None:
             if pending.then is not None and self.moving.connect(who, clean, pending, self._now()):
@@ -177,6 +182,7 @@ class Takeover(LocalSessions, Claims):
         if not clean and self._has_to_wait(who, go_on):
             return pending
         if self.moving.connect(who, clean, pending, self._now()):
+            self._waiting_for.pop(pending, None)
             return None
         return pending
 
@@ -441,10 +447,23 @@ class Takeover(LocalSessions, Claims):
 
     def proceed(self, ticket: Any) -> None:
         """The CONNECT may go on."""
-        self._loop.call_soon(ticket.finish, None)
+        self._loop.call_soon(self._enter, ticket)
+
+    def _enter(self, ticket: Pending) -> None:
+        """It does, unless its session has just gone on to another node: it would make a new one, and be the owner."""
+        who = self._waiting_for.pop(ticket, None)
+        if who is not None and who in self.moving.outgoing and ticket.then is not None:
+            if who in self.moving.claims:
+                self.refuse(ticket)
+                return
+            if not self.moving.connect(who, False, ticket, self._now()):
+                self._waiting_for[ticket] = who
+                return
+        ticket.finish(None)
 
     def refuse(self, ticket: Any, damaged_at: str = "") -> None:
         """Another CONNECT of the session has come meanwhile, or a node has it whose store is damaged."""
+        self._waiting_for.pop(ticket, None)
         verdict = Refuse(_TAKEN_OVER)
         if damaged_at:
             verdict = Refuse(f"node {damaged_at!r}: {DAMAGED}", unavailable=True)

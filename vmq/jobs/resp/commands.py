@@ -158,7 +158,7 @@ def qpeek(connection: RespConnection, argv: list[bytes]) -> bytes:
     items: list[bytes] = []
     left = 16 * connection.door.max_job_size
     for job in jobs:
-        body = connection.read(job) if job.body is None else job.body
+        body = (connection.read(job) if job.body is None else job.body) or b""
         left -= len(body)
         if left < 0 and items:
             break

@@ -348,7 +348,10 @@ class RespConnection(RespUser):
         if options.count == 1 and len(queues) == 1:
             job = self.machine.take(queues[0], now)
             if job is not None:
-                self.give_one(job, options.with_counters, True)
+                if job.body is None:
+                    self.give([job], options.with_counters)
+                else:
+                    self.give_one(job, job.body, options.with_counters, True)
                 return
         else:
             jobs = self.machine.take_some(queues, options.count, now)
@@ -363,15 +366,28 @@ class RespConnection(RespUser):
         self.machine.wait(waiter, until, now)
 
     def give(self, jobs: list[Job], with_counters: bool) -> None:
-        """Tells of jobs that are its to do now."""
-        self.reply(b"*%d\r\n" % len(jobs))
+        """Tells of jobs that are its to do now. One that cannot be read is given again after its RETRY."""
+        bodies: list[bytes | None] = []
+        count = 0
         for job in jobs:
-            self.give_one(job, with_counters, False)
+            body = job.body
+            if body is None:
+                body = self.read(job)
+            bodies.append(body)
+            if body is not None:
+                count += 1
+        if not count:
+            self.reply(
+                error("IOERR a job cannot be read from disk; it is given again after its RETRY")
+            )
+            return
+        self.reply(b"*%d\r\n" % count)
+        for place, job in enumerate(jobs):
+            found = bodies[place]
+            if found is not None:
+                self.give_one(job, found, with_counters, False)
 
-    def give_one(self, job: Job, with_counters: bool, is_alone: bool) -> None:
-        body = job.body
-        if body is None:
-            body = self.read(job)
+    def give_one(self, job: Job, body: bytes, with_counters: bool, is_alone: bool) -> None:
         queue = job.queue
         head = queue.reply_head
         if not head:
@@ -399,13 +415,13 @@ class RespConnection(RespUser):
             self.reply(counters)
         self.commit.touch(self)
 
-    def read(self, job: Job) -> bytes:
-        """The body of a job that is on disk only."""
+    def read(self, job: Job) -> bytes | None:
+        """The body of a job that is on disk only; None: it cannot be read."""
         try:
             return self.commit.writer.body(job)
         except OSError as failure:
             log.error("job %s cannot be read: %s", job.id.decode("latin-1"), failure)
-            return b""
+            return None
 
     def on_acknowledge(self, argv: list[bytes]) -> None:
         count: i64 = len(argv)

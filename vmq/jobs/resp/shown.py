@@ -10,7 +10,7 @@ def shown(connection: RespConnection, job: Job) -> bytes:
     now = connection.commit.clock()
     name = job.queue.name[len(connection.door.prefix) :]
     retry = job.queue.rules.retry_after(job.deliveries) if job.retry < 0 else job.retry
-    body = connection.read(job) if job.body is None else job.body
+    body = (connection.read(job) if job.body is None else job.body) or b""
     awake = max(0, int((job.due - now) * 1000))
     requeue = (
         number(awake) if job.state == ACTIVE and job.due < job.expires else connection.nothing_of()
