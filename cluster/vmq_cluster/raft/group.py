@@ -351,6 +351,8 @@ class Group:
 
     def _on_ask(self, sender: str, message: Ask, now: float) -> None:
         replica = self.replica
+        if replica.name in message.voters:
+            self.removed = False  # they may have forgotten that it went, and need its vote
         has_leader = self.leading is not None
         if self.leading is not None:
             self._on_nudge(sender, now)
