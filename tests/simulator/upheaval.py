@@ -74,14 +74,18 @@ class Upheaval:
         if any(producer.waiting for producer in sim.producers.values()):
             return False
         leader = sim.leader()
-        if not leader or sim.group(leader).leading.wanted is not None:  # type: ignore[union-attr]
+        if not leader:
             return False
         replica = sim.group(leader).replica
-        logs = [sim.nodes[name].logs[GROUP] for name in replica.members.all]
-        alone = len(logs) == 1  # nobody has what is damaged there
-        return all(
-            log.end == replica.commit and (alone or not log.damage) for log in logs
-        ) and not any(sim.group(name).is_awake and not alone for name in replica.members.all)
+        names = replica.members.all
+        if names == (leader,) and replica.log.damage:
+            return True  # nobody else has what is damaged there
+        if sim.group(leader).leading.wanted is not None:  # type: ignore[union-attr]
+            return False
+        logs = [sim.nodes[name].logs[GROUP] for name in names]
+        return all(log.end == replica.commit and not log.damage for log in logs) and not any(
+            sim.group(name).is_awake for name in names
+        )
 
     # --- what happens
 

@@ -35,6 +35,8 @@ class Election:
         self.granted: set[str] = set()
         #: Who answered at all, and how its log ends.
         self.answered: dict[str, tuple[int, int]] = {}
+        #: Who says so in this attempt: what was said before may have changed.
+        self.abstain: set[str] = {replica.name} if replica.abstains else set()
         if unclean or not replica.abstains:
             self.granted.add(replica.name)
 
@@ -64,6 +66,8 @@ class Election:
         """An answer came, which may be to an earlier question."""
         self.answered[sender] = (message.last_term, message.end)
         self.replica.note(sender, message.abstains, now)
+        if message.abstains:
+            self.abstain.add(sender)
         if message.granted and message.pre == self.pre and message.term == self.term:
             self.granted.add(sender)
         return self._outcome()
@@ -71,7 +75,7 @@ class Election:
     def end(self) -> Outcome:
         """Nobody is waited for any more."""
         self.replica.answered = set(self.answered)
-        if self.unclean and self.pre and self._is_elected() and self._is_longest():
+        if self.unclean and self.pre and self._is_elected() and self._may_be_unclean():
             return Outcome.STANDS
         return Outcome.GOES_ON
 
@@ -81,13 +85,16 @@ class Election:
         if not self.pre:
             return Outcome.LEADS
         others = len(self.replica.members.voters) - 1
-        if self.unclean and (len(self.answered) < others or not self._is_longest()):
+        if self.unclean and (len(self.answered) < others or not self._may_be_unclean()):
             return Outcome.GOES_ON  # somebody may have a longer log
         return Outcome.STANDS
 
-    def _is_longest(self) -> bool:
+    def _may_be_unclean(self) -> bool:
+        """Whether no log that was heard of is longer, and those who do not abstain are no majority even now."""
+        members = self.replica.members
         own = (self.replica.last_term, self.replica.log.end)
-        return all(own >= other for other in self.answered.values())
+        longest = all(own >= other for other in self.answered.values())
+        return longest and not members.has_majority(set(members.voters) - self.abstain)
 
     def _is_elected(self) -> bool:
         return self.replica.members.has_majority(self.granted)
@@ -134,7 +141,7 @@ class Voting:
         Nor is anything to be waited for where all voters are there. `told` abstain, as somebody else knows.
         """
         replica = self._replica
-        rest = set(voters) - replica.abstaining(now) - set(told)
+        rest = set(voters) - replica.abstaining(now) - (set(told) - {replica.name})
         if not voters or Members(voters).has_majority(rest):
             self._closed_since.pop(voters, None)
             return False

@@ -201,10 +201,15 @@ class Mending:
         replica = self._replica
         batches = []
         if replica.log.first <= message.first < message.end <= replica.commit:
-            batches = replica.log.read(message.first, replica.options.append_bytes)
-        replica.send(sender, Mended(replica.term, message.first, batches))
+            found = replica.log.read(message.first, replica.options.append_bytes)
+            batches = [batch for batch in found if batch.offset < message.end]
+        replica.send(sender, Mended(replica.term, replica.log.first, batches))
 
     def on_mended(self, message: Mended, now: float) -> None:
-        if message.batches and message.batches[-1].end <= self._replica.commit:
-            self._replica.log.mend(message.batches)
+        """Puts what came in its place; or sees that a leader had let go of it."""
+        replica = self._replica
+        if message.batches and message.batches[-1].end <= replica.commit:
+            replica.log.mend(message.batches)
             self._ask_at = now
+        elif replica.log.damage and replica.log.damage[0][1] <= message.kept:
+            replica.trim(message.kept)

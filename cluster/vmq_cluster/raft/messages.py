@@ -177,9 +177,12 @@ class Mend(Message, tag=8):
 
 
 class Mended(Message, tag=9):
-    """What was asked for, or nothing: they are damaged here, too."""
+    """What was asked for, or nothing: they are damaged here, too.
 
-    first: Number
+    `kept` is where the sender's log begins: what the group let go of nobody has to mend.
+    """
+
+    kept: Number
     batches: Annotated[list[Batch], Meta(max_length=MAX_BATCHES)]
 
 
