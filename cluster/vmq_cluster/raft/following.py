@@ -187,7 +187,8 @@ class Mending:
     def tick(self, now: float) -> None:
         """Asks one member after another for the first range that is damaged here."""
         replica = self._replica
-        others = [name for name in replica.members.all if name != replica.name]
+        names = dict.fromkeys(replica.members.all + replica.state.former)
+        others = [name for name in names if name != replica.name]
         if not replica.log.damage or not others or now < self._ask_at:
             return
         self._ask_at = now + replica.options.heartbeat

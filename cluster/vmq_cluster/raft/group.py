@@ -73,7 +73,10 @@ class Group:
         return self.following is None or not self.following.quiet or bool(self.replica.log.damage)
 
     def judge(self, mark: Mark) -> int:
-        """How many of a producer's rows the leader has already, from the first on; or `GAP`."""
+        """How many of a producer's rows the leader has already, from the first on; or `GAP`.
+
+        A leader that was replaced and does not know it may see a gap where there is none: ask again.
+        """
         return self.replica.state.producers.place(mark)
 
     def append(self, marks: Sequence[Mark], rows: Sequence[Any], ticket: int, now: float) -> bool:

@@ -109,6 +109,8 @@ class LogState:
         self.members = Members() if members is None else members
         #: Where the batch with these members ends.
         self.members_end = 0
+        #: Who was a member before the last change: it may have what is damaged elsewhere.
+        self.former: tuple[str, ...] = ()
         self.producers = Producers()
         #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
         self.uncertain: list[tuple[int, int, int]] = []
@@ -130,6 +132,7 @@ class LogState:
             for mark in batch.marks:
                 self.producers.add(mark)
         elif batch.kind == MEMBERS:
+            self.former = self.members.all
             self.members = _members.decode(batch.body)
             self.members_end = batch.end
         elif batch.kind == UNCLEAN:
