@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulator.segments import SimLog
-from vmq_cluster.raft.election import Voting
+from vmq_cluster.raft.election import Election, Voting
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.leading import Leading
 from vmq_cluster.raft.members import Members
@@ -132,11 +132,12 @@ ABLATIONS = {
         "Votes outlive a restart.",
         [(Replica, "save", lambda self, ballot: setattr(self, "ballot", ballot))],
         10,
+        faults=CHURN,
     ),
     "current": Ablation(
         "Nobody votes for a log that lacks something.",
         [(Replica, "is_current", lambda self, term, end: True)],
-        9,
+        4,
     ),
     "matching": Ablation(
         "A follower takes only what fits on what it has.",
@@ -146,7 +147,7 @@ ABLATIONS = {
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
         [(SimLog, "safe", property(lambda self: self.end))],
-        10,
+        53,
         faults={"fail_power": 0.06},
     ),
     "abstain": Ablation(
@@ -198,12 +199,15 @@ ABLATIONS = {
     "retention": Ablation(
         "Retention deletes rows, never who wrote them.",
         [(Replica, "trim", _forget_producers)],
-        0,
+        24,
         faults={"keep": 0.2},
     ),
     "unclean": Ablation(
         "A majority that may have forgotten waits, and says what may be lost.",
-        [(Voting, "is_hopeless", lambda self, voters, now, told=(): True)],
+        [
+            (Voting, "is_hopeless", lambda self, voters, now, told=(): True),
+            (Election, "_may_be_unclean", lambda self: True),
+        ],
         0,
         durability="memory",
     ),
