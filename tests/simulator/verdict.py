@@ -150,10 +150,11 @@ class Verdict:
 
     def gap(self, mark: Mark) -> None:
         """The log lacks rows before these: that may be where some are said to be lost."""
-        if len(self.sim.leaders()) > 1:
-            return  # one of them was replaced, and does not know
-        states = [self.sim.group(name).replica.state for name in self.sim.leaders()]
-        assert any(state.uncertain for state in states), f"a gap before {mark}"
+        replicas = [self.sim.group(name).replica for name in self.sim.leaders()]
+        if any(replica.term < max(self.groups["g"].leaders) for replica in replicas):
+            return  # it was replaced, and does not know
+        uncertain = any(replica.state.uncertain for replica in replicas)
+        assert uncertain, f"a gap before {mark}"
         self.sim.producers[mark.store].lose()
 
     def _is_there(self, mark: Mark) -> bool:
