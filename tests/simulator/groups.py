@@ -19,6 +19,7 @@ from vmq_cluster.raft.effects import (
     Ballot,
     Committed,
     Effect,
+    Failed,
     Led,
     Removed,
     Save,
@@ -299,7 +300,7 @@ class Groups(Clock):
                 self.verdict.led(node.name, effect)
             case Uncertain():
                 self.verdict.uncertain(node.name, effect)
-            case Removed():
+            case Removed() | Failed():
                 pass
 
     def _transmit(self, node: RaftNode, peer: str, envelope: Envelope) -> None:

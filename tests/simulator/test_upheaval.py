@@ -8,7 +8,7 @@ from tests.simulator.ablations import ABLATIONS
 from tests.simulator.seeds import each_seed
 from tests.simulator.upheaval import Upheaval
 
-SEEDS = 24
+SEEDS = 40
 #: A change elsewhere may move the seed that shows an ablation: the next ones are tried, too.
 MORE = 60
 

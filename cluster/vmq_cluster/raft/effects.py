@@ -79,4 +79,12 @@ class Removed:
     group: str
 
 
-Effect = Save | Send | Committed | Answered | Led | Uncertain | Removed
+@dataclass(slots=True, frozen=True)
+class Failed:
+    """The log of this group raised an error: the group is closed here, and the others go on."""
+
+    group: str
+    reason: str
+
+
+Effect = Save | Send | Committed | Answered | Led | Uncertain | Removed | Failed

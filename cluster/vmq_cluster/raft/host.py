@@ -8,9 +8,10 @@ a link that is thought well too long delays an election.
 """
 
 from collections import deque
+from collections.abc import Callable
 from random import Random
 
-from vmq_cluster.raft.effects import Ballot, Effect, Send
+from vmq_cluster.raft.effects import Ballot, Effect, Failed, Send
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.messages import AnyMessage, Append, Envelope, Piece
@@ -100,10 +101,20 @@ class Host:
 
     def _settle(self, group: Group) -> None:
         name = group.replica.group
-        if group.is_awake:
+        if group.is_awake and self.groups.get(name) is group:
             self.awake[name] = group
         else:
             self.awake.pop(name, None)
+
+    def _guard(self, group: Group, what: Callable[..., None], *arguments: object) -> None:
+        """Lets a group do something; if its disk fails, it alone is closed."""
+        try:
+            what(*arguments)
+        except OSError as error:
+            self.close(group.replica.group)
+            self.emit(Failed(group.replica.group, str(error)))
+        else:
+            self._settle(group)
 
     def finish(self, group: Group | None = None) -> list[Effect]:
         """The end of a pass: everything that is to be done, sending last."""
@@ -122,11 +133,9 @@ class Host:
         """Time has passed; to be called a few times in a heartbeat."""
         for _ in range(min(len(self._ended), self.options.wakes)):
             group, peer = self._ended.popleft()
-            group.peer_down(peer, now)
-            self._settle(group)
+            self._guard(group, group.peer_down, peer, now)
         for group in list(self.awake.values()):
-            group.tick(now)
-            self._settle(group)
+            self._guard(group, group.tick, now)
         return self.finish()
 
     def receive(self, envelope: Envelope, now: float) -> list[Effect]:
@@ -142,8 +151,7 @@ class Host:
         for name, message in envelope.items:
             group = self.groups.get(name)
             if group is not None:
-                group.receive(sender, message, now)
-                self._settle(group)
+                self._guard(group, group.receive, sender, message, now)
         return self.finish()
 
     def on_safe(self, group: str, now: float) -> list[Effect]:
@@ -151,16 +159,15 @@ class Host:
         found = self.groups.get(group)
         if found is None:
             return []
-        found.on_safe(now)
-        return self.finish(found)
+        self._guard(found, found.on_safe, now)
+        return self.finish()
 
     def peer_up(self, peer: str, now: float) -> list[Effect]:
         """A node can be reached: leaders speak to it, for nobody knows what it missed."""
         self._up.add(peer)
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             if group.leading is not None and peer in group.leading.progress:
-                group.peer_up(peer, now)
-                self._settle(group)
+                self._guard(group, group.peer_up, peer, now)
         return self.finish()
 
     def peer_down(self, peer: str, now: float) -> list[Effect]:

@@ -15,7 +15,7 @@ from vmq_cluster.raft.messages import Batch, Mark, SealedFile
 
 
 class Log(Protocol):
-    """Batches by offset. Whatever fails raises `OSError`, and the group is closed."""
+    """Batches by offset. Whatever fails raises `OSError`: the host then closes this group (`Failed`)."""
 
     #: Committed offsets that cannot be read here, as (first, end).
     damage: list[tuple[int, int]]

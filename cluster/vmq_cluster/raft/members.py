@@ -1,7 +1,7 @@
 """The members of a group, and how they change: one voter at a time, so that any two majorities have a node in common.
 
-Members are known by their nodes' names; the order of voters is that of preference: who is first stands first, and is
-given the leadership back. (Ongaro's single-server change; with the correction of 2015: not before the leader has
+Members are known by their nodes' names; the order of voters is that of preference: of those that a dead leader leaves,
+the first stands first. (Ongaro's single-server change; with the correction of 2015: not before the leader has
 committed something of its own term.)
 """
 

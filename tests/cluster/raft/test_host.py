@@ -1,16 +1,17 @@
 """All groups of a node: what idle ones cost, and how they are woken."""
 
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
 from tests.simulator.groups import GROUP, Groups
 from tests.simulator.segments import SimLog
 from vmq_cluster.errors import MalformedError
-from vmq_cluster.raft.effects import Ballot, Effect, Send
+from vmq_cluster.raft.effects import Ballot, Effect, Failed, Send
 from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import STATE, Batch, Envelope, decode, encode
+from vmq_cluster.raft.messages import STATE, Append, Batch, Envelope, Nudge, decode, encode
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import genesis
 
@@ -133,6 +134,27 @@ def test_an_envelope_is_read_as_it_was_written_and_nothing_else_is_read() -> Non
     for raw in (b"", b"\x93", b"\x93\xa1a\x01\x91\x92\xa1g\x92\x63\x00", b"\xc1" * 40):
         with pytest.raises(MalformedError):
             decode(raw)
+
+
+def test_a_log_that_fails_closes_its_group_and_no_other() -> None:
+    hosts = Hosts(3)
+    host = hosts.hosts["b"]
+    hosts.run(4)
+    log = host.groups["g1"].replica.log
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk failed")
+
+    with patch.object(log, "append", fail):
+        append = Append(99, 1, 0, [Batch(1, 1, 99, 0, (), b"")], 0, 0, 0, (0, 0))
+        host.groups["g1"].replica.commit = 0
+        log.cut(1)
+        effects = host.receive(Envelope("a", 1, [("g1", append), ("g2", Nudge(0))]), hosts.now)
+    assert [each for each in effects if isinstance(each, Failed)] == [
+        Failed("g1", "the disk failed")
+    ]
+    assert set(host.groups) == {"g0", "g2"}
+    assert "g1" not in host.awake
 
 
 def test_a_closed_group_is_not_here() -> None:
