@@ -259,7 +259,6 @@ ABLATIONS: dict[str, Ablation] = {
         "what a peer confirmed or denied holds for one life of it",
         ((SlotOwner, "forget", _remember),),
         ("tail", "wipe", "kill"),
-        seeds=(27,),
     ),
     "whole": Ablation(
         "an old copy stays until the new one is whole",
