@@ -1,7 +1,5 @@
 """A disk that gets short of room, with the limits as they are shipped: who is absent loses, nobody else does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 An ablation is what takes the place of some methods; the faults that show it, and seeds that do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
