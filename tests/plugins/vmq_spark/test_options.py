@@ -1,5 +1,7 @@
 """Options are the keyword arguments of an entry function."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Annotated, Any
 
