@@ -5,8 +5,6 @@ come at once. Whoever is told to come again (CONNACK 3) or loses the connection 
 When all have an answer that is final, a line of JSON tells what they got; they go when the input ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

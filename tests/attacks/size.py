@@ -1,7 +1,5 @@
 """How large an attack is: small in the ordinary suite, as it was found in `make attack`."""
 
-from __future__ import annotations
-
 import os
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Web pages that use the browsers of those who may reach a broker."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Who gets in who should not, or past a limit: through the files of users and rules, wills, and puts."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The oracle is LevelDB's own view of each file before the damage: a record whose 
 that of the session it belongs to, has to be there after the repair.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """A session with a very long queue ends: deleting it walks over each record once, in small steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.attacks.size import size

@@ -1,7 +1,5 @@
 """A whole fleet is back at once, each device with a password that is slow to check: nobody is refused."""
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

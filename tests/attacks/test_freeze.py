@@ -4,8 +4,6 @@ What one turn of the event loop does at most is counted in the unit tests. Here 
 the midst of each flood, as many as there are told of.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl

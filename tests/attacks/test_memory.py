@@ -3,8 +3,6 @@
 What counts is the memory that the system says the process has.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import selectors

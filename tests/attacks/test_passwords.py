@@ -1,7 +1,5 @@
 """Passwords under load: whoever knows the password gets in, however many come, and whoever else guesses meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Iterable

@@ -1,7 +1,5 @@
 """Rights that were taken away: what was queued, in flight or shared under them is not delivered any more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Flipped bytes in a table of the store: the sessions whose records they were are refused, and all else is served."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

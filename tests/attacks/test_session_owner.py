@@ -1,7 +1,5 @@
 """Bob connects with the client id of Alice's durable session: to have its messages, or to delete them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

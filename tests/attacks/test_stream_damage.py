@@ -4,8 +4,6 @@ In the last one of a partition: that partition is refused, and everything else i
 before a reader meets it.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a client left behind, a will or a retained message, once its right to publish it is gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What one of several workers has on disk is damaged: the whole tells which, and the others serve."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

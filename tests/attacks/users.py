@@ -1,7 +1,5 @@
 """Brokers whose users have passwords, as argon2 hashes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vmq_passwd.hashes import make_hash

@@ -15,8 +15,6 @@ Of brokers, as processes: **subscriptions** (`cluster_spread`), until the other 
 What a publish to another node costs is in `cluster_routing`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -11,8 +11,6 @@ everything has arrived. At QoS 1 each message has crossed node a's store, and no
 with --ack-after remote the publisher's acknowledgement waits for that.
 """
 
-from __future__ import annotations
-
 import argparse
 import selectors
 import tempfile

@@ -6,8 +6,6 @@ last filter of every client. Then one message is published at b and one at c to 
 Bytes are those that the three nodes sent each other meanwhile.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import selectors

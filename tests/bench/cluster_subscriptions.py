@@ -7,8 +7,6 @@ the last one. A row a way to subscribe: one client with one filter a SUBSCRIBE, 
 filters each made one by one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

@@ -6,8 +6,6 @@ the event loop and of its other threads, for each place. On the disk counts what
 has ended, against the entries that it holds: their keys and values.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import tempfile

@@ -7,8 +7,6 @@ docs/performance.json, so that a part can be measured again without the others; 
 else may run on the machine meanwhile.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

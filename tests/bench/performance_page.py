@@ -1,7 +1,5 @@
 """The page and the plot that `tests.bench.performance` makes of its figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

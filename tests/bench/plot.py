@@ -1,7 +1,5 @@
 """A chart of lines as SVG: figures over sizes, both axes logarithmic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from math import log10

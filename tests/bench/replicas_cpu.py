@@ -5,8 +5,6 @@ alternating rounds. Publishers send at QoS 1 into durable sessions that are away
 one by one. What counts is the CPU of both processes for each message, as a ratio to the cluster without copies.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

@@ -10,8 +10,6 @@ Each session subscribes to a topic of its own and leaves; messages come for all;
 each in a broker of its own with the same store. CPU is the broker's: of the event loop, and of its other threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

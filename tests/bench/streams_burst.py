@@ -8,8 +8,6 @@ is acknowledged, which says that the stream has it; then the next one begins.
 The bar: a stream costs at most 1.5 us above plain routing, all threads counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from contextlib import closing

@@ -5,8 +5,6 @@ the event loop pays, `whole` is that and the writer's encoding, checksums and wr
 makes the messages: the figures beside it include it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

@@ -16,8 +16,6 @@ one; with --beside they do not. The publisher and subscriber go first where that
 waits are not the broker's.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

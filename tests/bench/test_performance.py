@@ -1,7 +1,5 @@
 """The page of figures: it holds what was measured, and nothing else."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

@@ -10,8 +10,6 @@ window allows. `single`: one message at a time from each of 50 publishers to its
 `connect`: a handshake and a CONNECT. `--scheme tcp` is the same without TLS.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import socket

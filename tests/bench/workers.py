@@ -10,8 +10,6 @@ column is about: the part of the time that it was busy. Where the machine has no
 is what holds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

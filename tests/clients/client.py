@@ -1,7 +1,5 @@
 """The face that every client has for a test, whichever program is behind it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from queue import Empty, Queue

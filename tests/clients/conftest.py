@@ -1,7 +1,5 @@
 """Fixtures: the client programs, and a factory of clients that are gone when the test ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Connects clients of any kind to a broker, and parts them again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 

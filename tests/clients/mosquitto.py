@@ -1,7 +1,5 @@
 """mosquitto_sub and mosquitto_pub as a client: one program subscribes, another publishes."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Clients that live in a program which takes orders: see programs/__init__.py for the lines."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Large payloads, many messages and long backlogs, with every client."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Every client publishes for every other client."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """The installation of MQTT.js."""
 
-from __future__ import annotations
-
 import json
 
 from tests.support.node import NODE

@@ -1,7 +1,5 @@
 """Every client publishes and receives at every QoS."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.clients.client import KINDS, Kind

@@ -1,7 +1,5 @@
 """Retained messages, seen by every client."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.clients.client import KINDS, Kind

@@ -1,7 +1,5 @@
 """Durable sessions and taking them over, with every client."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.clients.client import KINDS, Kind

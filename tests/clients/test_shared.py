@@ -1,7 +1,5 @@
 """Shared subscriptions, with paho."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.clients.factory import ClientFactory

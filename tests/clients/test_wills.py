@@ -1,7 +1,5 @@
 """Last wills of clients whose process is killed."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.clients.client import KINDS, Kind, Will

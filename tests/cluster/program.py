@@ -3,8 +3,6 @@
 python -m tests.cluster.program NAME LISTEN FOLDER [KEY]
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

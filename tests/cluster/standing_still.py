@@ -1,7 +1,5 @@
 """A program with a link that does nothing for a moment, while a peer sends much and goes away."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Addresses and keys: what is one, and what may be used without the other."""
 
-from __future__ import annotations
-
 import pytest
 
 from vmq_cluster.addresses import check_address, check_key, generate_key, is_private

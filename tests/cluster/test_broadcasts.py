@@ -1,7 +1,5 @@
 """The stream of the application's broadcasts: what it keeps, and for how long."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.simulator.machines import OPTIONS

@@ -1,7 +1,5 @@
 """Channels: in order, once, resent, bounded, whatever happens to links and nodes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Node clocks against plain sets of dots; the hybrid clock."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,6 @@
 Deaths and returns that nothing comes between are in test_membership.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

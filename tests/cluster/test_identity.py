@@ -1,7 +1,5 @@
 """A node keeps its incarnation as long as it is sure of its memory."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """The link on real sockets: who gets in, what gets through, what nonsense costs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """The whole node: frames in and out, and what a peer may do to it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import msgspec

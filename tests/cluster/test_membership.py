@@ -1,7 +1,5 @@
 """Members come, go, die, return: over seeds, on bad networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 from random import Random

@@ -1,7 +1,5 @@
 """Frames survive the wire; what is none is refused with one error."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

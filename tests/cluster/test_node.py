@@ -1,7 +1,5 @@
 """Nodes on asyncio's loop, and in processes with uvloop's: killed, frozen, restarted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

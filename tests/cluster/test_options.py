@@ -1,7 +1,5 @@
 """Options that make no sense are refused, with what they are and what they must be."""
 
-from __future__ import annotations
-
 import pytest
 
 from vmq_cluster.errors import ClusterError

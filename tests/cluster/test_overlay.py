@@ -1,7 +1,5 @@
 """The ring: symmetric, connected, of small degree."""
 
-from __future__ import annotations
-
 from math import ceil, log2
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Broadcasts reach all; the tree forms, costs one push a node, and mends itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

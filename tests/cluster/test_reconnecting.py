@@ -1,7 +1,5 @@
 """Connections that die without a word: the link gives them up, and makes new ones."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

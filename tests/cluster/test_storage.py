@@ -1,7 +1,5 @@
 """Storages and transactions against a dict; what crashes lose."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

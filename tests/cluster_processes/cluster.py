@@ -1,7 +1,5 @@
 """A cluster of brokers as processes: started, killed, stopped, wiped and restarted."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

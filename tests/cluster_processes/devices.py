@@ -1,7 +1,5 @@
 """Clients that we did not write (paho), in use throughout: what they were promised, and what they got."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections import Counter

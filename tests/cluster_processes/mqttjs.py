@@ -1,7 +1,5 @@
 """MQTT.js as a device of a cluster: durable sessions, which connect again when a test says so."""
 
-from __future__ import annotations
-
 from itertools import count
 from time import monotonic
 

@@ -4,8 +4,6 @@ All of it is in a user namespace, so nobody has to be root.
 Clients reach the nodes by Unix sockets, which are in no network.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from typing import Final

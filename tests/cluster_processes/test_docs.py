@@ -1,7 +1,5 @@
 """What docs/cluster.md says: its commands work, its tests and options exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -3,8 +3,6 @@
 Each node has a publisher and a durable subscriber of its own; each subscriber gets everything.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What is published for a session while its node is dead, when that node never comes back as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

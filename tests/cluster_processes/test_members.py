@@ -1,7 +1,5 @@
 """Five nodes, of which some are apart, away, wiped or strangers: what the cluster knows afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

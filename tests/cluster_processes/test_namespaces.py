@@ -1,7 +1,5 @@
 """Three nodes on three machines, as far as the kernel's network goes."""
 
-from __future__ import annotations
-
 from tests.cluster_processes.devices import traffic, wait_retained
 from tests.cluster_processes.namespaces import NamespaceCluster
 

@@ -1,7 +1,5 @@
 """One node after the other is restarted, as for an upgrade, while clients go on."""
 
-from __future__ import annotations
-
 from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.devices import traffic
 

@@ -1,7 +1,5 @@
 """Durable sessions on their way from node to node, under traffic at QoS 1 and 2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A batch of a program for a stream of two nodes, of which the asked one is killed in the middle of it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

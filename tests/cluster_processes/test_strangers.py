@@ -1,7 +1,5 @@
 """Who is not to be in a cluster."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A stream of a cluster while nodes join, leave, die and come back, under traffic at QoS 1 and 2."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterable

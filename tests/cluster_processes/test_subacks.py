@@ -1,7 +1,5 @@
 """`suback_after = "cluster"`: with the SUBACK every node in reach routes, and nobody holds it up for long."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The dashboard and the sample for Prometheus name what the broker really gives out."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

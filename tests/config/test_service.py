@@ -1,7 +1,5 @@
 """The files that run vmq as a service: systemd's, Docker's, logrotate's."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The clients of one test, and the sentences that conformance tests are made of."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from tests.support.broker_process import BrokerProcess

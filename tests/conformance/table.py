@@ -8,8 +8,6 @@ The statements are in statements.toml. A test belongs to a statement by its name
 (`untested`). The tables of states are those of `vmq.core.states`.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Chapter 2: fixed header and packet identifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

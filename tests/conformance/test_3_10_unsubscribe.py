@@ -1,7 +1,5 @@
 """Section 3.10: UNSUBSCRIBE."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers

@@ -1,7 +1,5 @@
 """Section 3.12: PINGREQ."""
 
-from __future__ import annotations
-
 from tests.conformance.peers import Peers
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES
 

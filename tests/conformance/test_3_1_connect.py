@@ -3,8 +3,6 @@
 Wills are in test_3_1_will.py, the payload in test_3_1_identity.py.
 """
 
-from __future__ import annotations
-
 from time import monotonic
 
 import pytest

@@ -1,7 +1,5 @@
 """Sections 3.1.3 and 3.1.4: the payload of CONNECT, client ids, and what the server does."""
 
-from __future__ import annotations
-
 import string
 
 import pytest

@@ -1,7 +1,5 @@
 """Section 3.1.2: the will."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Section 3.2: CONNACK."""
 
-from __future__ import annotations
-
 from tests.conformance.peers import Peers
 from tests.support.wire import (
     PUBLISH,

@@ -1,7 +1,5 @@
 """Section 3.3: PUBLISH, its flags and its topic. Retained messages are in test_3_3_retain.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers

@@ -1,7 +1,5 @@
 """Section 3.3.1.3: retained messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import Peers

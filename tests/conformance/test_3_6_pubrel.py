@@ -1,7 +1,5 @@
 """Section 3.6: PUBREL."""
 
-from __future__ import annotations
-
 from tests.conformance.peers import Peers
 from tests.support.wire import PUBREC, PUBREL, publish_packet
 

@@ -1,7 +1,5 @@
 """Section 3.8: SUBSCRIBE."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers

@@ -1,7 +1,5 @@
 """Section 3.9: SUBACK."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 from tests.conformance.peers import Peers

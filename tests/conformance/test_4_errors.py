@@ -1,7 +1,5 @@
 """Section 4.8: errors."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Section 4.6: the order of messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import Peers

@@ -1,7 +1,5 @@
 """Sections 4.1 to 4.5: stored state, the QoS exchanges, repeats and receipt."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import Peers

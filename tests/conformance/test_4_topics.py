@@ -1,7 +1,5 @@
 """Section 4.7: topic names and filters."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import Peers

@@ -1,7 +1,5 @@
 """Chapter 6: WebSocket as the transport."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Chapter 7: what makes a server conforming."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.conformance.peers import Peers

@@ -5,8 +5,6 @@ test_expected_mqtt31.py, shared subscriptions in test_expected_shared.py, restar
 test_expected_restart.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import monotonic
 

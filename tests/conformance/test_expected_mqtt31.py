@@ -1,7 +1,5 @@
 """Clients of MQTT 3.1: name MQIsdp, level 3."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What survives a restart of the broker: the sessions and retained messages of its data folder."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

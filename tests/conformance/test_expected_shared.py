@@ -1,7 +1,5 @@
 """Shared subscriptions, `$share/group/filter`, for clients of 3.1.1."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Topics and filters beyond the numbered statements: levels, characters, $ and overlaps."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.peers import Peers

@@ -1,7 +1,5 @@
 """docs/conformance.md has a test or a reason for every statement, and is up to date."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance import table

@@ -4,8 +4,6 @@ Written from RFC 6455 and independent of any library: a mistake that the server'
 cannot hide here.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

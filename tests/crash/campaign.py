@@ -1,7 +1,5 @@
 """A whole run: traffic, strikes at random moments of it, and a quiet end."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The few packets that the crash tests need, built and taken apart by hand."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the clients sent and got, written down as it happened."""
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Clients with a socket: they connect in every round, publish as fast as acknowledged, receive."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from random import Random

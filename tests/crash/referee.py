@@ -9,8 +9,6 @@ Two facts of MQTT 3.1.1 make repetitions at QoS 1 lawful, and only these:
   without DUP at most as often as its publisher transmitted it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

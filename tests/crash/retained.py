@@ -1,7 +1,5 @@
 """A publisher of retained messages, which looks after each restart what the broker still knows."""
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.crash.codec import Publish

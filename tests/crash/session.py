@@ -5,8 +5,6 @@ order and with DUP, on the next one [MQTT-4.4.0-1]; packet ids are taken again a
 free, the lowest first, because that is where a forgetful broker stumbles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

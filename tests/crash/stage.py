@@ -1,7 +1,5 @@
 """The broker on its stage: rounds of life, each ended by a signal in the middle of the traffic."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

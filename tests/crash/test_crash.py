@@ -1,7 +1,5 @@
 """The broker is stopped at random moments of its work, and keeps all its promises."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from pathlib import Path

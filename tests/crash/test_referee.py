@@ -1,7 +1,5 @@
 """The referee objects to what it is there to object to, and to nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.crash.history import Delivery, History, Message, message_in

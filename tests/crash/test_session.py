@@ -1,7 +1,5 @@
 """The strict client keeps its side of the protocol, and objects when the broker breaks its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.crash import codec

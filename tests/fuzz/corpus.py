@@ -5,8 +5,6 @@ in a folder: of those the smallest that show something new, a step from one line
 another that no smaller input takes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import sys

@@ -1,7 +1,5 @@
 """The corpus's beginnings: conversations that clients really have, in the fuzzer's format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

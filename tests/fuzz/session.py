@@ -5,8 +5,6 @@ instrumented. An input that breaks a promise is written to a file (`-artifact_pr
 `python -m tests.fuzz.session FILE` replays.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader

@@ -3,8 +3,6 @@
 `python -m tests.fuzz.sockets --seconds 600` runs for that long; `--first N --count M` replays.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Decoder and session under coverage-guided fuzzing, and the corpus against the core as it is built."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A live broker under attack, and what the fuzzer says when it finds something."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

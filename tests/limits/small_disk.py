@@ -1,7 +1,5 @@
 """A file system of a few MiB in a mount namespace of its own, for a broker to fill."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A broker in a control group of its own: it knows what memory that leaves it."""
 
-from __future__ import annotations
-
 import re
 import sys
 import urllib.request

@@ -1,7 +1,5 @@
 """A disk without room: durable work is refused with an alarm, the rest goes on, nothing is lost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

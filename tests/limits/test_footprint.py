@@ -5,8 +5,6 @@ uvloop, which has 1.4 KiB of its own. Each bound leaves room for a few attribute
 counted.
 """
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every limit at its edge: what is just allowed, and what happens to who passes it."""
 
-from __future__ import annotations
-
 import socket
 import urllib.request
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Real clients that stop in the middle of the traffic (SIGSTOP), and what that does to others."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

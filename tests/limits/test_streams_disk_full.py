@@ -1,7 +1,5 @@
 """A disk without room below streams: acknowledgements wait, nothing breaks, and it goes on when there is room."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

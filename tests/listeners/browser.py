@@ -1,7 +1,5 @@
 """A headless Chromium that a test drives over the DevTools protocol."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

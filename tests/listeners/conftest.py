@@ -1,7 +1,5 @@
 """Brokers with listeners of every kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MQTT.js in a real browser, over secure WebSocket."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit

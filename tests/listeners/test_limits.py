@@ -1,7 +1,5 @@
 """What one listener limits: connections, their life, the versions that they speak."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Mountpoints: separate topic trees, sessions and client ids on one broker."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

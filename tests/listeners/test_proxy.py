@@ -1,7 +1,5 @@
 """Behind a proxy: PROXY protocol and X-Forwarded-For, with HAProxy as the real thing."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

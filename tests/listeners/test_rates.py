@@ -1,7 +1,5 @@
 """Every byte that is read counts into max_byte_rate, on every transport, whole packets or not."""
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """New certificates and revocation lists while connections go on."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

@@ -4,8 +4,6 @@ Every handshake there is: CONNECT over TCP and Unix sockets, TLS, WebSocket, sec
 PROXY header, HTTP. The attackers send a byte whenever they are looked at, and never finish.
 """
 
-from __future__ import annotations
-
 import re
 import select
 import socket

@@ -1,7 +1,5 @@
 """What comes by any listener is in its stream, and is there after a kill once it is acknowledged."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
 from pathlib import Path

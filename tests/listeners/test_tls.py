@@ -1,7 +1,5 @@
 """TLS and secure WebSocket, from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

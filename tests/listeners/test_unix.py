@@ -1,7 +1,5 @@
 """Unix sockets, from outside."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """Fixtures for tests of plugins by themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A real mosquitto as a second opinion."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Iterator

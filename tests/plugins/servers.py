@@ -1,7 +1,5 @@
 """Redis and PostgreSQL as processes of a test's own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Passwords and rights as real clients meet them, over TCP and TLS."""
 
-from __future__ import annotations
-
 import queue
 import re
 import socket

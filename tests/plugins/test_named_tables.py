@@ -1,7 +1,5 @@
 """The pages and the reference of plugins whose options are tables by name say what the code says."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sample files in config/ and the pages about the plugins say what the code says."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

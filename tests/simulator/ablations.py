@@ -1,7 +1,5 @@
 """The rules of the log, each switched off by name: what breaks shows what it is for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Random work on a simulated cluster, and an oracle that knows all of its history."""
 
-from __future__ import annotations
-
 from functools import partial
 from random import Random
 

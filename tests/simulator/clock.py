@@ -1,7 +1,5 @@
 """The time of a simulated cluster: events, and nothing between them."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Nodes with the replicas of groups, their disks, the network between them, and producers that append."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,5 @@
 """Nodes of `vmq_cluster` alone, by hundreds: machines under the virtual clock, on the simulated network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,5 @@
 """The network of a simulated cluster: it loses, repeats, delays and reorders frames, and is cut and mended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,5 @@
 """What must be true of a run, whatever was done to the cluster: it knows what was published, acknowledged and got."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ that one alone. `VMQ_SIM_FACTOR=20` runs twenty times as many seeds. Where sets 
 run needs the same PYTHONHASHSEED as well, which is named too.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType

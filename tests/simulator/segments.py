@@ -1,7 +1,5 @@
 """The log of a simulated replica: segments on a disk that forgets, tears and flips."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The simulator itself: it replays, and its network does what it is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulator.machines import Sim

@@ -1,7 +1,5 @@
 """The table of `docs/cluster.md`, row by row: each promise as a script of what happens, and of what holds then."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 More seeds: `python -m tests.simulator.sessions.run 300 --processes 2`, with `--fault`, `--most`, `--many`, `--without`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulator.seeds import each_seed

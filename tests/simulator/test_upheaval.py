@@ -1,7 +1,5 @@
 """Groups of replicas under many faults at once: nothing committed is lost, nothing comes twice; each rule is needed."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulator.ablations import ABLATIONS

@@ -1,7 +1,5 @@
 """Whatever befalls a cluster at random, its clients get what they were promised."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

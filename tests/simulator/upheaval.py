@@ -1,7 +1,5 @@
 """Everything at once: random work on a group, and faults, several at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random work of clients on a simulated cluster, and faults among it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

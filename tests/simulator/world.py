@@ -4,8 +4,6 @@ Gossip, routing, the lanes between nodes, sessions that move, their copies and w
 together, as in production; simulated are the clock, the network, the disks and the sockets of clients.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from random import Random

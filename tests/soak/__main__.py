@@ -1,7 +1,5 @@
 """`python -m tests.soak --minutes 60`: a soak by hand, with a bar and a table of what the broker holds."""
 
-from __future__ import annotations
-
 import argparse
 from time import monotonic
 

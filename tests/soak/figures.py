@@ -1,7 +1,5 @@
 """What a broker holds, and whether it grows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A soak: a broker, rounds, and figures between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final

@@ -1,7 +1,5 @@
 """After a round, none of the broker's own objects is left: counted one by one, in its process."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections import Counter

@@ -1,7 +1,5 @@
 """A broker that is used for long holds no more than one that was used for a while."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """One round: sessions, takeovers, queues, wills and retained messages come, and go again."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 from tests.conformance.websocket_wire import open_websocket

@@ -1,7 +1,5 @@
 """Devices and a durable subscriber that keep to MQTT's protocols while the broker dies and comes back."""
 
-from __future__ import annotations
-
 import json
 import threading
 from abc import ABC, abstractmethod

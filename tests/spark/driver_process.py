@@ -1,7 +1,5 @@
 """The driver of `tests.spark.driver` as its own process, with what it says of how far it has come up."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ Each strike starts a driver anew, waits until it has reached a stage (`STAGES`),
 the next stage has taken so far, and strikes. Stages, parts and targets come from the seed.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

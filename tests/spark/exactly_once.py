@@ -19,8 +19,6 @@ The run tells how far it is, and ends with a table of what was counted and a ver
 1 if a message is missing, twice or out of order. Then its folder stays, with all logs and checkpoints.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

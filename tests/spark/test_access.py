@@ -1,7 +1,5 @@
 """Users, rules and TLS: those of MQTT."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`spark.read.format("vmq")`: what lies in a stream, as rows."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

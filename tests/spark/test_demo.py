@@ -1,7 +1,5 @@
 """`vmq demo`, whole: broker, devices, runner, and a driver that is killed in the middle of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

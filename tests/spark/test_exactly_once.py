@@ -1,7 +1,5 @@
 """The small version of the run that `python -m tests.spark.exactly_once` makes in full."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a query has not read when the retention deletes it: an error, or what is left, by `failOnDataLoss`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A throw-away certificate authority."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass

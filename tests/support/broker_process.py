@@ -1,7 +1,5 @@
 """A broker as its own process, for tests that see it only from outside."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """MQTT.js, where npm put it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 For tests that look into a broker while they talk to it. Everything happens at once, in the call.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.wire import (

@@ -7,8 +7,6 @@ than they compute. So the processors have work all the time, however many tests 
 what takes longest is begun first: in the end nobody waits long for the last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Final
 

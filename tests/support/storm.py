@@ -6,8 +6,6 @@ Obeys lines on stdin: `connect` opens every connection and sends every CONNECT a
 One thread and one epoll: thousands of clients cost less than the broker does.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import select

@@ -1,7 +1,5 @@
 """Ways to a broker other than plain TCP, for `Wire`."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 

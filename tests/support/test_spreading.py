@@ -1,7 +1,5 @@
 """How the suite is spread over processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.spreading import APPLICATIONS, PROGRAMS, next_of, scope_of

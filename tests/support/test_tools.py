@@ -1,7 +1,5 @@
 """A missing tool: a skip by hand, a failure where `make test` has installed everything."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

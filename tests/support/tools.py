@@ -4,8 +4,6 @@
 tool is missing fails, so that nothing is skipped unseen. Called by hand, pytest skips it.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

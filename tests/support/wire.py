@@ -4,8 +4,6 @@ It builds and reads packets by itself, so that a mistake in the broker's own cod
 the test, and so that a test can send what no client library would: any byte, in any pieces.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """A store with damage, for tests of what is done about it."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -7,8 +7,6 @@ after every step compares what each client was sent, and what was dropped, with 
 Nothing here is fast, stored or clever: that is its point.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable

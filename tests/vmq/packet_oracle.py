@@ -1,7 +1,5 @@
 """What a broker does with a client's packets, one after the other: a naive reading of the standard, with no tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Commits that a disk fails, delays or makes impossible: nothing is acknowledged that is not stored."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

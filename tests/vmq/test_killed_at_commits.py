@@ -1,7 +1,5 @@
 """A broker that dies at any commit loses and doubles nothing."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

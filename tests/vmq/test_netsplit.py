@@ -1,7 +1,5 @@
 """What a client may do while a member of the cluster cannot be reached, by the options or by a plugin's word."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

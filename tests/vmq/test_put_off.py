@@ -1,7 +1,5 @@
 """Messages at QoS 1 to durable sessions that are there: what is acknowledged before its commit is never written."""
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

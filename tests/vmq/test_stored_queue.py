@@ -1,7 +1,5 @@
 """Durable queues over a real store: limits, order and restarts, against a model."""
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

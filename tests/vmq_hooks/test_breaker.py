@@ -1,7 +1,5 @@
 """A circuit breaker, against a clock that stands still."""
 
-from __future__ import annotations
-
 from vmq_hooks.breaker import Breaker, State
 
 

@@ -1,7 +1,5 @@
 """`call` asks a plugin as the broker would, and tells a wrong answer from a wrong question."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a plugin's own check says, in a test of the plugin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

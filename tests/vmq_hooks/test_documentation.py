@@ -1,7 +1,5 @@
 """hooks/README.md: every hook stands there with its exact signature and has a test; its examples run."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import os

@@ -1,7 +1,5 @@
 """The stand-in for a bridge's session gives what is subscribed to, and again what was not acknowledged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Labels of a plugin's figures: one form, and limits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

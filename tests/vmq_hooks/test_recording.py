@@ -1,7 +1,5 @@
 """A session's trace is written down in a real broker and replayed through a plugin."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is wrong with files of TLS. (tests/vmq/startup/test_preflight.py has them in a configuration.)"""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

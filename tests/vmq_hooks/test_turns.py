@@ -1,7 +1,5 @@
 """Turns are few, and fair."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """A source that has its batches in memory: what Spark asks for rows from Python, whatever they come from."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Drives aiomqtt on orders from standard input."""
 
-from __future__ import annotations
-
 import asyncio
 
 import aiomqtt

@@ -1,7 +1,5 @@
 """Drives amqtt's client on orders from standard input."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """What the Python programs share: the lines of JSON, and a loop for asyncio libraries."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Drives paho-mqtt (its threaded loop) on orders from standard input."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deleted keys are forgotten when every member has seen that, and not before."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.simulator.chaos import deletions, entries, is_quiet

@@ -1,7 +1,5 @@
 """What nodes hold under a key against a model that knows all of history."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

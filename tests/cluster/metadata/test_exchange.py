@@ -1,7 +1,5 @@
 """Anti-entropy: whatever happens on the way, in the end all hold the same, and what was deleted stays deleted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The map of one node, and of two: values, deletions, watches, limits, restarts."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

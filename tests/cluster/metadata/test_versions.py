@@ -1,7 +1,5 @@
 """Nodes of several versions: who talks to whom, and how a cluster is upgraded."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

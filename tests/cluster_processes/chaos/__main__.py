@@ -1,7 +1,5 @@
 """`python -m tests.cluster_processes.chaos --minutes 10 --seed 1`: campaigns by hand, seed after seed."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import traceback

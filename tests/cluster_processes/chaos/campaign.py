@@ -1,7 +1,5 @@
 """A cluster drawn from a seed, and its episodes: faults under traffic, then calm, then a look at what was promised."""
 
-from __future__ import annotations
-
 import shutil
 import traceback
 from collections import Counter

@@ -1,7 +1,5 @@
 """Who takes part in an episode: devices that publish and subscribe throughout, and what each of them is to get."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterable, Sequence

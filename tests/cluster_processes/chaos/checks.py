@@ -1,7 +1,5 @@
 """What must hold of a cluster that is whole and quiet."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What happens to a cluster in an episode: each fault begins at once, and is over when it is healed."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from random import Random

@@ -1,7 +1,5 @@
 """Several workers that are one broker: they are killed and stopped one by one, and all at once."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The example against a real Redis."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

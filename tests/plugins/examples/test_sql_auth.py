@@ -1,7 +1,5 @@
 """The example against real databases: SQLite and PostgreSQL."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

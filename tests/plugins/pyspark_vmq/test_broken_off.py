@@ -1,7 +1,5 @@
 """Calls that break off in whatever way gRPC has for it: they are made again. No JVM is needed to see it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

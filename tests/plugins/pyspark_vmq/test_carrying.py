@@ -1,7 +1,5 @@
 """Small batches travel with their plan: Spark's own side of that protocol, without a JVM, asks a real Flight server."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The client against a broker that is killed while it publishes what was staged. No JVM is needed to see it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Spark imports the package for everybody who uses any data source in Python: it must be light."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The client in a cluster: each partition is read at the node that owns it. No JVM is needed to see it."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

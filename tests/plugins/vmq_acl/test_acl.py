@@ -1,7 +1,5 @@
 """Sections, patterns and denials together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Two differences are meant: with mosquitto a user's grant wins over a pattern tha
 always wins; and a name with `/` reaches into lower levels there, here it is granted nothing.
 """
 
-from __future__ import annotations
-
 import queue
 import random
 from itertools import product

@@ -1,7 +1,5 @@
 """Which rule decides, and which one is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

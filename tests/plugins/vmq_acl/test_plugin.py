@@ -2,8 +2,6 @@
 
 # ruff: noqa: ASYNC240 - files of a test's own folder block nobody
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The syntax of the file of rules."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tree of filters, against trying every topic there is."""
 
-from __future__ import annotations
-
 import sys
 from itertools import product
 from types import FrameType

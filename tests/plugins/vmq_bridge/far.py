@@ -1,7 +1,5 @@
 """The far side of a bridge: a real mosquitto that can be stopped and started, and a link that can be cut."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator

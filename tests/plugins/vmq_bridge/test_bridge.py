@@ -1,7 +1,5 @@
 """A bridge between a broker in the test's process and a real mosquitto."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

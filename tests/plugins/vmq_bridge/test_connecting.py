@@ -1,7 +1,5 @@
 """How a bridge connects: TLS, names and passwords, far brokers that refuse, are silent, or talk rubbish."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress

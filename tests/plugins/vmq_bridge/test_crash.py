@@ -1,7 +1,5 @@
 """Our broker is killed while messages cross a bridge: nothing acknowledged is lost, and at QoS 2 none comes twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The bridge's packets, with another implementation's reading as a second opinion."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Names on both sides of a bridge."""
 
-from __future__ import annotations
-
 import pytest
 from vmq_bridge import TopicConfig
 from vmq_bridge.topics import Topics

@@ -1,7 +1,5 @@
 """Figures as lines of Graphite's plaintext protocol."""
 
-from __future__ import annotations
-
 from vmq_graphite.lines import snapshot
 from vmq_hooks.testing import Figure
 

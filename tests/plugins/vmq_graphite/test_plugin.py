@@ -1,7 +1,5 @@
 """Snapshots at an interval, over a real connection."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

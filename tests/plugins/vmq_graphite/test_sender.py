@@ -1,7 +1,5 @@
 """The connection to Graphite: a real TCP server that comes and goes."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

@@ -1,7 +1,5 @@
 """The file of users is changed whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Hashes: those of mosquitto_passwd, those of argon2, and what is none."""
 
-from __future__ import annotations
-
 import base64
 import re
 import subprocess

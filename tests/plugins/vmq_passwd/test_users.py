@@ -1,7 +1,5 @@
 """The file of users."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How often, and how many at a time, passwords are hashed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 lives      what to do in each life, with commas: fail, hopeless, kill, end, run, orphan
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Entries of checkpoints that a killed driver left without a name go; all others stay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vmq_spark.checkpoints import drop_unfinished

@@ -1,7 +1,5 @@
 """What a pipeline's session is made with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Locks end with the last process that holds them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

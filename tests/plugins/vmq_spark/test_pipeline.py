@@ -1,7 +1,5 @@
 """Pipelines by name and by file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

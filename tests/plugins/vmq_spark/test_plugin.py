@@ -1,7 +1,5 @@
 """The section's streams, of a real broker; and the gauges of pipelines."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spark's reports and errors, as Spark 4.3 words them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

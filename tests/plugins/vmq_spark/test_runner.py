@@ -1,7 +1,5 @@
 """The runner and a driver that does what it is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

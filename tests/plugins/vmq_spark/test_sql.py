@@ -1,7 +1,5 @@
 """Files of SQL: their statements and directives."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The files by which a pipeline is known from outside."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The log of a table that Spark writes says which files count."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

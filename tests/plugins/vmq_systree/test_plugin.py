@@ -1,7 +1,5 @@
 """Figures are published at an interval, whatever went wrong before."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures as topics and payloads."""
 
-from __future__ import annotations
-
 from vmq_hooks.testing import Figure
 from vmq_systree.tree import messages, number
 

@@ -1,7 +1,5 @@
 """A real HTTP server whose answers a test sets."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Webhooks as real clients of a real broker meet them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

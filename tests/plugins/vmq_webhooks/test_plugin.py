@@ -1,7 +1,5 @@
 """The plugin against a real web server: what it sends, what it makes of answers, what it does without."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator

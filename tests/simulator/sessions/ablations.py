@@ -3,8 +3,6 @@
 An ablation is what takes the place of some methods; the faults that show it, and seeds that do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -259,7 +257,6 @@ ABLATIONS: dict[str, Ablation] = {
         "what a peer confirmed or denied holds for one life of it",
         ((SlotOwner, "forget", _remember),),
         ("tail", "wipe", "kill"),
-        seeds=(27,),
     ),
     "whole": Ablation(
         "an old copy stays until the new one is whole",

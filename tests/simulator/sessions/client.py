@@ -1,7 +1,5 @@
 """A client that keeps to the standard: it sends again what is not acknowledged, in order, with its packet ids."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from vmq.clustering.messages.fronts import SessionStep

@@ -5,8 +5,6 @@ client on a side with a current copy of its session, and clients change sides on
 over. Else anything may overlap, and nothing acknowledged may be lost all the same: only a disk is lost no sooner than
 the copies of what it held are whole elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from tests.simulator.sessions.world import SLOTS, SessionWorld, pair

@@ -1,7 +1,5 @@
 """What must be true of a world at rest: what was acknowledged has come, once at QoS 2, in order, and nothing waits."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import pairwise
 

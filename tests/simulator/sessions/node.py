@@ -1,7 +1,5 @@
 """A node of the world: its machines in each life of the broker, its disk, its clock."""
 
-from __future__ import annotations
-
 from collections import deque
 from random import Random
 

@@ -1,7 +1,5 @@
 """Runs of the world with faults, by seed: `python -m tests.simulator.sessions.run SEEDS [--fault KIND ...]`."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 from collections import Counter

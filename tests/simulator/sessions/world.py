@@ -3,8 +3,6 @@
 Nothing here depends on the order of hashes. A wire keeps its order, and loses what is under way when it breaks.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from random import Random
 from typing import Any, Final

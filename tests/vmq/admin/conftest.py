@@ -1,7 +1,5 @@
 """A broker inside the test's process, to look into."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

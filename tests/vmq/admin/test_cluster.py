@@ -1,7 +1,5 @@
 """What an operator may ask of the cluster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What `why` says of other nodes, compared with what then happens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.peer import Peer

@@ -1,7 +1,5 @@
 """What the plugins say, as steps of an explanation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vmq_hooks import Message, Plugin, Refuse, SubscriberId, Subscription, hook

@@ -1,7 +1,5 @@
 """Mountpoints: sessions and topics of different trees are told apart."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Why a client does not receive a message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

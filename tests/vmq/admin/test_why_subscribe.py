@@ -1,7 +1,5 @@
 """What `why --subscribe` says, compared with what then happens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A broker that does to chosen messages what no broker should."""
 
-from __future__ import annotations
-
 import selectors
 import socket
 import threading

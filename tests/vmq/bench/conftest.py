@@ -1,7 +1,5 @@
 """Runs of the load generator that do not linger."""
 
-from __future__ import annotations
-
 import pytest
 
 

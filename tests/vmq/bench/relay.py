@@ -1,7 +1,5 @@
 """A relay that ends TLS in front of a broker, with a certificate made for the test."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import subprocess

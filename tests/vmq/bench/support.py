@@ -1,7 +1,5 @@
 """Pieces of a flow without sockets."""
 
-from __future__ import annotations
-
 from vmq.bench.load.address import Address, parse_address
 from vmq.bench.load.frames import LoadFrames
 from vmq.bench.load.histogram import LatencyHistogram

@@ -1,7 +1,5 @@
 """Comparisons: what is measured, and what becomes of the figures."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The brokers that are started for a comparison, and that nothing of them stays."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from pathlib import Path

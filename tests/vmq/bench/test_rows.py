@@ -1,7 +1,5 @@
 """Named loads: each against the real broker, and what may be said of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Every scenario against the real broker, and the checks against a bad one."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Open files, and readings of processes that are not there."""
 
-from __future__ import annotations
-
 import resource
 from dataclasses import replace
 

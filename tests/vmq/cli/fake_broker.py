@@ -1,7 +1,5 @@
 """A broker of the test's own making: it says on the wire what the test tells it to."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 

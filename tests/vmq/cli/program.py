@@ -1,7 +1,5 @@
 """`vmq ...` as its own process, for tests that see the command as a shell sees it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

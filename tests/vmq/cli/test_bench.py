@@ -1,7 +1,5 @@
 """`vmq bench` as a shell sees it."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

@@ -1,7 +1,5 @@
 """The command line itself: help, versions, and what wrong options meet."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

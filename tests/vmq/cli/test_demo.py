@@ -1,7 +1,5 @@
 """`vmq demo`, up to where Spark begins; the whole of it is run in tests/spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Simulated devices over real connections."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator

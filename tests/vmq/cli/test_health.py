@@ -1,7 +1,5 @@
 """`vmq health` as a program."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer

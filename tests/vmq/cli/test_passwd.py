@@ -1,7 +1,5 @@
 """`vmq passwd`: where the password comes from, and how the commands exit."""
 
-from __future__ import annotations
-
 import getpass
 import io
 import json

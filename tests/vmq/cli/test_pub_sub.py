@@ -1,7 +1,5 @@
 """`vmq pub` and `vmq sub` as programs, through a broker."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

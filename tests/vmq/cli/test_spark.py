@@ -1,7 +1,5 @@
 """`vmq spark`, up to where Spark begins."""
 
-from __future__ import annotations
-
 import json
 import os
 from importlib.util import find_spec

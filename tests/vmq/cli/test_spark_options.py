@@ -1,7 +1,5 @@
 """What the options of `vmq spark run` mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 What one writes or sends the others get when `settle` is called, in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast

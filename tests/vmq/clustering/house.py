@@ -1,7 +1,5 @@
 """Brokers in the test's process that keep copies of each other's sessions, and die as processes do."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Brokers in the test's process that are nodes of one cluster."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traffic through the nodes of `tests.vmq.clustering.replica_sim`, and what must be true of it."""
 
-from __future__ import annotations
-
 from tests.vmq.clustering.replica_sim import Node, World
 from vmq.store.entries import FLAG_REF
 from vmq.store.lines import is_end, scan_line

@@ -1,7 +1,5 @@
 """Brokers in the test's process that are nodes of one cluster, and have streams."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

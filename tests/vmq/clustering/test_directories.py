@@ -3,8 +3,6 @@
 `VMQ_SIM_SEED=n` replays one seed, `VMQ_SIM_FACTOR=20` runs twenty times as many.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast

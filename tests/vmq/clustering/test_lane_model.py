@@ -4,8 +4,6 @@ The model is a list of batches that nobody has. What is sent, what is looked thr
 that, in every state: also while what was deleted is not committed yet.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections import deque

@@ -1,7 +1,5 @@
 """Brokers that die while sessions move between them: nothing is lost that is on a disk."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

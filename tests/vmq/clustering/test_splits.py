@@ -1,7 +1,5 @@
 """Brokers that cannot reach each other, or not all of them: what was acknowledged on any side comes to the client."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A durable session is its user's on every node, wherever it is and however it came there."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

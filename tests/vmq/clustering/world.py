@@ -6,8 +6,6 @@ its own view of the record names; with `others` it publishes to every node, as i
 only gates and ghosts keep the session from getting a message twice.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The section [cluster]."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

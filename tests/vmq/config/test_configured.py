@@ -1,7 +1,5 @@
 """Changes of a configuration are taken over as a whole or not at all, whatever brings them."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """A mistake in tables of tables is told by its whole key."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """What stays of options that were set live when the configuration is read again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which changes of the configuration a running broker takes over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

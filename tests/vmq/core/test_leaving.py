@@ -1,7 +1,5 @@
 """The end of sessions with many subscriptions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.vmq.support import House, publish_numbers, subscribed
 from vmq.core.losses import MOST, Losses
 

@@ -1,7 +1,5 @@
 """What waits for commits without a connection: in order, never before, and also after a commit that failed."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

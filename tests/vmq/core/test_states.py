@@ -3,8 +3,6 @@
 What the rows are to say is written down here once more, from the standard and not from them.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conformance.table import read_statements

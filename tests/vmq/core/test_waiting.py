@@ -1,7 +1,5 @@
 """How much may wait for one subscriber, in bytes: in memory, on disk, and in flight."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.wire import (

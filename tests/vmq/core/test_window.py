@@ -1,7 +1,5 @@
 """The inflight window against a plain dict, whose order is that of sending."""
 
-from __future__ import annotations
-
 import sys
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """A broker with an HTTP listener, and a look at what that answers; and the API alone, within the test's process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from http.client import HTTPConnection

@@ -1,7 +1,5 @@
 """The application as a whole: what is served to whom."""
 
-from __future__ import annotations
-
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit

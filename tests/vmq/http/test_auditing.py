@@ -1,7 +1,5 @@
 """What the audit log says of who came over HTTP."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """What an HTTP listener limits below HTTP. (Heads that trickle: tests/listeners/test_slowloris.py.)"""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

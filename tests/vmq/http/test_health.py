@@ -1,7 +1,5 @@
 """`/health` and what is below it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

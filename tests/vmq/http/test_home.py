@@ -1,7 +1,5 @@
 """The page at the address that `vmq ready` prints."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from importlib.metadata import PackageNotFoundError

@@ -1,7 +1,5 @@
 """`/metrics`, read as Prometheus reads it."""
 
-from __future__ import annotations
-
 import re
 
 from prometheus_client.core import HistogramMetricFamily

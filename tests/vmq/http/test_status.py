@@ -1,7 +1,5 @@
 """`/status.json`."""
 
-from __future__ import annotations
-
 import json
 
 from tests.support.broker_process import BrokerProcess

@@ -1,7 +1,5 @@
 """Handshakes by turns, with a clock that goes only while one is under way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

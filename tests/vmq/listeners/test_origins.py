@@ -1,7 +1,5 @@
 """Which pages may use a listener, by which names it may be called."""
 
-from __future__ import annotations
-
 import pytest
 
 from vmq.config.listeners import ListenerOptions

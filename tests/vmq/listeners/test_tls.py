@@ -1,7 +1,5 @@
 """The TLS layer by itself, with the client's side in memory."""
 
-from __future__ import annotations
-
 import ssl
 from typing import Any
 

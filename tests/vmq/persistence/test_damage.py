@@ -1,7 +1,5 @@
 """What a broker tells of its damaged store, and whom it cuts off for it."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

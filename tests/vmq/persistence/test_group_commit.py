@@ -1,7 +1,5 @@
 """Group commit: who waits for it, what a failing disk does, what a stop leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """How the store is opened: what depends on the disk that it lies on."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A plugin that says what a test wants, at once or later."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the tests of plugins share: a broker with plugins on a real socket."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path

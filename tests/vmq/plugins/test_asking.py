@@ -1,7 +1,5 @@
 """What a plugin asks of its handle besides messages: gauges, and streams that the broker keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

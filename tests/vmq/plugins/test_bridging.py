@@ -1,7 +1,5 @@
 """The session of a bridge, on a real broker: nothing of its own, RETAIN as published, kept until acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The chains against a naive reading of VerneMQ's rules, with plain and async functions mixed."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

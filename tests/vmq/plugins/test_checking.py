@@ -1,7 +1,5 @@
 """What is told of plugins without starting one is what the start would say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

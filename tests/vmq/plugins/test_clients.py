@@ -1,7 +1,5 @@
 """A real client is refused and allowed by plugins."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whom a broker asks, in which order, and whom it need not ask again."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Wrong passwords delay a user at an address, are forgotten, and take bounded memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from vmq.plugins.failures import FORGET, FREE, Failures

@@ -1,7 +1,5 @@
 """The figures of plugins as metrics: labels, and limits to their number."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """The breaker of a plugin, against a clock that stands still."""
 
-from __future__ import annotations
-
 import pytest
 from vmq_hooks.breaker import State
 

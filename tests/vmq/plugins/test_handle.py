@@ -1,7 +1,5 @@
 """What the handle of a running broker gives a plugin."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What handles ask of the broker: clients by name, as far as the other files do not show it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vmq_hooks import Plugin, SubscriberId

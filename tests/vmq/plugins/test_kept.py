@@ -1,7 +1,5 @@
 """Kept verdicts hold for the calls that they are meant for, and for no others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Plugins from files, folders and packages; what is no plugin is named."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

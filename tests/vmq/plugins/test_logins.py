@@ -1,7 +1,5 @@
 """CONNECTs that wait: delayed after wrong passwords, bounded in bytes, fair by address."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plugins in a running broker: how they come, change and go, and that errors stay with the plugin."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Async notices: in order for each client, beside each other for different ones, bounded."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a plugin no longer allows ends in a running broker."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path

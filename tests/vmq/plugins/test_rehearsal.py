@@ -1,7 +1,5 @@
 """What plugins say to what nobody did, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plugins that change while clients publish: no message is lost, no connection dropped, no half change."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

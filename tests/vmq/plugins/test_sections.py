@@ -1,7 +1,5 @@
 """[plugins.NAME]: the broker's keys and the plugin's own, from the file to the plugin."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

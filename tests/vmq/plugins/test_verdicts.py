@@ -1,7 +1,5 @@
 """What plugins answer, as clients meet it: who may enter, publish and subscribe, and what becomes of it."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs of acknowledgements in one chunk, against the same packets one by one; and ill-formed ones."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What the log says of a client that may not: who, what, whose decision, and why."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Retained messages on their way past the plugins that judge their sources."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a new verdict makes of subscriptions that there are; in a running broker see plugins/test_reauthorize.py."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

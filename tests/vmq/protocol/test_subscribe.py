@@ -1,7 +1,5 @@
 """SUBSCRIBE and UNSUBSCRIBE in steps: how much one pass does, what waits meanwhile, and what comes out in the end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A will is asked about when it is due. (Against plugins' files: tests/attacks/test_wills_and_retained.py.)"""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

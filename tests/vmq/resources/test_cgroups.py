@@ -1,7 +1,5 @@
 """Limits of control groups, as the kernel shows them in machines, units and containers of all kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The audit log, as a file of a running broker."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Bans of a running broker, as clients and the operator meet them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

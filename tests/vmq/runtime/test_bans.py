@@ -1,7 +1,5 @@
 """Bans: of what, until when, and kept."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

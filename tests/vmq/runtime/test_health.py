@@ -1,7 +1,5 @@
 """What is wrong, and whether new clients are served all the same."""
 
-from __future__ import annotations
-
 from vmq.runtime.health import Health
 
 

@@ -1,7 +1,5 @@
 """Options that change on a running broker reach what is at work already."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

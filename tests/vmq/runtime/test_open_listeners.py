@@ -1,7 +1,5 @@
 """Listeners by name: opened, closed, counted, and errors that name them."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """Short turns are for the event loop of a broker, and for nobody else."""
 
-from __future__ import annotations
-
 import os
 import platform
 import threading

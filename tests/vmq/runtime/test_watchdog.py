@@ -1,7 +1,5 @@
 """Who holds the event loop up, as the log says it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

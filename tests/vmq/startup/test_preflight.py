@@ -1,7 +1,5 @@
 """`vmq config check` and `vmq start` agree: what a start would not take, with what words."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A copy of a store shares nothing with it, and is made only where there is room."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

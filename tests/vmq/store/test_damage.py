@@ -1,7 +1,5 @@
 """What damage concerns, and how it is kept."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether a database is whole is seen by its files alone, and LevelDB is not let near one that is not."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

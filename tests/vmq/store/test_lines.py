@@ -1,7 +1,5 @@
 """Lines of records: what is walked over to read them, there or deleted, and that their ends are no records."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Opening a store: what is refused, what a broker reads at its start, queues across restarts."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

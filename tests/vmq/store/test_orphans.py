@@ -1,7 +1,5 @@
 """Messages whose session nothing names any more are kept where they can be read."""
 
-from __future__ import annotations
-
 import base64
 import json
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What the messages of sessions have on disk is counted, and known again after a restart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The store's records: what is written, when it is visible, when it is committed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

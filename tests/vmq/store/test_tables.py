@@ -1,7 +1,5 @@
 """Damaged blocks of tables are found with the keys that they may have, and blanked so that LevelDB goes on."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Checking and repairing a store: each kind of damage is found, told and mended."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

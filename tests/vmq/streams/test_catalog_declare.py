@@ -1,7 +1,5 @@
 """Streams that plugins declare while the broker runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.vmq.streams.support import options, payloads

@@ -1,7 +1,5 @@
 """A damaged partition takes and gives nothing; what is beside it works, and it is mended with what stands before."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -1,7 +1,5 @@
 """The partitions of a stream wherever they are, while they go from one node to another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Mending: each kind of damage leaves a partition that opens, with what can stay, and nothing is thrown away."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

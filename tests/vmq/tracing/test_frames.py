@@ -1,7 +1,5 @@
 """Frames in words: whatever bytes come, and never a secret."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

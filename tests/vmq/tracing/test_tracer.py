@@ -1,7 +1,5 @@
 """A client is watched: its frames and the hooks about it, nobody else's, at a bounded rate."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

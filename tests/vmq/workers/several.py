@@ -1,7 +1,5 @@
 """A broker of several processes, seen from outside."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

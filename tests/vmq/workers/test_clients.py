@@ -1,7 +1,5 @@
 """Real clients of a broker of two processes: they notice nothing of there being two."""
 
-from __future__ import annotations
-
 import queue
 import socket
 from collections.abc import Callable, Iterator

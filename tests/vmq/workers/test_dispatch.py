@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from vmq.http.operations import OPERATIONS
 from vmq.workers.dispatch import WAYS, Dispatch
 

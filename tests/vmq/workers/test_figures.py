@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families

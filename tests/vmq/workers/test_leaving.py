@@ -1,7 +1,5 @@
 """A worker that is one too many, with answers that a test makes up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

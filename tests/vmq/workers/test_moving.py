@@ -1,7 +1,5 @@
 """Sessions and streams that go from one process to several, to other nodes, and back."""
 
-from __future__ import annotations
-
 import json
 import signal
 from functools import partial

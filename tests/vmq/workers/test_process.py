@@ -1,7 +1,5 @@
 """A worker as its supervisor sees it, with small programs in the place of brokers."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

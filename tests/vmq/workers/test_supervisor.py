@@ -1,7 +1,5 @@
 """`vmq start --workers 2` as a program: two brokers that are one to clients, operators and whoever started them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

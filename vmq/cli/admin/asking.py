@@ -55,6 +55,7 @@ BytesOption = Annotated[
 ]
 
 
+_ID_LENGTH: Final = 40
 _WHERE_IT_RUNS: Final[Options] = {
     "config": (ConfigOption, None),
     "data_dir": (DataDirOption, None),
@@ -128,3 +129,8 @@ def listing(columns: Columns, limit: int = 100) -> Callable[[Ask[P]], Command]:
         return done
 
     return decorate
+
+
+def is_job_id(text: str) -> bool:
+    """Whether this is the id of a job, and no name of a queue or client."""
+    return len(text) == _ID_LENGTH and text.startswith("D-")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from vmq.cli.admin.asking import BytesOption, MountpointOption, asking, listing
+from vmq.cli.admin.asking import BytesOption, MountpointOption, asking, is_job_id, listing
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.terminal.console import CliError, nobody_reads
 from vmq.cli.terminal.rows import Columns, show_rows
@@ -63,15 +63,9 @@ SCHEDULES: Final = Columns(
 #: What one request to load has at most, in jobs and in characters.
 _JOBS: Final = 500
 _CHARACTERS: Final = 500_000
-_ID_LENGTH: Final = 40
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue of jobs.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The job.")]
-
-
-def is_id(text: str) -> bool:
-    """Whether this is the id of a job, and no name of a queue."""
-    return len(text) == _ID_LENGTH and text.startswith("D-")
 
 
 @app.command("list")
@@ -104,7 +98,7 @@ def show(
       vmq jobs show mail
       vmq jobs show D-1f3a9c04-LYyQMK4fgYJLigrQnwiD1GW2-05a1
     """
-    if is_id(name):
+    if is_job_id(name):
         return ask.get("/jobs/job", id=name)
     return ask.get("/jobs/queue", queue=name, mountpoint=mountpoint)
 
@@ -277,7 +271,7 @@ def retry(
       vmq jobs retry mail
       vmq jobs retry D-1f3a9c04-LYyQMK4fgYJLigrQnwiD1GW2-05a1
     """
-    if is_id(name):
+    if is_job_id(name):
         return ask.post("/jobs/retry", id=name)
     return ask.post("/jobs/retry", queue=name, mountpoint=mountpoint)
 
@@ -296,7 +290,7 @@ def purge(
       vmq jobs purge mail
       vmq jobs purge 'mail!dead'
     """
-    if is_id(name):
+    if is_job_id(name):
         return ask.delete("/jobs/job", id=name)
     return ask.delete("/jobs/queue", queue=name, mountpoint=mountpoint)
 

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vmq.cli.admin.asking import MountpointOption, asking
+from vmq.cli.admin.asking import MountpointOption, asking, is_job_id
 from vmq.cli.admin.client import AdminClient
-from vmq.cli.admin.jobs import is_id
 from vmq.cli.terminal.console import UsageError, table
 from vmq.cli.terminal.rows import cell, clean
 
@@ -129,7 +128,7 @@ def why(
       vmq why D-1f3a9c04-LYyQMK4fgYJLigrQnwiD1GW2-05a1
     """
     if topic is None:
-        if not is_id(client_id):
+        if not is_job_id(client_id):
             raise UsageError("TOPIC is missing; the id of a job goes alone")
         return ask.get("/why/job", id=client_id)
     asked = Explained(client_id, topic, qos, retain, size, user, mountpoint)

@@ -163,6 +163,9 @@ class SlotCopy:
             whole.put(effects, key, value)
         whole.version = version
         whole.recent.add(version, [key for key, _ in records], safe)
+        if built is not None and built.lineage == lineage and built.version <= version:
+            built.delete(effects)  # the owner has found out that no transfer is needed
+            self.building = None
         return True
 
     def adopt(self, lineage: Lineage) -> None:

@@ -1,7 +1,5 @@
 """One connection: who it says it is, and what ends it."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

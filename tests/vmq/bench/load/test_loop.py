@@ -1,7 +1,5 @@
 """The loop: who is served when."""
 
-from __future__ import annotations
-
 import gc
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The sending end: how much it sends at once, and what it does with the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

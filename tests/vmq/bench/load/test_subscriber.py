@@ -1,7 +1,5 @@
 """The receiving end, fed by hand: what it finds, and what it answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

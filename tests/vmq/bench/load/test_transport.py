@@ -1,7 +1,5 @@
 """TLS, WebSocket frames, and addresses that lead nowhere."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from collections.abc import Iterator

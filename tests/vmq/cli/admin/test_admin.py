@@ -1,7 +1,5 @@
 """`vmq session`, `queue`, `retain`, `listener`, `metrics`, `set`, `api-key`, `why`: a running broker, from a shell."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`vmq cluster` and the options of `vmq start`, as programs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

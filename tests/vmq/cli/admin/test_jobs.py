@@ -1,7 +1,5 @@
 """`vmq jobs` and `vmq why ID`: the jobs of a running broker, from a shell."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

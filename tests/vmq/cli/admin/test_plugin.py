@@ -1,7 +1,5 @@
 """`vmq plugin`, as a program, against a running broker."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

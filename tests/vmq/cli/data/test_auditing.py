@@ -1,7 +1,5 @@
 """What is changed while the broker is stopped stands in the audit log, too."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

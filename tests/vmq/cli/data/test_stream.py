@@ -1,7 +1,5 @@
 """`vmq stream` over a data folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

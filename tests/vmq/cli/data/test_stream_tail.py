@@ -1,7 +1,5 @@
 """`vmq stream tail` of a real broker, and of the folder that it leaves."""
 
-from __future__ import annotations
-
 import base64
 import json
 import signal

@@ -1,7 +1,5 @@
 """`vmq pub` and `vmq sub` against a broker that misbehaves, vanishes or comes back: packet by packet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """However `vmq pub` and `vmq sub` end, what was to be sent has been sent by then, and the socket is closed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """`vmq pub` and `vmq sub` over TLS, wss and Unix sockets, against real listeners."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass

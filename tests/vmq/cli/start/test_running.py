@@ -1,7 +1,5 @@
 """What can be done to a broker from outside while it runs: SIGHUP, SIGUSR1, a service manager."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Messages to the service manager."""
 
-from __future__ import annotations
-
 import os
 import socket
 import uuid

@@ -1,7 +1,5 @@
 """`vmq start` as a program: its first line, its exit codes, and its last moments."""
 
-from __future__ import annotations
-
 import re
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Messages for nodes that will not get them: bounded, counted, and told."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a node takes of its peers: once, and confirmed when it is safe, whatever fails."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from functools import partial

@@ -1,7 +1,5 @@
 """One outbox: everything once and in order, a window of it in memory, whatever is committed when."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import deque
 from collections.abc import Iterator

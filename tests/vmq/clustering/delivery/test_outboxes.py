@@ -1,7 +1,5 @@
 """Messages between real brokers: once, in order, whoever dies in between."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

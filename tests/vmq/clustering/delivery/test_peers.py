@@ -1,7 +1,5 @@
 """What is remembered of other nodes' stores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

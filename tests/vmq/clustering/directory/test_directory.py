@@ -1,7 +1,5 @@
 """The directory: what counts at once, what is written, and that its followers miss nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The subscriptions of a session in pieces: bounded, few of them touched, and together what they should be."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Sessions and their records agree: after a start, and when another node ends a session."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Subscriber records: there and back, and which of two is true."""
 
-from __future__ import annotations
-
 from functools import reduce
 from itertools import permutations
 

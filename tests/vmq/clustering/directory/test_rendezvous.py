@@ -1,7 +1,5 @@
 """Nodes ranked for a key: everywhere alike, in fair shares, and nothing moves that need not."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What nodes have, counted; whether all changes are told is shown in `test_directory`."""
 
-from __future__ import annotations
-
 from vmq.clustering.directory.records import Record
 from vmq.clustering.directory.tally import Census
 

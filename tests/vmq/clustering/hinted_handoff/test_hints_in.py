@@ -1,7 +1,5 @@
 """What is kept for others: as long as they need it, given once when they are gone, and there after a restart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

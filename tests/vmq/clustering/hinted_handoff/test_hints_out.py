@@ -1,7 +1,5 @@
 """What a node acknowledged while the sessions' node was down survives the loss of either."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

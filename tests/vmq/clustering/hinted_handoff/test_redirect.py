@@ -1,7 +1,5 @@
 """What waited for a node that is gone: to whom it goes, and that it goes once."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from contextlib import AsyncExitStack

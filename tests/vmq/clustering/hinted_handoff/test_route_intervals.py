@@ -1,7 +1,5 @@
 """Whose messages are on an outbox: by marks, against an oracle that looks at each message by itself."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Who wants what is on an outbox: by marks, against an oracle that knows at each place where the sessions are."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Messages between nodes: there and back, and nothing that raises anything else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Publishes between nodes: there and back, and only what a client could have made."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Records of sessions: what no owner has is refused, and told from what it has."""
 
-from __future__ import annotations
-
 import pytest
 
 from vmq.clustering.messages.records import check_changes, check_places

@@ -1,7 +1,5 @@
 """Messages about copies: what no owner sends is refused before anything is done with it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.vmq.clustering.messages.test_records import BAD, BODY, GOOD, S

@@ -1,7 +1,5 @@
 """A node that has lost its disk, and those that do not know it yet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What nodes say to each other when a session moves."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Bans of a cluster: said to one node, they hold on all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.until import until

@@ -1,7 +1,5 @@
 """A node that is alone asks a plugin where the others are."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a node hears from others before it lets anybody in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

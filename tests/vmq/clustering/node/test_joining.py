@@ -1,7 +1,5 @@
 """Nodes that are to be joined, and why one does not answer."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

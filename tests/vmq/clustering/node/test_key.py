@@ -1,7 +1,5 @@
 """The key file of a cluster."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

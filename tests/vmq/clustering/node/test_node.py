@@ -1,7 +1,5 @@
 """A broker's cluster node: start, stop, health, figures."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

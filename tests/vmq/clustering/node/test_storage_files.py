@@ -1,7 +1,5 @@
 """A node whose own storage is damaged does not start, and leaves it as it is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

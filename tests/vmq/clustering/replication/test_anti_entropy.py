@@ -1,7 +1,5 @@
 """Digests of a session's records against the records themselves."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

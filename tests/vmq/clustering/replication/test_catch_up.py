@@ -1,7 +1,5 @@
 """Copies that are made whole again: what travels is what differs, whoever of the two is ahead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

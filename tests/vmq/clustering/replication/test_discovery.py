@@ -1,7 +1,5 @@
 """The best copy is found and brought, whatever is lost on the way, as long as somebody who has one is there."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.stored import records_of

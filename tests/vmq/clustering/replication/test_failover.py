@@ -1,7 +1,5 @@
 """Who goes on with the sessions of a node that stays away, and which copies are of no use any more."""
 
-from __future__ import annotations
-
 from tests.simulator.disk import Database
 from tests.vmq.clustering.replica_sim import Node, World
 from vmq.clustering.replication.failover import Failover, StaleCopySweep

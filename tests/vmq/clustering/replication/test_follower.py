@@ -1,7 +1,5 @@
 """Copies of others' sessions: which one counts, what is confirmed when, and what a restart finds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.simulator.disk import Database

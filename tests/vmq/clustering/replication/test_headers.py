@@ -1,7 +1,5 @@
 """What is stored of copies besides their records is read as it was written, and nothing else is."""
 
-from __future__ import annotations
-
 import pytest
 
 from vmq.clustering.replication.headers import CopyHeader, decode_head, decode_lives, encode_stored

@@ -1,7 +1,5 @@
 """A session of which its owner's store has lost something is made whole from its copy on another node."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Copies of sessions: what is acknowledged survives, whatever fails, as long as one that has it does not."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.stored import records_of

@@ -1,7 +1,5 @@
 """Where copies are: they move to a node that joins, a few at a time, and are whole meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.vmq.clustering.replica_run import NAMES, Run

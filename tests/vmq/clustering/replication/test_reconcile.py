@@ -1,7 +1,5 @@
 """An owner that goes on while others take it for dead: when it is back, nothing is lost, and nothing comes again."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.stored import records_of

@@ -1,7 +1,5 @@
 """What a node takes out of a session that it made of a copy, when the owner before says what is left of that."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replicas in running brokers: what was acknowledged is there when the broker that did so is not any more."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The subscriptions of other nodes, against a naive twin."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

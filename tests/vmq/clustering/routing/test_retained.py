@@ -1,7 +1,5 @@
 """Retained messages of a cluster: every node has the same, the last writer's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Routes between nodes: where publishes go, once each, and what comes of those that arrive."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Share groups across nodes: one member of the whole cluster, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which node gets a message for a share group, against a twin that looks at every single member."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Which nodes route which sessions elsewhere: kept, and passed by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.vmq.support import stored_house

@@ -1,7 +1,5 @@
 """SUBACKs that wait for the cluster: until every node that is up routes, and not for ever."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -112,6 +112,21 @@ def test_of_what_is_unfinished_only_messages_count_and_what_was_whole_stays() ->
             assert ((OWNER, number) in state.context) == ((OWNER, number) in state.queues["c"])
 
 
+def test_a_transfer_that_the_owner_gave_up_stands_in_no_ones_way() -> None:
+    there = follower()
+    there.transfer()
+    there.transfer(parts=1)
+    version = there.owner.version
+    there.owner.close()
+    records = take_changes(there.owner)
+    built = there.copy.building
+    assert built is not None
+    built.version = version - 1  # it was begun a while ago
+    assert there.change(records)
+    assert there.copy.building is not built
+    assert there.restart().remains == []
+
+
 def test_a_change_that_follows_nothing_is_refused() -> None:
     there = follower()
     there.transfer()

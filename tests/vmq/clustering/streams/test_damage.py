@@ -1,7 +1,5 @@
 """A damaged partition on one node of a cluster: all nodes refuse what concerns it, and serve everything else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

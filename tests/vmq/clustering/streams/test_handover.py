@@ -1,7 +1,5 @@
 """Partitions of streams that change their owners: nodes that join, leave, are removed, and come back."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Messages that wait while their partition changes its owner."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who reads messages one by one at a node, and where other nodes own them."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

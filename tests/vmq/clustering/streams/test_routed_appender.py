@@ -1,7 +1,5 @@
 """Where a message for a stream goes, and what becomes of it where it cannot go there."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from pathlib import Path

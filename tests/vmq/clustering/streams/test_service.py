@@ -1,7 +1,5 @@
 """Streams across the nodes of a cluster: definitions, messages on their way to owners, readers who look for them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who waits for an owner before, and until when."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from vmq.clustering.takeover.claim_queue import PATIENCE, ClaimQueue

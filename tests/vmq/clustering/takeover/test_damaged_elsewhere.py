@@ -1,7 +1,5 @@
 """Sessions whose owner cannot read all of them: no other node takes them over with what is left."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import AsyncIterator

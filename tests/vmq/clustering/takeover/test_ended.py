@@ -1,7 +1,5 @@
 """For how long a session that is over is known to be."""
 
-from __future__ import annotations
-
 from tests.vmq.clustering.world_node import WHO
 from vmq.clustering.takeover.ended import LATE_MARKS, EndedTakeovers
 

@@ -1,7 +1,5 @@
 """A session is taken apart on one node and put together on another; here, without anything between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The machine that moves sessions: by seeds, and what seeds do not come to."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

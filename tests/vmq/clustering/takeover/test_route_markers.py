@@ -1,7 +1,5 @@
 """Who gets a mark when the record of a session becomes another."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.vmq.clustering.world import World

@@ -1,7 +1,5 @@
 """From whom a session takes messages, and who is asked."""
 
-from __future__ import annotations
-
 from tests.vmq.clustering.world import World
 from tests.vmq.clustering.world_node import FILTERS, WHO, Published, Stamped
 from vmq.clustering.directory.records import Record

@@ -1,7 +1,5 @@
 """Sessions that move between real brokers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,7 +1,5 @@
 """What had no room in an outbox comes all the same, and in order; marks go first, where they belong."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from tests.vmq.clustering.world_node import WHO

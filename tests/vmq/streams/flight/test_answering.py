@@ -1,7 +1,5 @@
 """What a program gets when a call of Flight fails."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Any

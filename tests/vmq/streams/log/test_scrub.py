@@ -1,7 +1,5 @@
 """Sealed segments are read again, slowly: damage is noted where it is, and nothing else is disturbed."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

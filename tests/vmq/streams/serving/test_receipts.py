@@ -1,7 +1,5 @@
 """QoS 2 into streams once, whichever commit a broker dies behind: what is on disk then is what a broker starts from."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import threading
