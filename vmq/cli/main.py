@@ -49,6 +49,7 @@ PANELS: Final = {
     },
     "Streams and Spark": {
         "stream": "data.stream:app",
+        "sql": "data.sql:sql",
         "spark": "spark:app",
     },
 }

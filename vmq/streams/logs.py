@@ -94,6 +94,13 @@ class Logs(Protocol):
         """Waits until one ends behind an offset (None: answers at all); False if none does in time."""
 
 
+class RowLogs(Logs, Protocol):
+    """The same, of which rows can be had as Arrow has them."""
+
+    def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
+        """Some columns of `COLUMNS` of a page; see `page`."""
+
+
 #: Time in microseconds and offset.
 Moment = tuple[int, int]
 

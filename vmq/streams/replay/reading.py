@@ -7,15 +7,15 @@ it, and it goes on where it was once it can be read.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.message import TailQuery
-from vmq.streams.logs import Logs, OffsetSpan, RowPage
+from vmq.streams.logs import OffsetSpan, RowLogs, RowPage
 from vmq.streams.places import PageQuery
 from vmq.streams.tail import starts
 
@@ -37,13 +37,6 @@ AGAIN: Final = 0.5
 
 COLUMNS: Final = ("topic", "payload", "retain", "timestamp", "offset")
 ALL_COLUMNS: Final = (*COLUMNS, "qos", "client_id")
-
-
-class RowLogs(Logs, Protocol):
-    """All partitions of a stream, whose rows can be had as Arrow has them."""
-
-    def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
-        """See `vmq.streams.logs.LogsAnywhere`."""
 
 
 class Slab(NamedTuple):

@@ -28,6 +28,7 @@ from vmq.streams.serving.access import BrokerAccess
 from vmq.streams.serving.listener import FlightListener
 from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
+from vmq.streams.sql.running import SqlRunner
 
 log = logging.getLogger("vmq.streams")
 
@@ -88,6 +89,7 @@ class Streaming:
         self.sinks = Sinks(core, registry, staging, self.catalog)
         self.readers = StreamReaders(core, registry, self.catalog, folder.with_name("readers"))
         core.readers = self.readers
+        self.sql = SqlRunner()
         #: Those that were opened, closed ones included.
         self.listeners: list[FlightListener] = []
         self.recovery: asyncio.Task[None] | None = None
@@ -148,6 +150,7 @@ class Streaming:
 
     async def stop(self) -> None:
         """Writes what is gathered and closes the files. No message comes any more."""
+        self.sql.is_over = True
         await self.readers.stop()
         self.core.stream_finder = StreamFinder()
         if self.receipts is not None:
