@@ -53,7 +53,9 @@ def arrow_schema(columns: Mapping[str, bool | str]) -> "pa.Schema":
     }
     return pa.schema(
         [
-            pa.field(name, typed[each]) if isinstance(each, str) else pa.field(name, types[name], each)
+            pa.field(name, typed[each])
+            if isinstance(each, str)
+            else pa.field(name, types[name], each)
             for name, each in columns.items()
         ]
     )

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def register_streams(spark: "SparkSession", server: str, prefix: str = "", **options: str) -> list[str]:
+def register_streams(
+    spark: "SparkSession", server: str, prefix: str = "", **options: str
+) -> list[str]:
     """Makes a view of each stream that the user may read; returns their names.
 
     A view has the columns of all streams and the typed ones of its own, and shows what is there whenever it is

@@ -47,4 +47,6 @@ def _topic(subscription: Subscription) -> Body:
         found["action"] = subscription.action
     if subscription.history:
         found["history"] = subscription.history
+    if subscription.group:
+        found["group"] = subscription.group
     return found

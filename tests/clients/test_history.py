@@ -1,4 +1,4 @@
-"""Client libraries as they are read history, and go on with what is appended; also when the broker is killed under them."""
+"""Client libraries that read history and go on with what is appended; also when the broker is killed under them."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +11,17 @@ from tests.clients.factory import ClientFactory, unique
 from tests.clients.program import Program
 from tests.support.broker_process import BrokerProcess
 
-KINDS = ("paho", "paho-31", "paho-ws", "aiomqtt", "amqtt", "mosquitto", "mosquitto-31", "mqttjs", "mqttjs-ws")
+KINDS = (
+    "paho",
+    "paho-31",
+    "paho-ws",
+    "aiomqtt",
+    "amqtt",
+    "mosquitto",
+    "mosquitto-31",
+    "mqttjs",
+    "mqttjs-ws",
+)
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt")
 STREAMS = """
 [streams.history]
@@ -36,9 +46,7 @@ def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.fixture
-def readers(
-    keeping: BrokerProcess, programs: Callable[[str], Program]
-) -> Iterator[ClientFactory]:
+def readers(keeping: BrokerProcess, programs: Callable[[str], Program]) -> Iterator[ClientFactory]:
     factory = ClientFactory(keeping, programs)
     yield factory
     factory.close()
@@ -63,7 +71,9 @@ def test_history_then_what_is_appended(readers: ClientFactory, kind: str, qos: i
     publisher.publish(topic, *numbers(300, 50), qos=1)
     found = client.receive(50)
     assert [message.payload for message in found] == numbers(300, 50)
-    assert {(message.topic, message.qos, message.retain) for message in found} == {(topic, qos, False)}
+    assert {(message.topic, message.qos, message.retain) for message in found} == {
+        (topic, qos, False)
+    }
 
 
 @pytest.mark.parametrize("kind", ["mosquitto", "paho", "aiomqtt", "mqttjs"])

@@ -62,7 +62,9 @@ def test_columns_that_are_asked_for(bridge: Bridge, typed: str, tmp_path: Path) 
     assert query.awaitTermination(120)
     found = bridge.spark.read.parquet(target)
     assert found.count() == MANY + 1
-    assert found.where("device = 'd1'").selectExpr("sum(temp)").collect()[0][0] == sum(range(1, MANY, 4))
+    assert found.where("device = 'd1'").selectExpr("sum(temp)").collect()[0][0] == sum(
+        range(1, MANY, 4)
+    )
 
 
 def test_a_column_that_the_stream_has_not(bridge: Bridge, typed: str) -> None:

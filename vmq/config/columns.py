@@ -1,9 +1,9 @@
 """Typed columns of a stream: what `[streams.NAME.schema]` says, a column a line.
 
-    temp = "double"                  the member `temp` of the payload, which is a JSON object
-    humidity = "double air.humidity" a member of a member; `readings[0].value` for one of an array
-    value = "double $"               the payload itself is the value
-    device = "string level:2"        the second level of the topic
+temp = "double"                  the member `temp` of the payload, which is a JSON object
+humidity = "double air.humidity" a member of a member; `readings[0].value` for one of an array
+value = "double $"               the payload itself is the value
+device = "string level:2"        the second level of the topic
 """
 
 import json
@@ -24,7 +24,19 @@ _STEP: Final = re.compile(r"([^.\[\]$]+)|\[([0-9]{1,6})\]")
 _LONGEST_PATH: Final = 512
 #: Columns that every stream has.
 FIXED: Final = frozenset(
-    "topic payload qos retain timestamp client_id key headers stream partition offset".split()
+    [
+        "topic",
+        "payload",
+        "qos",
+        "retain",
+        "timestamp",
+        "client_id",
+        "key",
+        "headers",
+        "stream",
+        "partition",
+        "offset",
+    ]
 )
 
 
@@ -44,7 +56,9 @@ def read_column(name: str, text: str) -> TypedColumn:
         ValueError: with what is wrong.
     """
     if not _NAME.match(name):
-        raise ValueError(f"{name!r:.80} is no name for a column; accepted: lower-case letters, digits and _")
+        raise ValueError(
+            f"{name!r:.80} is no name for a column; accepted: lower-case letters, digits and _"
+        )
     if name in FIXED:
         raise ValueError(f"every stream has a column {name!r}; accepted: another name")
     kind, _, path = text.partition(" ")
@@ -76,7 +90,7 @@ def read_path(name: str, path: str) -> tuple[str | int, ...]:
             break
         steps.append(found[1] if found[1] is not None else int(found[2]))
         at = found.end()
-    if at < len(path):
+    if at < len(path) or path.endswith("."):
         raise ValueError(f"{name}: {path!r:.80} is no path; accepted: {COLUMN_FORMS}")
     return tuple(steps)
 
@@ -111,7 +125,8 @@ def columns_of_json_schema(text: bytes) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("properties"), dict):
-        raise ValueError('it is no JSON Schema of an object; accepted: one with "properties"')
+        text = 'it is no JSON Schema of an object; accepted: one with "properties"'
+        raise ValueError(text)  # noqa: TRY004 - of a file, not of an argument
     columns = dict(_members(found, "", 0))
     if not columns:
         raise ValueError("none of its properties is a string, number, integer or boolean")
@@ -127,8 +142,14 @@ def _members(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tup
             yield from _members(each, path + ".", depth + 1)
             continue
         kinds = each.get("type")
-        kind = next((one for one in kinds if one != "null"), None) if isinstance(kinds, list) else kinds
-        typed = {"number": "double", "integer": "int64", "boolean": "bool", "string": "string"}.get(str(kind))
+        kind = (
+            next((one for one in kinds if one != "null"), None)
+            if isinstance(kinds, list)
+            else kinds
+        )
+        typed = {"number": "double", "integer": "int64", "boolean": "bool", "string": "string"}.get(
+            str(kind)
+        )
         if kind == "string" and each.get("format") == "date-time":
             typed = "timestamp"
         if typed is not None:

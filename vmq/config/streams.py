@@ -86,7 +86,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             description="Typed columns of the payloads and topics, for readers by Flight, SQL and Spark.",
             extra={"accepts": COLUMN_FORMS},
         ),
-    ] = {}  # noqa: RUF012 - it is frozen, and msgspec copies it
+    ] = {}
     acks: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(

@@ -193,6 +193,9 @@ class JobsPort(ServicePort):
     def __init__(self) -> None:
         self.is_on = False
 
+    def bury(self, queue: str, body: bytes, reason: str) -> None:
+        """Something that can never be done is a dead letter of a queue of the default topic tree."""
+
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         """A client releases a packet id of QoS 2."""
 

@@ -6,6 +6,7 @@
     $jobs/QUEUE/error/CLIENTID                   what was refused and why: an ordinary topic
     $delayed/WHEN/TOPIC                          publish, to TOPIC when it is time
     $replay/FROM[;option=value].../FILTER        subscribe: what streams have kept, then what they take
+    $share/GROUP/$stream/NAME[;option=value].../FILTER   subscribe: share the partitions of a stream
 
 Options belong to the level that they qualify. In names and values `+ # / ; = %` and control characters are
 percent-encoded, and decoded once, after the levels and options are taken apart.
@@ -20,6 +21,7 @@ from vmq.mqtt.topics import split_shared
 JOBS: Final = "$jobs/"
 DELAYED: Final = "$delayed/"
 REPLAY: Final = "$replay/"
+STREAM: Final = "$stream/"
 #: Up to so many WHEN is seconds from now, above it seconds since 1970.
 LONGEST_WAIT: Final = 42_949_669
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -70,8 +72,8 @@ def is_served(topic: str) -> bool:
         return False
     if not topic.startswith(JOBS):
         if topic.startswith("$share/"):
-            return split_shared(topic)[1].startswith((JOBS, DELAYED, REPLAY))
-        return topic.startswith((DELAYED, REPLAY))
+            return split_shared(topic)[1].startswith((JOBS, DELAYED, REPLAY, STREAM))
+        return topic.startswith((DELAYED, REPLAY, STREAM))
     if topic.find("/error/", len(JOBS)) < 0:
         return True
     levels = topic.split("/")
@@ -80,8 +82,46 @@ def is_served(topic: str) -> bool:
 
 def is_read(topic: str) -> bool:
     """Whether it is the streams' readers that have the say of a topic or filter that is served."""
-    return topic.startswith(REPLAY) or (
-        topic.startswith("$share/") and split_shared(topic)[1].startswith(REPLAY)
+    if topic.startswith("$share/"):
+        topic = split_shared(topic)[1]
+    return topic.startswith((REPLAY, STREAM))
+
+
+def is_group(topic: str) -> bool:
+    """Whether a filter makes its client a member of a consumer group."""
+    return topic.startswith("$share/") and split_shared(topic)[1].startswith(STREAM)
+
+
+class GroupTopic:
+    """What a topic of a consumer group says."""
+
+    def __init__(self, group: str, stream: str, options: dict[str, str], topic_filter: str) -> None:
+        self.group = group
+        #: The name of the stream, decoded.
+        self.stream = stream
+        self.options = options
+        self.filter = topic_filter
+
+
+def read_group_topic(topic: str) -> GroupTopic:
+    """Takes a topic of a consumer group apart.
+
+    Raises:
+        SpecialTopicError: it is none.
+    """
+    group, rest = split_shared(topic)
+    if not group or not rest.startswith(STREAM):
+        raise SpecialTopicError(
+            "a stream is read by a group; accepted: $share/GROUP/$stream/NAME/FILTER"
+        )
+    first, _, topic_filter = rest[len(STREAM) :].partition("/")
+    stream, *options = first.split(";")
+    if not stream or not topic_filter:
+        raise SpecialTopicError("accepted: $share/GROUP/$stream/NAME/FILTER, with # for all topics")
+    if topic_filter.startswith("$share/") or is_served(topic_filter):
+        raise SpecialTopicError("FILTER is an ordinary one: " + topic_filter[:80])
+    return GroupTopic(
+        decode_level(group), decode_level(stream), read_options(options), topic_filter
     )
 
 
@@ -229,6 +269,8 @@ def canonical(topic: str) -> str:
     try:
         if topic.startswith(REPLAY):
             return read_replay_topic(topic).filter
+        if is_group(topic):
+            return read_group_topic(topic).filter
         if topic.startswith(JOBS) and is_served(topic):
             return read_job_topic(topic).canonical()
     except SpecialTopicError:
@@ -246,10 +288,24 @@ def history_of(topic: str) -> str:
         return ""
 
 
+def group_of(topic: str) -> str:
+    """The consumer group that a filter names; "" if it names none."""
+    if not is_group(topic):
+        return ""
+    try:
+        return read_group_topic(topic).group
+    except SpecialTopicError:
+        return ""
+
+
 def with_filter(topic: str, topic_filter: str) -> str:
-    """A filter of history with another FILTER."""
-    start, _, _ = topic[len(REPLAY) :].partition("/")
-    return REPLAY + start + "/" + topic_filter
+    """A filter of history, or of a group, with another FILTER."""
+    if topic.startswith(REPLAY):
+        start, _, _ = topic[len(REPLAY) :].partition("/")
+        return REPLAY + start + "/" + topic_filter
+    group, rest = split_shared(topic)
+    stream, _, _ = rest[len(STREAM) :].partition("/")
+    return f"$share/{group}/{STREAM}{stream}/{topic_filter}"
 
 
 def encode_level(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 
 from vmq.core.hook_sites import AcceptedUntil, Pending
-from vmq.mqtt.special import JOBS, canonical, history_of, is_served, with_filter
+from vmq.mqtt.special import JOBS, canonical, group_of, history_of, is_served, with_filter
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
 from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
@@ -170,7 +170,8 @@ def _seen(wanted: Subscription) -> Subscription:
     seen = canonical(topic_filter)
     if seen.startswith(JOBS):
         return Subscription(seen, wanted.qos, wanted.action or "take")
-    return Subscription(seen, wanted.qos, wanted.action, history_of(topic_filter))
+    history, group = history_of(topic_filter), group_of(topic_filter)
+    return Subscription(seen, wanted.qos, wanted.action, history, group)
 
 
 def _as_wanted(answer: Any, seen: Sequence[Subscription], wanted: Sequence[Subscription]) -> Any:
@@ -189,7 +190,7 @@ def _granted(now: Subscription, was: Subscription, topic_filter: str) -> Subscri
     """What a plugin made of something that it has seen, of the filter that it stands for."""
     if now.topic_filter == was.topic_filter:
         return Subscription(topic_filter, now.qos)
-    if was.history:
+    if was.history or was.group:
         return Subscription(with_filter(topic_filter, now.topic_filter), now.qos)
     return now
 

@@ -152,7 +152,7 @@ class Subscribing(Publisher):
             pending = self.core.service_of(topic_filter).prepare(self, topic_filter)
             if pending is not None:
                 following = index + 1
-                self.suspend(pending, lambda _: self.prepare(request, wanted, granted, following))
+                self.suspend(pending, lambda _: self.prepare(request, wanted, granted, following))  # noqa: B023 - it returns
                 return
         self.accept(request, wanted, granted)
 

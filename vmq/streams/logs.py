@@ -352,8 +352,9 @@ def rows_of(reader: LogReader, wanted: PageQuery) -> RowPage:
         if rows.num_rows > 1 and rows.nbytes > 2 * room:
             # What is kept is copied: a slice holds all of what it is cut from.
             most = max(1, rows.num_rows * room // rows.nbytes)
-            rows = rows.take(pa.array(range(most), pa.int64()))
-            following = rows.column("offset")[-1].as_py() + 1
+            found.append(rows.take(pa.array(range(most), pa.int64())))
+            following = found[-1].column("offset")[-1].as_py() + 1
+            break
         found.append(rows)
         count += rows.num_rows
         size += rows.nbytes

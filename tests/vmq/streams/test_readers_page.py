@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.clients.mosquitto import MosquittoClient
 from tests.clients.client import BY_NAME
+from tests.clients.mosquitto import MosquittoClient
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 from vmq.cli.main import main
@@ -87,6 +87,8 @@ def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path
     for line in blocks("sh")[2].splitlines():
         found = re.match(r'vmq sql "([^"]+)" ?(.*)', line)
         assert found is not None
-        rest = [str(tmp_path / each) if each.endswith(".parquet") else each for each in found[2].split()]
+        rest = [
+            str(tmp_path / each) if each.endswith(".parquet") else each for each in found[2].split()
+        ]
         assert main(["sql", found[1], *rest, "--data-dir", str(broker.data_dir)]) == 0
     assert (tmp_path / "sensors.parquet").is_file()

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A select; streams are its tables.")],
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="A select; streams are its tables.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a row.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
     parquet: Annotated[
@@ -126,12 +128,14 @@ def rows_of(found: "pa.Table") -> Iterator[list[Any]]:
 
 
 def write_json(found: "pa.Table") -> None:
+    """A JSON object a row."""
     names = found.schema.names
     for row in rows_of(found):
         print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
 
 
 def write_csv(found: "pa.Table") -> None:
+    """CSV with a header."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(found.schema.names)
     for row in rows_of(found):
@@ -139,6 +143,7 @@ def write_csv(found: "pa.Table") -> None:
 
 
 def write_parquet(found: "pa.Table", path: Path) -> None:
+    """A Parquet file, which is there when it is complete."""
     import pyarrow.parquet as pq
 
     work = path.with_name(path.name + ".tmp")

@@ -29,7 +29,9 @@ def batches_of(reader: LogReader, wanted: Ticket, start: int) -> tuple[pa.Schema
     if not wanted.packed:
         return reader.projection.schema, _rows(reader, wanted, start)
     if reader.projection.typed is not None:
-        raise BadTicketError("a typed column in a packed get; accepted: those that every stream has")
+        raise BadTicketError(
+            "a typed column in a packed get; accepted: those that every stream has"
+        )
     if wanted.limit is not None:
         raise BadTicketError("a limit in a packed get; accepted: start and end")
     return PACKED, _packed(reader, wanted, start)

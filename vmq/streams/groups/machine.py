@@ -2,7 +2,7 @@
 
 One member has a partition at a time. Members keep what they have as far as all have their fair share (sticky), and a
 partition that has to move leaves its member first: what that has sent is acknowledged, or given up, before another one
-begins (cooperative). A partition without a member has one at once, if there is somebody. Each time a partition goes to a
+begins (cooperative). A partition without a member has one at once, if there is somebody. Whenever a partition goes to a
 member it gets another generation; who names an older one is fenced.
 """
 

@@ -54,7 +54,9 @@ def projected(columns: Sequence[str] | None, typed: Iterable[pa.Field] = ()) -> 
         return there
     for name in columns:
         if name not in there.names:
-            raise StreamError(f"there is no column {name!r:.80}; accepted: {', '.join(there.names)}")
+            raise StreamError(
+                f"there is no column {name!r:.80}; accepted: {', '.join(there.names)}"
+            )
     if not columns:
         raise StreamError(f"no column is wanted; accepted: {', '.join(there.names)}")
     if len(set(columns)) != len(columns):

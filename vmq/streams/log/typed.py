@@ -219,7 +219,7 @@ _FITS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 _PARSES: Final[dict[str, Callable[[str], Any]]] = {
     "string": _text,
-    "bool": lambda text: {"true": True, "false": False}.get(text),
+    "bool": {"true": True, "false": False}.get,
     "int32": lambda text: _FITS["int32"](_number(text)),
     "int64": lambda text: _FITS["int64"](_number(text)),
     "double": lambda text: _double(_number(text)),

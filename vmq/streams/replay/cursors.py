@@ -23,6 +23,7 @@ create table if not exists cursors (
     name text not null,
     stream text not null,
     positions text not null,
+    deliveries text not null,
     used integer not null,
     primary key (owner, name)
 ) without rowid
@@ -34,6 +35,16 @@ class CursorKey(NamedTuple):
 
     owner: str
     name: str
+
+
+class Place(NamedTuple):
+    """Where a reader is, by partition; and how often what comes next was sent, and never acknowledged."""
+
+    positions: Mapping[int, int]
+    deliveries: Mapping[int, int]
+
+
+NOWHERE: Final = Place({}, {})
 
 
 class CursorError(Exception):
@@ -64,8 +75,8 @@ class Cursors:
         except sqlite3.Error as error:
             raise CursorError(f"{path} cannot be used: {error}; remove it, or mend it") from error
 
-    def find(self, key: CursorKey, stream: str) -> dict[int, int] | None:
-        """Where a cursor is in its stream, by partition; None: there is none.
+    def find(self, key: CursorKey, stream: str) -> Place | None:
+        """Where a cursor is in its stream; None: there is none.
 
         Raises:
             CursorError: its owner has as many as may be; or the file cannot be read.
@@ -73,7 +84,8 @@ class Cursors:
         try:
             with self.lock:
                 found = self.database.execute(
-                    "select stream, positions from cursors where owner = ? and name = ?", key
+                    "select stream, positions, deliveries from cursors where owner = ? and name = ?",
+                    key,
                 ).fetchone()
                 count = 0
                 if found is None:
@@ -85,20 +97,45 @@ class Cursors:
             raise CursorError(f"{MOST} cursors are kept for this user already; accepted: fewer")
         if found is None or found[0] != stream:
             return None
-        return {int(number): int(offset) for number, offset in json.loads(found[1]).items()}
+        return Place(numbers_of(found[1]), numbers_of(found[2]))
 
-    def keep(self, moved: Iterable[tuple[CursorKey, str, Mapping[int, int]]]) -> None:
+    def all_of(self, owners: str) -> list[tuple[CursorKey, str, Place]]:
+        """The cursors of owners whose names begin so.
+
+        Raises:
+            CursorError: the file cannot be read.
+        """
+        try:
+            with self.lock:
+                found = self.database.execute(
+                    "select owner, name, stream, positions, deliveries from cursors "
+                    "where substr(owner, 1, ?) = ? order by owner, name",
+                    (len(owners), owners),
+                ).fetchall()
+        except sqlite3.Error as error:
+            raise CursorError(f"the cursors cannot be read: {error}") from error
+        return [
+            (CursorKey(owner, name), stream, Place(numbers_of(at), numbers_of(sent)))
+            for owner, name, stream, at, sent in found
+        ]
+
+    def keep(self, moved: Iterable[tuple[CursorKey, str, Place]]) -> None:
         """Keeps how far cursors are, all or none.
 
         Raises:
             CursorError: the disk.
         """
         now = int(self.clock())
-        rows = [(*key, stream, json.dumps(positions), now) for key, stream, positions in moved]
+        rows = [
+            (*key, stream, json.dumps(place.positions), json.dumps(place.deliveries), now)
+            for key, stream, place in moved
+        ]
         try:
             with self.lock, self.database:
                 self.database.execute("begin")
-                self.database.executemany("insert or replace into cursors values (?, ?, ?, ?, ?)", rows)
+                self.database.executemany(
+                    "insert or replace into cursors values (?, ?, ?, ?, ?, ?)", rows
+                )
         except sqlite3.Error as error:
             raise CursorError(f"the cursors cannot be written: {error}") from error
 
@@ -115,7 +152,9 @@ class Cursors:
         try:
             with self.lock:
                 oldest = int(self.clock()) - KEPT
-                return self.database.execute("delete from cursors where used < ?", (oldest,)).rowcount
+                return self.database.execute(
+                    "delete from cursors where used < ?", (oldest,)
+                ).rowcount
         except sqlite3.Error as error:
             log.error("old cursors cannot be deleted: %s", error)
             return 0
@@ -124,3 +163,8 @@ class Cursors:
         """Closes the file."""
         with self.lock:
             self.database.close()
+
+
+def numbers_of(text: str) -> dict[int, int]:
+    """A mapping of numbers, as it is kept."""
+    return {int(number): int(value) for number, value in json.loads(text).items()}

@@ -11,8 +11,32 @@ from vmq.mqtt.special import SpecialTopicError
 
 LONGEST: Final = 4096
 FUNCTIONS: Final = frozenset(
-    """bool bytes contains double duration endsWith getDate getDayOfMonth getDayOfWeek getDayOfYear getFullYear
-    getHours getMilliseconds getMinutes getMonth getSeconds has int size startsWith string timestamp type uint""".split()
+    [
+        "bool",
+        "bytes",
+        "contains",
+        "double",
+        "duration",
+        "endsWith",
+        "getDate",
+        "getDayOfMonth",
+        "getDayOfWeek",
+        "getDayOfYear",
+        "getFullYear",
+        "getHours",
+        "getMilliseconds",
+        "getMinutes",
+        "getMonth",
+        "getSeconds",
+        "has",
+        "int",
+        "size",
+        "startsWith",
+        "string",
+        "timestamp",
+        "type",
+        "uint",
+    ]
 )
 #: What it may look at.
 VARIABLES: Final = (
@@ -39,7 +63,9 @@ def check_expression(text: str) -> None:
         SpecialTopicError: with the reason.
     """
     if not text.strip():
-        raise SpecialTopicError("where= is empty; accepted: an expression as in payload.temp > 20.0")
+        raise SpecialTopicError(
+            "where= is empty; accepted: an expression as in payload.temp > 20.0"
+        )
     if len(text.encode()) > LONGEST:
         raise SpecialTopicError(f"where= has more than {LONGEST} bytes")
     for name in _CALL.findall(_TEXT.sub('""', text)):

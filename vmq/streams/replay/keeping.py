@@ -5,11 +5,10 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from vmq.core.queue import Queue
-from vmq.streams.replay.cursors import CursorError, CursorKey, Cursors
-from vmq.streams.replay.replay import Replay
+from vmq.streams.replay.cursors import NOWHERE, CursorError, CursorKey, Cursors, Place
 from vmq.streams.replay.request import ReplayRequest
 
 log = logging.getLogger("vmq.streams")
@@ -20,18 +19,39 @@ ROWS: Final = 1000
 #: Seconds between two looks for cursors that nobody uses.
 _SWEEP: Final = 3600.0
 
-Kept = tuple[CursorKey, str, dict[int, int]]
+Kept = tuple[CursorKey, str, Place]
+
+
+class HasPlace(Protocol):
+    """Somebody whose place is kept: a replay, or a group."""
+
+    #: What was kept last.
+    kept: Place
+
+    @property
+    def key(self) -> CursorKey | None: ...
+    def stream_name(self) -> str:
+        """Which stream it reads."""
+
+    def place(self) -> Place:
+        """Where it is."""
+
+    def moved(self) -> int:
+        """Rows since `settle`."""
+
+    def settle(self) -> None:
+        """Its place is being kept."""
 
 
 class Keeping:
-    """The cursors of a broker's replays.
+    """The cursors of a broker's readers.
 
     Args:
         folder: where their file is.
-        running: the replays under way.
+        running: those under way.
     """
 
-    def __init__(self, folder: Path, running: Callable[[], Iterator[Replay]]) -> None:
+    def __init__(self, folder: Path, running: Callable[[], Iterator[HasPlace]]) -> None:
         self.folder = folder
         self.running = running
         self.loop = asyncio.get_running_loop()
@@ -55,14 +75,12 @@ class Keeping:
         if request.name:
             user = queue.username
             owner = f"client {queue.client_id}" if user is None else f"user {user}"
-            return CursorKey(
-                owner, "\0".join((request.name, stream, request.filter, request.where))
-            )
+            return CursorKey(owner, f"{request.name}\0{stream}\0{request.filter}\0{request.where}")
         if queue.durable:
             return CursorKey("session " + queue.session.hex(), topic_filter)
         return None
 
-    def find(self, key: CursorKey, stream: str) -> dict[int, int] | None:
+    def find(self, key: CursorKey, stream: str) -> Place | None:
         """Where a cursor is, in a thread.
 
         Raises:
@@ -70,7 +88,7 @@ class Keeping:
         """
         return self.writer.submit(self._find, key, stream).result()
 
-    def _find(self, key: CursorKey, stream: str) -> dict[int, int] | None:
+    def _find(self, key: CursorKey, stream: str) -> Place | None:
         return self._open().find(key, stream)
 
     def _open(self) -> Cursors:
@@ -99,22 +117,46 @@ class Keeping:
         if next(self.running(), None) is not None or self.unwritten:
             self.begin()
 
-    def on_moved(self, replay: Replay) -> None:
-        """A replay has sent something, or something was acknowledged."""
-        if replay.key is not None and replay.sender.moved >= ROWS and not self.is_writing:
+    def on_moved(self, reader: HasPlace) -> None:
+        """A reader has sent something, or something was acknowledged."""
+        if reader.moved() >= ROWS and not self.is_writing:
             self.keep()
 
-    def leave(self, replay: Replay) -> None:
-        """A replay ends; its place is kept at once."""
-        if replay.key is not None:
-            kept = replay.key, replay.stream.name, replay.sender.positions()
-            self.unwritten[replay.key] = kept
+    def leave(self, reader: HasPlace) -> None:
+        """A reader ends; its place is kept at once."""
+        if reader.key is not None:
+            self.unwritten[reader.key] = reader.key, reader.stream_name(), reader.place()
             self.keep()
 
-    def unwritten_of(self, key: CursorKey) -> dict[int, int] | None:
+    def unwritten_of(self, key: CursorKey) -> Place | None:
         """Where a cursor is, if it is further than what `find` finds, perhaps."""
         found = self.unwritten.get(key)
         return None if found is None else found[2]
+
+    async def listed(self, owners: str) -> list[Kept]:
+        """The cursors of owners whose names begin so, as they are on disk or on their way there.
+
+        Raises:
+            CursorError: they cannot be read.
+        """
+        found = await self.loop.run_in_executor(self.writer, lambda: self._open().all_of(owners))
+        fresh = {key: each for key, each in self.unwritten.items() if key.owner.startswith(owners)}
+        return [each for each in found if each[0] not in fresh] + list(fresh.values())
+
+    async def put(self, key: CursorKey, stream: str, place: Place) -> None:
+        """Has a cursor that nobody reads by be elsewhere.
+
+        Raises:
+            CursorError: the disk.
+        """
+        self.unwritten.pop(key, None)
+        kept = [(key, stream, place)]
+        await self.loop.run_in_executor(self.writer, lambda: self._open().keep(kept))
+
+    async def forget(self, key: CursorKey) -> None:
+        """A cursor is needed no more."""
+        self.unwritten.pop(key, None)
+        await self.loop.run_in_executor(self.writer, lambda: self._open().forget(key))
 
     def forget_session(self, queue: Queue, topic_filter: str) -> None:
         """A durable session does not read this any more."""
@@ -137,14 +179,14 @@ class Keeping:
     def take(self) -> list[Kept]:
         """What has moved since it was kept last."""
         moved = list(self.unwritten.values())
-        for replay in self.running():
-            if replay.key is None:
+        for reader in self.running():
+            if reader.key is None:
                 continue
-            positions = replay.sender.positions()
-            replay.sender.moved = 0
-            if positions != replay.kept:
-                replay.kept = positions
-                moved.append((replay.key, replay.stream.name, positions))
+            place = reader.place()
+            reader.settle()
+            if place != reader.kept:
+                reader.kept = place
+                moved.append((reader.key, reader.stream_name(), place))
         return moved
 
     def _submit(self, call: Callable[[], None]) -> "Future[None] | None":
@@ -178,8 +220,8 @@ class Keeping:
     def sweep(self) -> None:
         """Cursors that nobody uses go; those in use are used."""
         self.sweeper = None
-        for replay in self.running():
-            replay.kept = {}
+        for reader in self.running():
+            reader.kept = NOWHERE
         self.keep()
         self._submit(self._expire)
         self.begin()

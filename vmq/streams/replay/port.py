@@ -14,14 +14,15 @@ from vmq.core.ports import ReadersPort
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.mqtt.message import Transient
-from vmq.mqtt.special import SpecialTopicError, is_read
+from vmq.mqtt.special import SpecialTopicError, is_group, is_read
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.catalog import Catalog
-from vmq.streams.replay.keeping import Keeping
+from vmq.streams.replay.groups import Groups
+from vmq.streams.replay.keeping import HasPlace, Keeping
+from vmq.streams.replay.member import GroupMember
 from vmq.streams.replay.replay import Replay, ReplayStart
-from vmq.streams.replay.request import ReplayRequest
 from vmq.streams.replay.sending import PREFIX, ReplaySender
-from vmq.streams.replay.starting import ReplayStarter
+from vmq.streams.replay.starting import ReplayStarter, request_of
 
 log = logging.getLogger("vmq.streams")
 
@@ -51,6 +52,7 @@ class StreamReaders(ReadersPort):
         self.catalog = catalog
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="vmq-replay")
         self.keeping = Keeping(folder, self.all)
+        self.groups = Groups(core, self.keeping, self.threads)
         self.starter = ReplayStarter(core, catalog, self.threads, self.keeping)
         #: Those of each client that has or had any since it is connected, by filter.
         self.replays: dict[Queue, dict[str, Replay]] = {}
@@ -64,9 +66,10 @@ class StreamReaders(ReadersPort):
         self.messages = 0
         self.lost = 0
 
-    def all(self) -> Iterator[Replay]:
-        """Those under way."""
-        return iter(self.by_number.values())
+    def all(self) -> Iterator[HasPlace]:
+        """Whose places are kept."""
+        yield from self.by_number.values()
+        yield from self.groups.all.values()
 
     # Subscribing
 
@@ -96,11 +99,7 @@ class StreamReaders(ReadersPort):
             return granted
         start = self.prepared.get(queue, {}).get(topic_filter)
         flaw = self.flaw(client, queue, topic_filter) if start is None else start.error
-        if not flaw and len(self.by_number) >= MOST:
-            flaw = f"{MOST} clients read history already"
-        if not flaw and len(self.replays.get(queue, ())) >= MOST_A_CLIENT:
-            flaw = f"a client has {MOST_A_CLIENT} replays at a time"
-        if flaw:
+        if flaw := flaw or self.limit(queue, topic_filter):
             self.prepared.get(queue, {}).pop(topic_filter, None)
             return self.refuse(client, topic_filter, flaw)
         if client.subscriber.find(topic_filter) is not None:
@@ -108,12 +107,24 @@ class StreamReaders(ReadersPort):
             self.core.call_soon(lambda: self.on_subscribed(queue, topic_filter))
         return granted
 
+    def limit(self, queue: Queue, topic_filter: str) -> str:
+        """Which limit is reached, if one is."""
+        if is_group(topic_filter):
+            return self.groups.limit(self.catalog)
+        members = self.groups.members
+        if len(self.by_number) - len(members) >= MOST:
+            return f"{MOST} clients read history already"
+        of_client = self.replays.get(queue, {}).values()
+        if sum(each not in members for each in of_client) >= MOST_A_CLIENT:
+            return f"a client has {MOST_A_CLIENT} replays at a time"
+        return ""
+
     def flaw(self, client: Any, queue: Queue, topic_filter: str) -> str:
         """Why nothing was looked up."""
         if client.registry.mountpoint:
             return "streams keep no messages under a mountpoint"
         try:
-            request = ReplayRequest(topic_filter, self.core.wall_clock())
+            request = request_of(topic_filter, self.core.wall_clock())
             request.stream_of(self.catalog.streams)
         except SpecialTopicError as error:
             return str(error)
@@ -130,29 +141,32 @@ class StreamReaders(ReadersPort):
         subscription = None if subscriber is None else subscriber.find(topic_filter)
         if subscription is None or topic_filter in self.replays.get(queue, ()):
             return
-        self.take_over(start)
-        number = next(self.numbers)
-        sender = ReplaySender(
-            self.core, queue, number, min(subscription.qos, 1), start.request.prefetch
-        )
-        replay = Replay(
-            start, queue, topic_filter, sender, self.threads, self.on_ready, self.on_over
-        )
+        number, qos = next(self.numbers), min(subscription.qos, 1)
+        sender = ReplaySender(self.core, queue, number, qos, start.request.prefetch)
+        told = self.on_ready, self.on_over
+        if is_group(topic_filter):
+            replay: Replay = self.groups.member(start, queue, topic_filter, sender, told)
+        else:
+            self.take_over(start)
+            replay = Replay(start, queue, topic_filter, sender, self.threads, *told)
         self.by_number[sender.token] = replay
         self.replays.setdefault(queue, {})[topic_filter] = replay
         self.keeping.begin()
-        replay.fill()
+        if isinstance(replay, GroupMember):
+            self.groups.join(replay)
+        else:
+            replay.fill()
 
     def take_over(self, start: ReplayStart) -> None:
         """A cursor is one client's: whoever asks last goes on where the other one was."""
         if start.key is None or start.reader is None:
             return
-        for other in list(self.all()):
+        for other in list(self.by_number.values()):
             if other.key == start.key:
                 self.on_over(other, "another client goes on with its cursor")
         known = self.keeping.unwritten_of(start.key)
         if known is not None:
-            start.starts = start.reader.begin(start.request.start, known)
+            start.starts = start.reader.begin(start.request.start, known.positions)
 
     def on_unsubscribed(self, queue: Queue, topic_filter: str) -> None:
         replay = self.replays.get(queue, {}).get(topic_filter)
@@ -224,7 +238,7 @@ class StreamReaders(ReadersPort):
             if more:
                 replay.is_due = True
                 ready.append(replay)
-            self.keeping.on_moved(replay)
+            self.keeping.on_moved(self.groups.of(replay))
             if self.core.clock() >= until:
                 break
         self.core.outbox.flush()
@@ -240,7 +254,10 @@ class StreamReaders(ReadersPort):
         replay = self.by_number.get(token[:PREFIX])
         if replay is not None:
             replay.sender.acknowledge(token)
-            self.keeping.on_moved(replay)
+            if isinstance(replay, GroupMember):
+                self.groups.on_acknowledged(replay)
+            else:
+                self.keeping.on_moved(replay)
             self.on_ready(replay)
 
     def on_committed(self) -> None:
@@ -261,27 +278,43 @@ class StreamReaders(ReadersPort):
         self.lost += replay.reader.lost
         self.by_number.pop(replay.sender.token, None)
         self.replays.get(replay.queue, {}).pop(replay.topic_filter, None)
-        self.keeping.leave(replay)
+        if isinstance(replay, GroupMember):
+            self.groups.leave(replay)
+        else:
+            self.keeping.leave(replay)
 
     def tell_of_end(self, queue: Queue, topic_filter: str, why: str) -> None:
-        log.warning('replay ended client=%s filter="%s": %s', queue.client_id, topic_filter[:200], why)
+        log.warning(
+            'replay ended client=%s filter="%s": %s', queue.client_id, topic_filter[:200], why
+        )
 
     async def stop(self) -> None:
         """Keeps how far cursors are, and reads no more."""
         self.core.readers = ReadersPort()
-        for replay in list(self.all()):
+        for replay in list(self.by_number.values()):
             self.end(replay)
+        self.groups.stop()
         await self.keeping.stop()
         self.starter.stop()
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     def families(self) -> Iterator[Family]:
         """The figures."""
-        lost = self.lost + sum(each.reader.lost for each in self.all())
+        lost = self.lost + sum(each.reader.lost for each in self.by_number.values())
         failed = self.starter.expressions.failed
         figures: tuple[tuple[str, str, str, int], ...] = (
-            ("stream_replays", "gauge", "Replays of history to clients of MQTT.", len(self.by_number)),
-            ("stream_replay_messages", "counter", "Messages that replays have sent.", self.messages),
+            (
+                "stream_replays",
+                "gauge",
+                "Replays of history to clients of MQTT.",
+                len(self.by_number) - len(self.groups.members),
+            ),
+            (
+                "stream_replay_messages",
+                "counter",
+                "Messages that replays have sent.",
+                self.messages,
+            ),
             (
                 "stream_replay_lost",
                 "counter",
@@ -297,3 +330,4 @@ class StreamReaders(ReadersPort):
         )
         for name, kind, text, value in figures:
             yield Family(name, kind, text, (Sample((), value),))
+        yield from self.groups.families()

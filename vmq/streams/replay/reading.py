@@ -89,6 +89,8 @@ class ReplayReader:
         self.clock = clock
         self.columns = COLUMNS if where is None else ALL_COLUMNS
         self.parts: list[Part] = []
+        #: It reads all partitions, those too that the stream gets meanwhile.
+        self.grows = True
         #: Where those begin, in time, that did not answer when this began.
         self.began = 0
         #: Rows that retention was quicker to delete.
@@ -115,6 +117,13 @@ class ReplayReader:
         self.parts = [Part(number, offset) for number, offset in begin.items()]
         return {number: offset for number, offset in begin.items() if offset is not None}
 
+    def set_part(self, number: int, start: int | None) -> None:
+        """Reads a partition from an offset on; None: not any more. For a reader that has only those."""
+        self.grows = False
+        self.parts = [each for each in self.parts if each.number != number]
+        if start is not None:
+            self.parts.append(Part(number, start))
+
     def ends(self) -> dict[int, int]:
         """Where the next page of each partition begins."""
         return {each.number: each.start for each in self.parts if each.start is not None}
@@ -125,7 +134,7 @@ class ReplayReader:
         Raises:
             StreamError: the expression cannot be evaluated.
         """
-        for number in range(len(self.parts), self.logs.count()):
+        for number in range(len(self.parts), self.logs.count()) if self.grows else ():
             self.parts.append(Part(number, 0))
         spans = self._spans()
         found: list[Slab] = []
@@ -173,7 +182,9 @@ class ReplayReader:
                 continue
             span = spans.get(part.number)
             if span is None or part.start is None:
-                self._miss(part, f"partition {part.number} of stream {self.stream!r} does not answer")
+                self._miss(
+                    part, f"partition {part.number} of stream {self.stream!r} does not answer"
+                )
             else:
                 self._fit(part, span)
                 if part.start >= span.end:
@@ -240,11 +251,15 @@ class ReplayReader:
         page, times = part.page, part.times
         assert page is not None
         assert times is not None
-        others = [first_time(each) for each in self.parts if each.page is not None and each is not part]
+        others = [
+            first_time(each) for each in self.parts if each.page is not None and each is not part
+        ]
         count = page.rows.num_rows
         end = count
         if others:
-            later = pc.index(pc.greater(times.slice(part.at), min(others) + SLACK), value=True).as_py()
+            later = pc.index(
+                pc.greater(times.slice(part.at), min(others) + SLACK), value=True
+            ).as_py()
             if later > 0:
                 end = part.at + later
             elif later == 0:

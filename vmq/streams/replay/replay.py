@@ -11,8 +11,9 @@ import pyarrow as pa
 from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
-from vmq.streams.replay.cursors import CursorKey
+from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
 from vmq.streams.replay.frames import fits, pieces_of
+from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.reading import AGAIN, AHEAD, ReplayReader, Slab
 from vmq.streams.replay.request import ReplayRequest
 from vmq.streams.replay.sending import ReadyRows, ReplaySender
@@ -26,11 +27,13 @@ _ROW: Final = 40
 class ReplayStart:
     """What was found out before a replay can begin."""
 
-    def __init__(self, request: ReplayRequest, stream: Stream) -> None:
+    def __init__(self, request: ReplayRequest | GroupRequest, stream: Stream) -> None:
         self.request = request
         self.stream = stream
         self.reader: ReplayReader | None = None
         self.starts: dict[int, int] = {}
+        #: Where the cursor is that it has; None: it is new, or there is none.
+        self.place: Place | None = None
         self.key: CursorKey | None = None
         #: Why it cannot.
         self.error = ""
@@ -80,8 +83,10 @@ class Replay:
         self.again: asyncio.TimerHandle | None = None
         #: The partitions that are looked at again then, and not before.
         self.blind: set[int] = set()
+        #: The partitions that are read otherwise from the next time on, and from where; None: not any more.
+        self.changes: list[tuple[int, int | None]] = []
         #: Where its cursor was kept last.
-        self.kept: dict[int, int] = {}
+        self.kept = NOWHERE
         sender.begin(start.starts)
 
     # Reading
@@ -91,6 +96,7 @@ class Replay:
         sender = self.sender
         if self.is_reading or self.is_over or self.waits or sender.size > AHEAD // 2:
             return
+        self.change()
         self.is_reading = True
         try:
             reading = self.threads.submit(self.read, AHEAD - sender.size)
@@ -139,8 +145,12 @@ class Replay:
             log.exception("a replay of stream %s cannot be read", self.stream.name)
             self.on_over(self, "it cannot be read")
             return
+        # What was read of a partition that it has no more, or anew, is of before.
+        changed = {partition for partition, _ in self.changes}
+        self.change()
         for item in found:
-            self.sender.put(item)
+            if item.partition not in changed:
+                self.sender.put(item)
         if found:
             self.on_ready(self)
         if more and found:
@@ -153,6 +163,12 @@ class Replay:
             self.again = self.loop.call_later(AGAIN, self.wake)
         self.look()
 
+    def change(self) -> None:
+        """Reads other partitions from now on."""
+        for partition, start in self.changes:
+            self.reader.set_part(partition, start)
+        self.changes.clear()
+
     def far(self) -> set[int]:
         """The partitions that other nodes have."""
         logs = self.reader.logs
@@ -162,10 +178,12 @@ class Replay:
         """Looks whether a partition has more than was read."""
         if not self.waits:
             return
-        ends = self.reader.ends()
+        ends, grows = self.reader.ends(), self.reader.grows
         for partition in self.stream.partitions:
             number = partition.number
-            if number not in self.blind and partition.end > ends.get(number, 0):
+            if number in self.blind or not (grows or number in ends):
+                continue
+            if partition.end > ends.get(number, 0):
                 self.wake()
                 return
 
@@ -190,6 +208,20 @@ class Replay:
         more = sender.step(until)
         self.fill()
         return more
+
+    # How far it is
+
+    def stream_name(self) -> str:
+        return self.stream.name
+
+    def place(self) -> Place:
+        return Place(self.sender.positions(), {})
+
+    def moved(self) -> int:
+        return 0 if self.key is None else self.sender.moved
+
+    def settle(self) -> None:
+        self.sender.moved = 0
 
     def stop(self) -> None:
         """Nothing more is read or sent."""

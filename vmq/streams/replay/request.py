@@ -1,13 +1,13 @@
 """What a client of MQTT asks for with `$replay/FROM[;option=value].../FILTER`.
 
-    FROM      earliest, latest, a span as in -15m, seconds since 1970, a time as in 2030-01-31T06:00:00Z,
-              or @NAME: a cursor that the broker keeps
-    stream    which stream; else the first by name that keeps all topics of FILTER
-    from      where a cursor begins that is new (latest)
-    as        what stands before the topics, with a slash
-    retain    published: RETAIN as it was published; else it is 0 [MQTT-3.3.1-9]
-    where     an expression of CEL: rows for which it is not true are left out
-    prefetch  messages at QoS 1 that may be unacknowledged
+FROM      earliest, latest, a span as in -15m, seconds since 1970, a time as in 2030-01-31T06:00:00Z,
+or @NAME: a cursor that the broker keeps
+stream    which stream; else the first by name that keeps all topics of FILTER
+from      where a cursor begins that is new (latest)
+as        what stands before the topics, with a slash
+retain    published: RETAIN as it was published; else it is 0 [MQTT-3.3.1-9]
+where     an expression of CEL: rows for which it is not true are left out
+prefetch  messages at QoS 1 that may be unacknowledged
 """
 
 from typing import Final
@@ -48,7 +48,9 @@ class ReplayRequest:
         for name in options:
             if name not in _OPTIONS:
                 accepted = ", ".join(_OPTIONS)
-                raise SpecialTopicError(f"not an option of {REPLAY}: {name[:80]}; accepted: {accepted}")
+                raise SpecialTopicError(
+                    f"not an option of {REPLAY}: {name[:80]}; accepted: {accepted}"
+                )
         self.filter = topic.filter
         try:
             check_filter(self.filter)
@@ -59,7 +61,9 @@ class ReplayRequest:
         start = topic.start
         if self.name:
             if len(self.name) > _LONGEST_NAME:
-                raise SpecialTopicError(f"the name of a cursor has at most {_LONGEST_NAME} characters")
+                raise SpecialTopicError(
+                    f"the name of a cursor has at most {_LONGEST_NAME} characters"
+                )
             start = options.get("from", LATEST)
         elif "from" in options:
             raise SpecialTopicError("from= is where a cursor begins, which is @NAME")
@@ -69,7 +73,9 @@ class ReplayRequest:
         self.prefix = read_prefix(options.get("as", ""))
         retain = options.get("retain", "")
         if retain not in ("", "published"):
-            raise SpecialTopicError("retain= is not known: " + retain[:80] + "; accepted: published")
+            raise SpecialTopicError(
+                "retain= is not known: " + retain[:80] + "; accepted: published"
+            )
         self.as_published = bool(retain)
         self.where = options.get("where", "")
         if "where" in options:
@@ -86,7 +92,9 @@ class ReplayRequest:
             found = streams.get(self.stream)
             if found is None:
                 there = ", ".join(sorted(streams)[:20]) or "none"
-                raise SpecialTopicError(f"there is no stream {self.stream[:100]!r}; there are: {there}")
+                raise SpecialTopicError(
+                    f"there is no stream {self.stream[:100]!r}; there are: {there}"
+                )
             return found
         for _, each in sorted(streams.items()):
             if each.fed and any(covers(wider, self.filter) for wider in each.options.filters):

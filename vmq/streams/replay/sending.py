@@ -224,6 +224,26 @@ class ReplaySender:
         if row is not None:
             self.moved += row.progress.finish(row)
 
+    def drop_queued(self, partition: int) -> None:
+        """What has not gone out of a partition does not."""
+        stays: deque[ReadyRows] = deque()
+        for item in self.items:
+            if item.partition == partition:
+                self.size -= item.size
+            else:
+                stays.append(item)
+        self.items = stays
+
+    def forget(self, partition: int) -> Progress:
+        """It sends for a partition no more: what is acknowledged from now on counts for nothing. How far it came."""
+        self.drop_queued(partition)
+        progress = self.progress_of(partition)
+        del self.progress[partition]
+        for number, row in list(self.unacknowledged.items()):
+            if row.progress is progress:
+                del self.unacknowledged[number]
+        return progress
+
     def positions(self) -> dict[int, int]:
         """How far each partition is done."""
         return {partition: each.done for partition, each in self.progress.items()}

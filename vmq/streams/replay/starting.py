@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from vmq.core.context import Core
 from vmq.core.queue import Queue
+from vmq.mqtt.special import STREAM, is_group
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.replay.cursors import CursorError
+from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.keeping import Keeping
 from vmq.streams.replay.reading import ReplayReader
 from vmq.streams.replay.replay import ReplayStart
@@ -20,6 +22,17 @@ from vmq.streams.replay.request import ReplayRequest
 from vmq.streams.replay.where import Expressions
 
 log = logging.getLogger("vmq.streams")
+
+
+def request_of(topic_filter: str, now: float) -> ReplayRequest | GroupRequest:
+    """What a client asks for.
+
+    Raises:
+        SpecialTopicError: it means nothing; the text says what is accepted.
+    """
+    if is_group(topic_filter) or topic_filter.startswith(STREAM):
+        return GroupRequest(topic_filter, now)
+    return ReplayRequest(topic_filter, now)
 
 
 class ReplayStarter:
@@ -46,10 +59,13 @@ class ReplayStarter:
         Raises:
             SpecialTopicError: it means nothing, or no stream has it.
         """
-        request = ReplayRequest(topic_filter, self.core.wall_clock())
+        request = request_of(topic_filter, self.core.wall_clock())
         stream = request.stream_of(self.catalog.streams)
         start = ReplayStart(request, stream)
-        start.key = self.keeping.key_of(queue, topic_filter, request, stream.name)
+        if isinstance(request, GroupRequest):
+            start.key = request.key()
+        else:
+            start.key = self.keeping.key_of(queue, topic_filter, request, stream.name)
 
         def done(finding: "Future[None]") -> None:
             try:
@@ -75,7 +91,9 @@ class ReplayStarter:
                 def where(number: int, rows: pa.RecordBatch) -> pa.BooleanArray:
                     return expressions.mask(text, number, rows)
 
-            known = None if start.key is None else self.keeping.find(start.key, stream.name)
+            if start.key is not None:
+                start.place = self.keeping.find(start.key, stream.name)
+            known = None if start.place is None else start.place.positions
             logs = LogsAnywhere(stream, self.catalog.places)
             start.reader = ReplayReader(logs, stream.name, request.filter, where)
             start.starts = start.reader.begin(request.start, known)

@@ -1,4 +1,4 @@
-"""Asks which rows an expression of a client is true for: of a process of its own, which is killed if it takes too long."""
+"""Asks which rows an expression of a client is true for: of a process, which is killed if it takes too long."""
 
 import sys
 import threading
@@ -14,8 +14,9 @@ from vmq.streams.log.cursor import as_stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.evaluator import LENGTH, Question, Verdict
 
-#: Seconds that the process has to start, and that rows may take: a page of them, which takes a tenth of it at most.
+#: Seconds that a page of rows may take, which takes a tenth of it at most; and that the process has to start.
 PATIENCE: Final = 10.0
+STARTING: Final = 50.0
 COMMAND: Final = (sys.executable, "-P", "-m", "vmq.streams.replay.evaluator")
 
 
@@ -29,11 +30,18 @@ class Expressions:
     Args:
         command: what is run.
         patience: seconds for an answer.
+        starting: more of them for the first one of a process.
     """
 
-    def __init__(self, command: Sequence[str] = COMMAND, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] = COMMAND,
+        patience: float = PATIENCE,
+        starting: float = STARTING,
+    ) -> None:
         self.command = command
         self.patience = patience
+        self.starting = starting
         self.process: HelperProcess | None = None
         #: Rows for which an expression was neither true nor false.
         self.failed = 0
@@ -74,6 +82,7 @@ class Expressions:
             try:
                 if self.process is None:
                     self.process = HelperProcess(self.command)
+                    until += self.starting
                 self.process.write(LENGTH.pack(len(asked)) + asked, until)
                 length = LENGTH.unpack(self.process.read(LENGTH.size, until))[0]
                 answer = self.process.read(length, until)

@@ -1,6 +1,6 @@
 """The process of one query: `python -m vmq.streams.sql.engine`.
 
-DuckDB sees the streams that its orders name, and nothing else: no file, no variable, no network, no other extension. What
+DuckDB sees the streams that its orders name, and nothing else: no file, variable, network or other extension. What
 lies in segments is read here, by the answers of the broker, which says where; nothing that is not committed is in them.
 """
 
@@ -98,7 +98,12 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
         """Its columns."""
         return self._schema
 
-    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,  # noqa: A002 - so it is called
+        **_: Any,
+    ) -> ds.Scanner:
         """A scan; what is filtered by is read, too."""
         wanted = list(self._schema.names) if columns is None else list(columns)
         needed = list(wanted)
@@ -141,7 +146,9 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
                 if not each.num_rows:
                     continue
                 first = each.column("offset")[0].as_py()
-                yield projection.apply(each.select(STORED.names), self._stream.name, partition.number, first)[0]
+                yield projection.apply(
+                    each.select(STORED.names), self._stream.name, partition.number, first
+                )[0]
             if found.next <= at:
                 break
             at = found.next
@@ -179,7 +186,9 @@ def run(orders: SqlOrders, broker: Broker) -> None:
         duckdb.StatementType.SELECT,
         duckdb.StatementType.EXPLAIN,
     }:
-        raise ValueError("accepted: one statement that reads, as select, from, with, describe, show or explain")
+        raise ValueError(
+            "accepted: one statement that reads, as select, from, with, describe, show or explain"
+        )
     result = connection.execute(statements[0])
     reader = result.fetch_record_batch(_ROWS)
     sink = pa.BufferOutputStream()
@@ -190,7 +199,8 @@ def run(orders: SqlOrders, broker: Broker) -> None:
             size += batch.nbytes
             if rows > orders.rows or size > orders.size:
                 raise ValueError(
-                    f"the result has more than {orders.rows} rows or {orders.size >> 20} MiB; add a limit, or an aggregate"
+                    f"the result has more than {orders.rows} rows or {orders.size >> 20} MiB; "
+                    "add a limit, or an aggregate"
                 )
             writer.write_batch(batch)
     broker.say(DATA, sink.getvalue().to_pybytes())

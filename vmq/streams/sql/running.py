@@ -116,14 +116,14 @@ class SqlRunner:
         except TimeoutError:
             raise SqlError(f"the query took more than {self.seconds:g} s") from None
         except (OSError, EOFError) as error:
-            raise SqlError(f"the query takes too much memory, or its process was ended: {error}") from None
+            raise SqlError(
+                f"the query takes too much memory, or its process was ended: {error}"
+            ) from None
         finally:
             if process is not None:
                 process.end()
 
-    def _talk(
-        self, process: HelperProcess, until: float, sources: Sequence[SqlSource]
-    ) -> pa.Table:
+    def _talk(self, process: HelperProcess, until: float, sources: Sequence[SqlSource]) -> pa.Table:
         """Answers the process until it has the result."""
         found: pa.Table | None = None
         while not self.is_over:

@@ -42,7 +42,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
-def ask(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, *arguments: object) -> tuple[int, str, str]:
+def ask(
+    capsys: pytest.CaptureFixture[str], broker: BrokerProcess, *arguments: object
+) -> tuple[int, str, str]:
     code = main(["sql", *map(str, arguments), "--data-dir", str(broker.data_dir)])
     out, err = capsys.readouterr()
     return code, out, err
@@ -59,8 +61,13 @@ def check(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, tmp_path: P
     assert [json.loads(line) for line in out.splitlines()] == [
         {"device": str(at), "mean": 4.5 + at} for at in range(3)
     ]
-    _, out, _ = ask(capsys, broker, "select topic, payload, null as n from s where temp = 7", "--csv")
-    assert list(csv.reader(io.StringIO(out))) == [["topic", "payload", "n"], ["s/1", '{"temp": 7}', ""]]
+    _, out, _ = ask(
+        capsys, broker, "select topic, payload, null as n from s where temp = 7", "--csv"
+    )
+    assert list(csv.reader(io.StringIO(out))) == [
+        ["topic", "payload", "n"],
+        ["s/1", '{"temp": 7}', ""],
+    ]
     target = tmp_path / "found.parquet"
     code, out, _ = ask(capsys, broker, "select * from s", "--parquet", target)
     assert (code, out) == (0, f"12 rows in {target}\n")

@@ -18,7 +18,9 @@ SCHEMA = {"temp": "double", "device": "string level:2"}
 
 def get(server: Any, **ticket: Any) -> pa.Table:
     with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
-        return client.do_get(flight.Ticket(json.dumps({"stream": "s", **ticket}).encode())).read_all()
+        return client.do_get(
+            flight.Ticket(json.dumps({"stream": "s", **ticket}).encode())
+        ).read_all()
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -39,7 +41,9 @@ def test_they_come_with_the_others_and_alone(tmp_path: Path, face: str) -> None:
         assert packed.schema.names == ["packed"]
         with pytest.raises(flight.FlightServerError, match="a typed column in a packed get"):
             get(server, packed=True, columns=["temp"])
-        with pytest.raises(flight.FlightServerError, match="there is no column 'x'; accepted: .*device"):
+        with pytest.raises(
+            flight.FlightServerError, match=r"there is no column 'x'; accepted: .*device"
+        ):
             get(server, columns=["x"])
     running.close()
 

@@ -43,7 +43,9 @@ def test_a_member_keeps_what_it_has() -> None:
     for member in "ab":
         for effect in machine.join(member):
             if isinstance(effect, TakePartition):
-                machine.release(effect.member, effect.partition, machine.holds[effect.partition].generation)
+                machine.release(
+                    effect.member, effect.partition, machine.holds[effect.partition].generation
+                )
     before = {member: machine.of(member) for member in "ab"}
     machine.join("c")
     taken = [number for number, hold in machine.holds.items() if hold.is_leaving]
@@ -136,7 +138,7 @@ class Walk(RuleBasedStateMachine):
         active = self.there - self.stalled
         if not active:
             return
-        kept = {member: 0 for member in active}
+        kept = dict.fromkeys(active, 0)
         for number, (member, _) in self.sends.items():
             if number not in self.leaving:
                 kept[member] += 1

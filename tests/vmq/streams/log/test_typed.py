@@ -47,7 +47,10 @@ TOPICS = st.sampled_from(["1/a", "2/b/c", "x", "roof/é", "-3/", "1.5/y"])
 
 def batch(rows: list[tuple[str, bytes]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [pa.array([each[0] for each in rows], pa.string()), pa.array([each[1] for each in rows], pa.binary())],
+        [
+            pa.array([each[0] for each in rows], pa.string()),
+            pa.array([each[1] for each in rows], pa.binary()),
+        ],
         ["topic", "payload"],
     )
 
@@ -87,7 +90,13 @@ def expected(name: str, text: str, topic: str, payload: bytes) -> tuple[Any, str
         value = None
     for step in path.replace("[", ".[").split(".") if path else [name]:
         try:
-            value = value[int(step[1:-1])] if step.startswith("[") else value[step] if isinstance(value, dict) else None
+            value = (
+                value[int(step[1:-1])]
+                if step.startswith("[")
+                else value[step]
+                if isinstance(value, dict)
+                else None
+            )
         except (KeyError, IndexError, TypeError):
             value = None
     if value is None:
@@ -97,7 +106,9 @@ def expected(name: str, text: str, topic: str, payload: bytes) -> tuple[Any, str
 
 
 @given(st.lists(st.tuples(TOPICS, PAYLOADS), max_size=30))
-def test_every_value_that_fits_and_the_counts_of_those_that_do_not(rows: list[tuple[str, bytes]]) -> None:
+def test_every_value_that_fits_and_the_counts_of_those_that_do_not(
+    rows: list[tuple[str, bytes]],
+) -> None:
     extraction = Extraction(read_columns(SCHEMA))
     found = extraction.apply(batch(rows))
     for column, (name, text) in zip(found, SCHEMA.items(), strict=True):
@@ -110,7 +121,9 @@ def test_every_value_that_fits_and_the_counts_of_those_that_do_not(rows: list[tu
 
 def test_the_payload_itself() -> None:
     extraction = Extraction(read_columns({"value": "double $", "first": "int64 [0]"}))
-    value, first = extraction.apply(batch([("a", b"20.5"), ("a", b"[7, 8]"), ("a", b"hot"), ("a", b"null")]))
+    value, first = extraction.apply(
+        batch([("a", b"20.5"), ("a", b"[7, 8]"), ("a", b"hot"), ("a", b"null")])
+    )
     assert value.to_pylist() == [20.5, None, None, None]
     assert first.to_pylist() == [None, 7, None, None]
     assert extraction.counts == {"value": Unfit(2, 1), "first": Unfit(3, 0)}
@@ -119,14 +132,18 @@ def test_the_payload_itself() -> None:
 
 def test_a_deep_payload_harms_nobody() -> None:
     extraction = Extraction(read_columns({"value": "double", "whole": "double $"}))
-    (value, _) = extraction.apply(batch([("a", b"[" * 100_000), ("a", b'{"value": ' + b"[" * 5000)]))
+    (value, _) = extraction.apply(
+        batch([("a", b"[" * 100_000), ("a", b'{"value": ' + b"[" * 5000)])
+    )
     assert value.to_pylist() == [None, None]
     assert extraction.invalid == 2
 
 
 def test_beside_the_columns_of_all_streams(tmp_path: Path) -> None:
     partition = make(tmp_path)
-    put(partition, [row(number, f"t/{number % 2}", b'{"temp": %d}' % number) for number in range(4)])
+    put(
+        partition, [row(number, f"t/{number % 2}", b'{"temp": %d}' % number) for number in range(4)]
+    )
     typed = read_columns({"temp": "double", "device": "int32 level:2"})
     (chunk,) = LogReader(partition, None, typed=typed).read(0)
     assert chunk.rows.schema.names[-3:] == ["offset", "temp", "device"]
@@ -144,5 +161,7 @@ def test_columns_that_are_not_wanted_are_not_made() -> None:
     of_topic = Projection(["device"], None, typed)
     assert of_topic.typed is not None
     assert not of_topic.typed.reads_payload
-    with pytest.raises(StreamError, match=r"there is no column 'x'; accepted: topic, .*offset, temp, device"):
+    with pytest.raises(
+        StreamError, match=r"there is no column 'x'; accepted: topic, .*offset, temp, device"
+    ):
         Projection(["x"], None, typed)

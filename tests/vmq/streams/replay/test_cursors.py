@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vmq.streams.replay import cursors as module
-from vmq.streams.replay.cursors import CursorError, CursorKey, Cursors
+from vmq.streams.replay.cursors import CursorError, CursorKey, Cursors, Place
 
 
 class Clock:
@@ -15,18 +15,25 @@ class Clock:
         return self.now
 
 
+def at(positions: dict[int, int]) -> Place:
+    return Place(positions, {})
+
+
 ANNA = CursorKey("user anna", "board")
 
 
 def test_what_is_kept_is_there_after_a_crash(tmp_path: Path) -> None:
     before = Cursors(tmp_path / "cursors.sqlite")
-    before.keep([(ANNA, "s", {0: 17, 3: 5}), (CursorKey("user ben", "board"), "s", {0: 1})])
-    before.keep([(ANNA, "s", {0: 18, 3: 5})])
+    before.keep([(ANNA, "s", at({0: 17, 3: 5})), (CursorKey("user ben", "board"), "s", at({0: 1}))])
+    before.keep([(ANNA, "s", at({0: 18, 3: 5}))])
     after = Cursors(tmp_path / "cursors.sqlite")  # beside the other, which is never closed
-    assert after.find(ANNA, "s") == {0: 18, 3: 5}
-    assert after.find(CursorKey("user ben", "board"), "s") == {0: 1}
+    assert after.find(ANNA, "s") == at({0: 18, 3: 5})
+    assert after.find(CursorKey("user ben", "board"), "s") == at({0: 1})
     assert after.find(CursorKey("client anna", "board"), "s") is None
     assert after.find(ANNA, "another") is None
+    assert after.all_of("user ") == [
+        (ANNA, "s", at({0: 18, 3: 5})), (CursorKey("user ben", "board"), "s", at({0: 1}))
+    ]  # fmt: skip
     after.forget(ANNA)
     assert before.find(ANNA, "s") is None
     before.close()
@@ -36,14 +43,14 @@ def test_what_is_kept_is_there_after_a_crash(tmp_path: Path) -> None:
 def test_those_that_nobody_uses_go(tmp_path: Path) -> None:
     clock = Clock()
     cursors = Cursors(tmp_path / "c", clock)
-    cursors.keep([(ANNA, "s", {0: 1}), (CursorKey("user anna", "used"), "s", {0: 1})])
+    cursors.keep([(ANNA, "s", at({0: 1})), (CursorKey("user anna", "used"), "s", at({0: 1}))])
     clock.now += module.KEPT - 10
-    cursors.keep([(CursorKey("user anna", "used"), "s", {0: 1})])
+    cursors.keep([(CursorKey("user anna", "used"), "s", at({0: 1}))])
     assert cursors.expire() == 0
     clock.now += 11
     assert cursors.expire() == 1
     assert cursors.find(ANNA, "s") is None
-    assert cursors.find(CursorKey("user anna", "used"), "s") == {0: 1}
+    assert cursors.find(CursorKey("user anna", "used"), "s") == at({0: 1})
     cursors.close()
 
 
@@ -53,8 +60,8 @@ def test_nobody_has_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for number in range(3):
         key = CursorKey("user anna", f"{number}")
         assert cursors.find(key, "s") is None
-        cursors.keep([(key, "s", {})])
-    assert cursors.find(CursorKey("user anna", "1"), "s") == {}
+        cursors.keep([(key, "s", at({}))])
+    assert cursors.find(CursorKey("user anna", "1"), "s") == at({})
     with pytest.raises(CursorError, match="3 cursors are kept for this user"):
         cursors.find(CursorKey("user anna", "another"), "s")
     assert cursors.find(CursorKey("user ben", "another"), "s") is None

@@ -1,7 +1,7 @@
 """Rows as packets: against the encoder that makes them one by one."""
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmq.mqtt.encoder import publish
@@ -32,6 +32,7 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
+@settings(max_examples=40, deadline=None)
 @given(ROWS, st.sampled_from([b"", b"old/"]), st.booleans(), st.integers(0, 3))
 def test_the_very_bytes(rows: list[Row], prefix: bytes, as_published: bool, skip: int) -> None:
     found = pieces_of(batch(rows).slice(skip), prefix, as_published)

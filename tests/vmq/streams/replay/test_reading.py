@@ -122,7 +122,7 @@ def test_from_a_time_the_end_and_known_places(tmp_path: Path) -> None:
     reader = reader_of(made)
     assert reader.begin(BASE + 15) == {0: 2, 1: 1}
     assert [each[:3] for each in read_all(reader)] == [
-        (BASE + 20, 0, 2), (BASE + 30, 0, 3), (BASE + 15, 1, 1), (BASE + 25, 1, 2)
+        (BASE + 15, 1, 1), (BASE + 25, 1, 2), (BASE + 20, 0, 2), (BASE + 30, 0, 3)
     ]  # fmt: skip
     assert reader.begin("latest") == {0: 4, 1: 3}
     assert read_all(reader) == []
@@ -242,7 +242,8 @@ def test_rows_behind_the_last_one_that_is_wanted_count_as_read(tmp_path: Path) -
 
 def test_pages_are_copies_that_are_not_too_large(tmp_path: Path) -> None:
     partition = make(tmp_path / "0")
-    put(partition, [row(number, payload=bytes(10_000)) for number in range(300)])
+    for first, count in ((0, 20), (20, 68), (88, 100), (188, 12), (200, 100)):
+        put(partition, [row(number, payload=bytes(40_000)) for number in range(first, first + count)])
     reader = reader_of([partition])
     reader.begin("earliest")
     slabs, more = reader.read(1)

@@ -7,7 +7,14 @@ from urllib.parse import quote
 import pytest
 
 from tests.vmq.streams.support import options
-from vmq.mqtt.special import SpecialTopicError, canonical, history_of, is_read, is_served, with_filter
+from vmq.mqtt.special import (
+    SpecialTopicError,
+    canonical,
+    history_of,
+    is_read,
+    is_served,
+    with_filter,
+)
 from vmq.streams.replay.request import ReplayRequest
 
 NOW = 1_700_000_000.0
@@ -44,7 +51,9 @@ def test_where_it_begins(start: str, found: object) -> None:
 
 def test_everything_that_may_be_asked_for() -> None:
     where = quote("payload.temp > 20.0 && topic.startsWith('a/')", safe="")
-    found = request(f"@b%2Foard;from=earliest;stream=s;as=old%2F1;retain=published;where={where};prefetch=7/a/+/#")
+    found = request(
+        f"@b%2Foard;from=earliest;stream=s;as=old%2F1;retain=published;where={where};prefetch=7/a/+/#"
+    )
     assert found.name == "b/oard"
     assert (found.start, found.stream, found.prefix) == ("earliest", "s", b"old/1/")
     assert (found.as_published, found.prefetch, found.filter) == (True, 7, "a/+/#")
@@ -53,7 +62,12 @@ def test_everything_that_may_be_asked_for() -> None:
 
 def test_what_holds_unless_it_is_said() -> None:
     found = request("@n/a")
-    assert (found.start, found.prefix, found.as_published, found.prefetch) == ("latest", b"", False, 1000)
+    assert (found.start, found.prefix, found.as_published, found.prefetch) == (
+        "latest",
+        b"",
+        False,
+        1000,
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +101,10 @@ def test_what_holds_unless_it_is_said() -> None:
         ("earliest;where=" + "1" * 4097 + "/a", "more than 4096 bytes"),
         ("earliest;where=[1].map(x,x)/a", "may not call map"),
         ("earliest;where=topic.matches('a')/a", "may not call matches"),
-        ("earliest;where='%25' == topic.exists(x,true)/a", "an option is NAME=VALUE|may not call exists"),
+        (
+            "earliest;where='%25' == topic.exists(x,true)/a",
+            "an option is NAME=VALUE|may not call exists",
+        ),
     ],
 )
 def test_what_means_nothing(text: str, reason: str) -> None:
@@ -98,7 +115,18 @@ def test_what_means_nothing(text: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    ["map", "filter", "all", "exists", "exists_one", "existsOne", "matches", "transformList", "cel.bind", "sortBy"],
+    [
+        "map",
+        "filter",
+        "all",
+        "exists",
+        "exists_one",
+        "existsOne",
+        "matches",
+        "transformList",
+        "cel.bind",
+        "sortBy",
+    ],
 )
 def test_what_loops_is_not_let_in(call: str) -> None:
     with pytest.raises(SpecialTopicError, match="may not call"):
@@ -106,7 +134,12 @@ def test_what_loops_is_not_let_in(call: str) -> None:
 
 
 def test_a_text_is_no_call() -> None:
-    for text in ("'map(' == topic", '"a.exists(x)" == topic', r"'\'map(' == topic", "'''all(''' == topic"):
+    for text in (
+        "'map(' == topic",
+        '"a.exists(x)" == topic',
+        r"'\'map(' == topic",
+        "'''all(''' == topic",
+    ):
         assert request("earliest;where=" + quote(text, safe="") + "/a").where == text
 
 

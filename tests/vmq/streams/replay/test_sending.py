@@ -10,7 +10,9 @@ STEPS = st.lists(st.tuples(st.integers(1, 5), st.booleans()), max_size=40)
 
 
 @given(STEPS, st.randoms(use_true_random=False))
-def test_no_row_that_is_not_acknowledged_is_passed(steps: list[tuple[int, bool]], chance: "object") -> None:
+def test_no_row_that_is_not_acknowledged_is_passed(
+    steps: list[tuple[int, bool]], chance: "object"
+) -> None:
     progress = Progress(10)
     at = 10
     waiting: list[tuple[int, SentRow]] = []

@@ -26,7 +26,14 @@ def expressions() -> Iterator[Expressions]:
 @pytest.fixture
 def rows(tmp_path: Path) -> pa.RecordBatch:
     partition = make(tmp_path)
-    payloads = [b'{"temp": 21.5, "tags": ["x"]}', b'{"temp": 19}', b"hot", b"\xff", b'{"temp": "warm"}', b"{"]
+    payloads = [
+        b'{"temp": 21.5, "tags": ["x"]}',
+        b'{"temp": 19}',
+        b"hot",
+        b"\xff",
+        b'{"temp": "warm"}',
+        b"{",
+    ]
     put(partition, [row(at, f"room/{at}", each) for at, each in enumerate(payloads)])
     (chunk,) = LogReader(partition, ALL_COLUMNS).read(0)
     partition.close()
@@ -62,7 +69,11 @@ def test_what_it_is_true_for(
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("1 +", "is no expression"), ("password == 1", "there is no password; accepted: topic"), ("(" * 600, "is no expression")],
+    [
+        ("1 +", "is no expression"),
+        ("password == 1", "there is no password; accepted: topic"),
+        ("(" * 600, "is no expression"),
+    ],
 )
 def test_what_is_no_expression(expressions: Expressions, text: str, reason: str) -> None:
     with pytest.raises(ExpressionError, match=reason):
@@ -76,13 +87,13 @@ def test_no_rows(expressions: Expressions) -> None:
 
 
 def test_one_that_takes_too_long_is_ended_and_the_next_is_well() -> None:
-    expressions = Expressions((sys.executable, "-c", "import time; time.sleep(1000)"), 0.2)
+    expressions = Expressions((sys.executable, "-c", "import time; time.sleep(1000)"), 0.2, 0)
     began = time.process_time()
     with pytest.raises(ExpressionError, match=r"it took more than 0\.2 s"):
         expressions.check("true")
     assert expressions.process is None
     assert time.process_time() - began < 5
-    expressions.command, expressions.patience = COMMAND, 60
+    expressions.command, expressions.patience = COMMAND, 100
     expressions.check("true")
     expressions.close()
 

@@ -1,6 +1,5 @@
 """Queries on streams: what they see, and that they see and take nothing else."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -47,7 +46,9 @@ def table(running: Running, query: str, **fields: Any) -> pa.Table:
 
 
 def test_all_that_is_there(running: Running) -> None:
-    assert ask(running, "select count(*) as n, count(temp) as t from sensors") == [{"n": 31, "t": 30}]
+    assert ask(running, "select count(*) as n, count(temp) as t from sensors") == [
+        {"n": 31, "t": 30}
+    ]
     found = ask(
         running,
         "select device, avg(temp) as mean, min(topic) as topic from sensors group by device order by device",
@@ -64,9 +65,15 @@ def test_all_that_is_there(running: Running) -> None:
 def test_filters_times_and_joins(running: Running) -> None:
     recent = "where timestamp > now() - interval 1 hour"
     assert ask(running, f"select count(*) as n from sensors {recent}") == [{"n": 30}]
-    assert ask(running, "select temp from sensors where temp > 27 and device = 'd3'") == [{"temp": 28.0}]
-    assert ask(running, "select count(*) as n from sensors where topic = 'sensors/d1'") == [{"n": 6}]
-    joined = "select count(*) as n from sensors a join sensors b using (device) where a.temp < b.temp"
+    assert ask(running, "select temp from sensors where temp > 27 and device = 'd3'") == [
+        {"temp": 28.0}
+    ]
+    assert ask(running, "select count(*) as n from sensors where topic = 'sensors/d1'") == [
+        {"n": 6}
+    ]
+    joined = (
+        "select count(*) as n from sensors a join sensors b using (device) where a.temp < b.temp"
+    )
     assert ask(running, joined) == [{"n": 5 * 15}]
     parsed = "select sum((payload::varchar::json->>'temp')::int) as s from sensors where temp is not null"
     assert ask(running, parsed) == [{"s": sum(range(30))}]
@@ -77,7 +84,8 @@ def test_filters_times_and_joins(running: Running) -> None:
 def test_it_agrees_with_duckdb_on_the_same_rows(running: Running) -> None:
     rows = table(running, "from sensors")
     assert rows.schema.names[:2] == ["topic", "payload"]
-    query = "select device, retain, count(*) as n, max(temp) as top, min(timestamp) as first from {} group by all order by all"
+    what = "device, retain, count(*) as n, max(temp) as top, min(timestamp) as first"
+    query = f"select {what} from {{}} group by all order by all"
     with duckdb.connect() as connection:
         connection.register("given", rows)
         connection.execute("set TimeZone = 'UTC'")
@@ -126,11 +134,11 @@ def test_only_what_may_be_read(running: Running) -> None:
 def test_it_can_read_and_do_nothing_else(running: Running, query: str) -> None:
     with pytest.raises(SqlError):
         table(running, query)
-    assert not os.path.exists("/tmp/vmq-sql-was-here")
+    assert not Path("/tmp/vmq-sql-was-here").exists()
 
 
 def test_files_cannot_be_made_by_a_select(running: Running, tmp_path: Path) -> None:
-    with pytest.raises(SqlError, match="(?i)disabled|permission|not allowed|does not exist"):
+    with pytest.raises(SqlError, match=r"(?i)disabled|permission|not allowed|does not exist"):
         table(running, f"select * from read_parquet('{tmp_path}/x')")
     assert list(tmp_path.iterdir()) == []
 
@@ -145,7 +153,7 @@ def test_one_that_takes_too_long_is_ended(running: Running) -> None:
 def test_one_that_takes_too_much_memory(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MEMORY", 32 << 20)
     big = "select list(repeat(range::varchar, 100)) as x from range(10000000)"
-    with pytest.raises(SqlError, match="(?i)memory"):
+    with pytest.raises(SqlError, match=r"(?i)memory"):
         table(running, big)
 
 
