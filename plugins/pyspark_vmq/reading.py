@@ -54,8 +54,7 @@ def read_range(
     import pyarrow as pa
 
     start = wanted.start
-    # The broker makes typed columns, of what lies in the segments as it is.
-    typed = any(isinstance(each, str) for each in columns.values())
+    typed = any(isinstance(each, str) for each in columns.values())  # those the broker makes
     ticket: dict[str, Any] = {
         "stream": wanted.stream,
         "partition": wanted.partition,

@@ -105,7 +105,7 @@ def test_a_broker_that_is_killed_skips_nothing(
 
 def left_of(client: Client) -> list[bytes]:
     """What a client has got and nobody has looked at, whose connection is over."""
-    found = []
+    found: list[bytes] = []
     while True:
         try:
             message = client.inbox.next(5.0)

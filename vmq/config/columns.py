@@ -125,8 +125,8 @@ def columns_of_json_schema(text: bytes) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("properties"), dict):
-        text = 'it is no JSON Schema of an object; accepted: one with "properties"'
-        raise ValueError(text)  # noqa: TRY004 - of a file, not of an argument
+        what = 'it is no JSON Schema of an object; accepted: one with "properties"'
+        raise ValueError(what)  # noqa: TRY004 - of a file, not of an argument
     columns = dict(_members(found, "", 0))
     if not columns:
         raise ValueError("none of its properties is a string, number, integer or boolean")

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from vmq.admin import groups
+from vmq.admin.readers import groups
 from vmq.admin.listing import Listing
 from vmq.http.operation import Context, List, Operation
 

@@ -52,7 +52,7 @@ class Extraction:
         values: list[Any] = []
         if self.reads_payload:
             values = self._values(rows.column("payload").to_pylist())
-        found = []
+        found: list[pa.Array] = []
         for column in self.columns:
             if column.level:
                 found.append(self._of_topic(column, rows.column("topic")))
@@ -74,7 +74,7 @@ class Extraction:
     def _fitted(self, column: TypedColumn, values: Iterable[Any]) -> pa.Array:
         fit = _FITS[column.type]
         counts = self.counts[column.name]
-        found = []
+        found: list[Any] = []
         for value in values:
             if value is _NOTHING or value is None:
                 counts.missing += 1

@@ -15,7 +15,7 @@ from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.mqtt.message import Transient
 from vmq.mqtt.special import SpecialTopicError, is_group, is_read
-from vmq.runtime.metrics import Family, Sample
+from vmq.runtime.metrics import Family, Kind, Sample
 from vmq.streams.catalog import Catalog
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
@@ -302,7 +302,7 @@ class StreamReaders(ReadersPort):
         """The figures."""
         lost = self.lost + sum(each.reader.lost for each in self.by_number.values())
         failed = self.starter.expressions.failed
-        figures: tuple[tuple[str, str, str, int], ...] = (
+        figures: tuple[tuple[str, Kind, str, int], ...] = (
             (
                 "stream_replays",
                 "gauge",

@@ -122,7 +122,7 @@ class Replay:
         if one_by_one:
             unpack(item, rows, prefix, self.request.as_published)
         else:
-            item.pieces = pieces_of(rows, prefix, self.request.as_published)
+            item.pieces = [*pieces_of(rows, prefix, self.request.as_published)]
         return item
 
     def _read(self, reading: "Future[tuple[list[ReadyRows], bool]]") -> None:

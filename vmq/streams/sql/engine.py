@@ -7,6 +7,7 @@ lies in segments is read here, by the answers of the broker, which says where; n
 import os
 import resource
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
@@ -51,7 +52,7 @@ _LOCKED: Final = (
 )
 
 
-class Broker:
+class AskingBroker:
     """The other end of the pipes."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
@@ -86,7 +87,7 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
         broker: says where its rows lie.
     """
 
-    def __init__(self, number: int, stream: SqlStream, broker: Broker) -> None:
+    def __init__(self, number: int, stream: SqlStream, broker: AskingBroker) -> None:
         self._number = number
         self._stream = stream
         self._broker = broker
@@ -154,7 +155,7 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
             at = found.next
 
 
-def connect(orders: SqlOrders, broker: Broker) -> "duckdb.DuckDBPyConnection":
+def connect(orders: SqlOrders, broker: AskingBroker) -> "duckdb.DuckDBPyConnection":
     """DuckDB with the streams, and locked."""
     connection = duckdb.connect(
         ":memory:",
@@ -172,7 +173,7 @@ def connect(orders: SqlOrders, broker: Broker) -> "duckdb.DuckDBPyConnection":
     return connection
 
 
-def run(orders: SqlOrders, broker: Broker) -> None:
+def run(orders: SqlOrders, broker: AskingBroker) -> None:
     """Answers the query.
 
     Raises:
@@ -190,7 +191,7 @@ def run(orders: SqlOrders, broker: Broker) -> None:
             "accepted: one statement that reads, as select, from, with, describe, show or explain"
         )
     result = connection.execute(statements[0])
-    reader = result.fetch_record_batch(_ROWS)
+    reader: Any = result.to_arrow_reader(_ROWS)
     sink = pa.BufferOutputStream()
     rows = size = 0
     with ipc.new_stream(sink, reader.schema) as writer:
@@ -209,12 +210,13 @@ def run(orders: SqlOrders, broker: Broker) -> None:
 def main() -> None:
     """Serves one query."""
     os.nice(10)
+    warnings.simplefilter("ignore")  # a copy more of a result that has limits
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     orders = msgspec.json.decode(source.readline(), type=SqlOrders)
     limit = orders.memory + _MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    broker = Broker(source, sink)
+    broker = AskingBroker(source, sink)
     try:
         run(orders, broker)
     except MemoryError:

@@ -1,6 +1,9 @@
 """Rows as packets: against the encoder that makes them one by one."""
 
+from typing import Any
+
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +28,7 @@ ROWS = st.lists(
 
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) if rows else [[], [], []]
+    columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[], [], []]
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
         schema=SCHEMA,
@@ -66,12 +69,8 @@ def test_what_is_no_packet_behind_a_prefix() -> None:
     assert mask.to_pylist() == [False, True]
 
 
-def test_what_is_too_large_for_mqtt() -> None:
-    limit = frames.MAX_REMAINING_LENGTH
-    try:
-        frames.MAX_REMAINING_LENGTH = 1000  # type: ignore[misc]
-        mask = fits(batch([("a", bytes(996), False), ("a", bytes(995), False)]), b"")
-    finally:
-        frames.MAX_REMAINING_LENGTH = limit  # type: ignore[misc]
+def test_what_is_too_large_for_mqtt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MAX_REMAINING_LENGTH", 1000)
+    mask = fits(batch([("a", bytes(996), False), ("a", bytes(995), False)]), b"")
     assert mask is not None
     assert mask.to_pylist() == [False, True]

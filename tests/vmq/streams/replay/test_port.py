@@ -349,7 +349,7 @@ async def test_plugins_change_and_keep_back_what_is_delivered(tmp_path: Path, qo
         broker._core.hooks.on_deliver = change
         await reading(peer, "$replay/@x;from=earliest/s/#", qos=qos)
         assert [await payload_of(peer) for _ in range(2)] == ["S/1", "S/3"]
-        (replay,) = readers(broker).all()
+        (replay,) = readers(broker).by_number.values()
         await until(lambda: replay.sender.positions() == {0: 3})
 
 
@@ -366,7 +366,7 @@ async def test_it_is_paced_by_its_socket(tmp_path: Path) -> None:
         (partition,) = streams_of(broker).catalog.get("s").partitions
         assert partition.end == many
         await reading(slow, "$replay/earliest/s/#", qos=0)
-        (replay,) = readers(broker).all()
+        (replay,) = readers(broker).by_number.values()
         output: Any = replay.queue.output
         await until(lambda: bool(output.blocked))
         await until(lambda: not replay.is_reading)

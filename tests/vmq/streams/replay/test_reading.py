@@ -87,8 +87,8 @@ def partitions_of(folder: Path, times: Sequence[Sequence[int]]) -> list[Partitio
 def test_every_row_once_in_order(
     tmp_path_factory: pytest.TempPathFactory, times: list[list[int]], topics: str, size: int
 ) -> None:
-    for each in times:
-        each.sort()
+    for of in times:
+        of.sort()
     made = partitions_of(tmp_path_factory.mktemp("s"), times)
     reader = reader_of(made, topics)
     before = reading.AHEAD, reading._LEAST_AHEAD
@@ -243,7 +243,10 @@ def test_rows_behind_the_last_one_that_is_wanted_count_as_read(tmp_path: Path) -
 def test_pages_are_copies_that_are_not_too_large(tmp_path: Path) -> None:
     partition = make(tmp_path / "0")
     for first, count in ((0, 20), (20, 68), (88, 100), (188, 12), (200, 100)):
-        put(partition, [row(number, payload=bytes(40_000)) for number in range(first, first + count)])
+        put(
+            partition,
+            [row(number, payload=bytes(40_000)) for number in range(first, first + count)],
+        )
     reader = reader_of([partition])
     reader.begin("earliest")
     slabs, more = reader.read(1)
