@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from vmq.admin.readers import groups
 from vmq.admin.listing import Listing
+from vmq.admin.readers import groups
 from vmq.http.operation import Context, List, Operation
 
 _Name = Annotated[str, Meta(min_length=1, max_length=512, description="The group")]

@@ -13,8 +13,8 @@ from tests.vmq.sockets import Peer, peer_of
 from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.replay.test_port import fill, payload_of, reading, row_of, subscribe
 from tests.vmq.streams.support import options
-from vmq.admin.readers import groups as admin
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.readers import groups as admin
 from vmq.broker import Broker
 from vmq.streams.replay import group as module
 from vmq.streams.replay.group import ConsumerGroup
