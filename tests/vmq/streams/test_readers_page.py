@@ -55,7 +55,7 @@ def test_the_configuration_is_valid() -> None:
     assert list(problems_of(listener, listener.endpoint)) == []
 
 
-@pytest.mark.parametrize("block", [0, 1])
+@pytest.mark.parametrize("block", [0, 1, 2])
 def test_mqtt(broker: BrokerProcess, block: int) -> None:
     """The filters of the commands, by mosquitto_sub."""
     (topic,) = re.findall(r"-t '([^']+)'", blocks("sh")[block])
@@ -84,7 +84,7 @@ def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path
     assert main(["sql", query, "--json", "--data-dir", str(broker.data_dir)]) == 0
     rows = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["device"], row["mean"], row["n"]) for row in rows] == MEANS
-    for line in blocks("sh")[2].splitlines():
+    for line in blocks("sh")[3].splitlines():
         found = re.match(r'vmq sql "([^"]+)" ?(.*)', line)
         assert found is not None
         rest = [
