@@ -25,7 +25,8 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     config = folder / "vmq.toml"
     config.write_text(blocks("toml")[0].replace(":8815", ":0"))
     args = ("--config", str(config), "--allow-anonymous")
-    with BrokerProcess.start(data_dir=folder / "data", args=args) as broker:
+    listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+    with BrokerProcess.start(listen, folder / "data", args=args) as broker:
         payloads = [(f"sensors/d{at % 4}", b'{"temp": %d}' % at) for at in range(MANY)]
         send(broker, [*payloads, ("sensors/d0", b"broken")])
         yield next(each for each in broker.urls if each.startswith("grpc"))

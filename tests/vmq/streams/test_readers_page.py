@@ -34,7 +34,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     config = folder / "vmq.toml"
     config.write_text(blocks("toml")[0].replace(":8815", ":0"))
     args = ("--config", str(config), "--allow-anonymous")
-    with BrokerProcess.start(data_dir=folder / "data", args=args) as broker:
+    listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+    with BrokerProcess.start(listen, folder / "data", args=args) as broker:
         with Wire.connect_tcp(broker.tcp) as wire:
             wire.connect("devices")
             for number in range(MANY):
