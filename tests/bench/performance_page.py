@@ -105,7 +105,10 @@ PRINTED = {
 HEAD = """\
 # Performance
 
-This page, its plot and `performance.json` are written by `python -m tests.bench.performance`, and by nobody else.
+What a message costs vmq, beside other brokers and as things grow. This page, its plot and `performance.json` are
+written by `python -m tests.bench.performance`, and by nobody else. To make them anew: `make build`, activate `.venv`,
+install the brokers to compare with (`apt-get install mosquitto`), and run it in the checkout, on a machine that does
+nothing else; `--help` names its parts, which can be measured one by one. `vmq bench` has the same loads for any broker.
 """
 
 MEASURES = """\

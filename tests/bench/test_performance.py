@@ -2,9 +2,10 @@
 
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
-from tests.bench.performance import joined, loads_of
+from tests.bench.performance import DOCS, joined, loads_of
 from tests.bench.performance_page import GROWTH, Figures, Part, Print, plot, render
 from vmq.bench.compare import ComparisonRow
 
@@ -18,6 +19,12 @@ def row(load: str, broker: str, cpu: float, problem: str = "") -> ComparisonRow:
 def made(name: str, *rows: ComparisonRow) -> Figures:
     part = Part("2026-01-31", 3, {"vmq": "1", "mosquitto": "2"}, list(rows))
     return Figures({"processor": "a machine"}, {name: part})
+
+
+def test_the_page_is_what_was_measured() -> None:
+    figures = msgspec.json.decode((DOCS / "performance.json").read_bytes(), type=Figures)
+    assert (DOCS / "performance.md").read_text() == render(figures)
+    assert (DOCS / "performance.svg").read_text() == plot(figures)
 
 
 def test_rows_stand_side_by_side_with_their_ratio() -> None:
