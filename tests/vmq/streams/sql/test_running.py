@@ -91,7 +91,7 @@ def test_it_agrees_with_duckdb_on_the_same_rows(running: Running) -> None:
     with duckdb.connect() as connection:
         connection.register("given", rows)
         connection.execute("set TimeZone = 'UTC'")
-        wanted: Any = connection.execute(query.format("given")).to_arrow_table()
+        wanted: Any = connection.sql(query.format("given")).to_arrow_table()
     assert ask(running, query.format("sensors")) == wanted.to_pylist()
 
 
