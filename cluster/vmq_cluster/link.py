@@ -34,9 +34,9 @@ from typing import Any, Final
 import zmq
 
 from vmq_cluster.addresses import check_address, check_key
-from vmq_cluster.transport.ends import EndMonitor
 from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
+from vmq_cluster.transport.ends import EndMonitor
 from vmq_cluster.transport.peer import Peer
 from vmq_cluster.transport.sockets import (
     FRAMES,
