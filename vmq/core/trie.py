@@ -455,6 +455,11 @@ def content_of(topic_filter: str, group: str) -> int:
     return 2 * text_size(topic_filter) + (SHARED_SIZE if group else 0)
 
 
+def cost_of(topic_filter: str, group: str) -> int:
+    """Bytes that a subscription takes, about, at most, with a node of its own."""
+    return content_of(topic_filter, group) + SUBSCRIPTION_SIZE + NODE_SIZE
+
+
 def place_of(rest: str, topic: str, left: int, words: list[str], index: int) -> int:
     """The index behind the words of a topic that `rest` matches, from the one at `index` on; 0: it does not.
 
