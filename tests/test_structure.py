@@ -44,7 +44,7 @@ LONG_FUNCTIONS = {
     "vmq/cli/admin/why.py:why": (70, "options of a command, and its help"),
     "vmq/cli/bench.py:bench": (91, "options of a command, and its help"),
     "vmq/cli/data/stream_tail.py:tail": (72, "options of a command, and its help"),
-    "vmq/cli/start/start.py:start": (72, "options of a command, and its help"),
+    "vmq/cli/start/start.py:start": (78, "options of a command, and its help"),
     "vmq/clustering/delivery/outboxes.py:__init__": (70, "attributes with their meanings"),
     "vmq/clustering/replication/service.py:__init__": (70, "attributes with their meanings"),
     "vmq/core/context.py:__init__": (106, "attributes with their meanings"),
