@@ -34,11 +34,11 @@ from typing import Any, Final
 import zmq
 
 from vmq_cluster.addresses import check_address, check_key
-from vmq_cluster.ends import EndMonitor
 from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
-from vmq_cluster.peer import Peer
-from vmq_cluster.sockets import (
+from vmq_cluster.transport.ends import EndMonitor
+from vmq_cluster.transport.peer import Peer
+from vmq_cluster.transport.sockets import (
     FRAMES,
     REFUSALS,
     SMALL_BUFFER,
@@ -48,7 +48,7 @@ from vmq_cluster.sockets import (
     Monitor,
     Socket,
 )
-from vmq_cluster.unix import UnixListener, UnixPeer
+from vmq_cluster.transport.unix import UnixListener, UnixPeer
 
 log = logging.getLogger("vmq.cluster.link")
 

@@ -15,7 +15,7 @@ from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
 from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, Unreliable, decode, encode
-from vmq_cluster.sockets import FRAMES, READS, SMALL_BUFFER, WRITE_BUFFER
+from vmq_cluster.transport.sockets import FRAMES, READS, SMALL_BUFFER, WRITE_BUFFER
 
 KEY = generate_key()
 LOOPBACK = "tcp://127.0.0.1:0"

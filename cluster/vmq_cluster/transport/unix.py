@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from vmq_cluster.messages import MAX_FRAME
-from vmq_cluster.refusals import Refusals
-from vmq_cluster.sockets import READS, SMALL_BUFFER, Warn
+from vmq_cluster.transport.refusals import Refusals
+from vmq_cluster.transport.sockets import READS, SMALL_BUFFER, Warn
 
 log = logging.getLogger("vmq.cluster.link")
 

@@ -16,7 +16,7 @@ from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
 from vmq_cluster.messages import MAX_FRAME, Frame, encode
-from vmq_cluster.unix import _proof
+from vmq_cluster.transport.unix import _proof
 
 PATIENCE = 0.3
 

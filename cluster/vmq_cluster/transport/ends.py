@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import zmq
 
-from vmq_cluster.refusals import Refusals
-from vmq_cluster.sockets import Socket
+from vmq_cluster.transport.refusals import Refusals
+from vmq_cluster.transport.sockets import Socket
 
 #: Seconds that one look at an address may take: a port that nobody listens at answers at once.
 _LOOK: Final = 1.0

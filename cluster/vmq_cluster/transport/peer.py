@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import zmq
 
-from vmq_cluster.ends import EndMonitor
-from vmq_cluster.sockets import FRAMES, SMALL_BUFFER, Socket, Warn
+from vmq_cluster.transport.ends import EndMonitor
+from vmq_cluster.transport.sockets import FRAMES, SMALL_BUFFER, Socket, Warn
 
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 
