@@ -43,6 +43,7 @@ _ALWAYS: Final[dict[str, tuple[Facts, ...]]] = {
             (each.topic_filter, each.qos, each.action, each.history, each.group) for each in a[2]
         ),
     ),
+    "auth_on_unsubscribe": (lambda a: a[1].mountpoint, lambda a: tuple(a[2])),
 }
 _FACTS: Final[dict[str, dict[str, Facts | None]]] = {
     "auth_on_register": {
@@ -67,6 +68,11 @@ _FACTS: Final[dict[str, dict[str, Facts | None]]] = {
         "topic": None,
         "qos": None,
         "retain": None,
+    },
+    "auth_on_unsubscribe": {
+        "username": lambda a: a[0],
+        "client_id": lambda a: a[1].client_id,
+        "topic": None,
     },
 }
 
