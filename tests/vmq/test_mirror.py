@@ -64,6 +64,11 @@ ELSEWHERE = {
         "clustering/node/test_initial_sync.py",
         "what a node that starts waits for",
     ),
+    "clustering/messages/sessions.py": (
+        "clustering/node/test_session_questions.py",
+        "what a node is asked, and says",
+    ),
+    "runtime/session_figures.py": ("admin/test_sessions.py", "seen in the rows of sessions"),
     "cli/start/foreground.py": ("cli/start/test_start.py", "seen in the command"),
     "__main__.py": ("cli/test_command_line.py", "only runs as a program"),
     "admin/bans.py": ("runtime/test_banning.py", "seen in a running broker"),

@@ -19,6 +19,7 @@ from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import read_key
 from vmq.clustering.node.leaving import NodeLeaving
 from vmq.clustering.node.metrics import link_families
+from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import refuse_damaged
 from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
@@ -107,6 +108,7 @@ class Clustering:
         self._mover: Takeover | None = None
         self._replication: Replication | None = None
         self._inheritance: Redirect | None = None
+        self._sessions: SessionQuestions | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -230,14 +232,21 @@ class Clustering:
         routing.passed = mover.passing.passed
         self._mover = mover
         mover.start(reconciler.made)
-        self._inheritance = inheritance = Redirect(
-            outboxes, directory, mover.take, routing.share, routing.forget_routes, self.streams
-        )
-        inheritance.start(node.members if node.machine.membership.belongs else ())
+        self._stand_in(node, mover, directory)
         if outboxes.is_new:
             self._expect_own(mover, replication)
         else:
             outboxes.open()
+
+    def _stand_in(self, node: ClusterNode, mover: Takeover, directory: Directory) -> None:
+        """What was for nodes that are gone goes on with their sessions."""
+        outboxes, routing = self.outboxes, self._routing
+        assert routing is not None
+        self._inheritance = inheritance = Redirect(
+            outboxes, directory, mover.take, routing.share, routing.forget_routes, self.streams
+        )
+        inheritance.start(node.members if node.machine.membership.belongs else ())
+        self._sessions = SessionQuestions(outboxes, self._registries)
 
     def _expect_own(self, mover: Takeover, replication: Replication) -> None:
         """Nothing is taken from others before it is known what this node had, if it was a member before."""
@@ -306,6 +315,12 @@ class Clustering:
         """Sessions on their way."""
         assert self._mover is not None, "the node is not started"
         return self._mover
+
+    @property
+    def sessions(self) -> SessionQuestions:
+        """How sessions are that other nodes have."""
+        assert self._sessions is not None, "the node is not started"
+        return self._sessions
 
     @property
     def streams(self) -> Streams:
