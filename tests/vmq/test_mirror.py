@@ -68,6 +68,7 @@ ELSEWHERE = {
         "clustering/node/test_session_questions.py",
         "what a node is asked, and says",
     ),
+    "clustering/messages/wills.py": ("clustering/node/test_wills.py", "what nodes keep"),
     "runtime/session_figures.py": ("admin/test_sessions.py", "seen in the rows of sessions"),
     "cli/start/foreground.py": ("cli/start/test_start.py", "seen in the command"),
     "__main__.py": ("cli/test_command_line.py", "only runs as a program"),

@@ -1,7 +1,7 @@
 """All messages between nodes, to and from bytes.
 
 Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams, 60 damaged sessions,
-65 and 66 a look at
+61 to 64 wills, 65 and 66 a look at
 sessions. A
 message keeps its tag, and gets new fields at its end only, with defaults: so nodes of two versions understand each
 other while a cluster is upgraded. A message that is new raises `VERSIONS`: see `vmq_cluster.metadata.versions`.
@@ -33,6 +33,7 @@ from vmq.clustering.messages.streams import (
     PartitionRows,
 )
 from vmq.clustering.messages.takeover import Move
+from vmq.clustering.messages.wills import WillMessage
 from vmq_cluster.metadata.versions import Versions
 
 AnyMessage = (
@@ -54,6 +55,7 @@ AnyMessage = (
     | Offsets
     | PageFound
     | PartitionRows
+    | WillMessage
     | SessionQuestion
 )
 

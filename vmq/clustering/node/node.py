@@ -21,6 +21,7 @@ from vmq.clustering.node.leaving import NodeLeaving
 from vmq.clustering.node.metrics import link_families
 from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import refuse_damaged
+from vmq.clustering.node.wills import ClusterWills
 from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
@@ -108,6 +109,7 @@ class Clustering:
         self._mover: Takeover | None = None
         self._replication: Replication | None = None
         self._inheritance: Redirect | None = None
+        self._wills: ClusterWills | None = None
         self._sessions: SessionQuestions | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
@@ -239,7 +241,7 @@ class Clustering:
             outboxes.open()
 
     def _stand_in(self, node: ClusterNode, mover: Takeover, directory: Directory) -> None:
-        """What was for nodes that are gone goes on with their sessions."""
+        """What was for nodes that are gone goes on with their sessions, and their clients' wills are published."""
         outboxes, routing = self.outboxes, self._routing
         assert routing is not None
         self._inheritance = inheritance = Redirect(
@@ -247,6 +249,10 @@ class Clustering:
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
         self._sessions = SessionQuestions(outboxes, self._registries)
+        self._wills = wills = ClusterWills(
+            node, self._core, outboxes, directory, self._find_registry, self.options.adopt_after
+        )
+        wills.start()
 
     def _expect_own(self, mover: Takeover, replication: Replication) -> None:
         """Nothing is taken from others before it is known what this node had, if it was a member before."""
@@ -339,6 +345,9 @@ class Clustering:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])
             self._restoring = None
+        if self._wills is not None:
+            self._wills.stop()
+            self._wills = None
         if self._inheritance is not None:
             await self._inheritance.stop()
             self._inheritance = None
@@ -543,6 +552,8 @@ class Clustering:
             yield Family(name, "counter", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
+        if self._wills is not None:
+            yield from self._wills.families()
         if self._streams is not None:
             yield from self._streams.families()
         if self._replication is not None:
