@@ -64,6 +64,10 @@ ELSEWHERE = {
         "clustering/node/test_initial_sync.py",
         "what a node that starts waits for",
     ),
+    "clustering/hinted_handoff/giving.py": (
+        "clustering/hinted_handoff/test_redirect.py",
+        "seen in what sessions elsewhere get",
+    ),
     "clustering/messages/sessions.py": (
         "clustering/node/test_session_questions.py",
         "what a node is asked, and says",

@@ -241,11 +241,17 @@ class Clustering:
             outboxes.open()
 
     def _stand_in(self, node: ClusterNode, mover: Takeover, directory: Directory) -> None:
-        """What was for nodes that are gone goes on with their sessions, and their clients' wills are published."""
+        """What was for nodes that are down goes on with their sessions, and their clients' wills are published."""
         outboxes, routing = self.outboxes, self._routing
         assert routing is not None
         self._inheritance = inheritance = Redirect(
-            outboxes, directory, mover.take, routing.share, routing.forget_routes, self.streams
+            outboxes,
+            directory,
+            mover.take,
+            routing.share,
+            routing.forget_routes,
+            self.streams,
+            self.options.adopt_after,
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
         self._sessions = SessionQuestions(outboxes, self._registries)
@@ -539,7 +545,7 @@ class Clustering:
             ),
             (
                 "cluster_messages_inherited",
-                "Messages that waited for a node that is gone, given to who has the sessions now.",
+                "Messages that waited for a node that is gone or down, given to who has the sessions now.",
                 0 if self._inheritance is None else self._inheritance.given,
             ),
             (
