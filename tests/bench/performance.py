@@ -1,10 +1,11 @@
 """Measures vmq beside its peers and writes docs/performance.md: python -m tests.bench.performance [PART ...] [--runs 5]
 
 The parts are `rows` (what most users' clients do, side by side), `connections`, `subscriptions` and `subscribing` (what
-a message costs as these grow), `durable` and `tls` (what `tests.bench.durable` and `tests.bench.tls_cpu` print). Each
-load runs on vmq and on every peer that is installed, in turn, each time on a fresh process. Figures are kept in
-docs/performance.json, so that a part can be measured again without the others; without a part named, all are. Nothing
-else may run on the machine meanwhile.
+a message costs as these grow), `durable`, `offline` and `tls` (what `tests.bench.durable`, `tests.bench.offline_fanout`
+and `tests.bench.tls_cpu` print). Each load runs on vmq and on every peer that is installed, in turn, each time on a
+fresh process. Figures are kept in docs/performance.json, so that a part can be measured again without the others, and
+loads of a part too (`--loads fleet0,pair`); without a part named, all are. Nothing else may run on the machine
+meanwhile.
 """
 
 import argparse
@@ -26,7 +27,11 @@ from vmq.bench.peers import find_peers
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOWHERE = Address("mqtt", "127.0.0.1", 0)
-PRINTING = {"durable": "tests.bench.durable", "tls": "tests.bench.tls_cpu"}
+PRINTING = {
+    "durable": "tests.bench.durable",
+    "offline": "tests.bench.offline_fanout",
+    "tls": "tests.bench.tls_cpu",
+}
 
 
 def loads_of(part: str) -> list[Load]:
@@ -51,15 +56,30 @@ def growing(part: str, size: int) -> Load:
     return Load(str(size), options_for(scenario, NOWHERE, given))
 
 
-def measure(part: str, brokers: list[str], runs: int) -> Part:
-    """One part on all brokers that are here."""
+def measure(part: str, brokers: list[str], runs: int, names: set[str]) -> Part:
+    """One part on all brokers that are here; of its loads those that are named, if any are."""
     found, missing = find_peers(brokers)
+    loads = [load for load in loads_of(part) if not names or load.name in names]
     comparison = compare(
-        loads_of(part), found, missing, runs, Control(), lambda what: print(what, file=sys.stderr)
+        loads, found, missing, runs, Control(), lambda what: print(what, file=sys.stderr)
     )
     for row in comparison.rows:
         row.runs = []
     return Part(today(), runs, comparison.brokers, comparison.rows)
+
+
+def joined(before: Part, new: Part, order: list[str]) -> Part:
+    """A part with the rows that were measured anew in the place of those before.
+
+    Raises:
+        ValueError: they were not measured alike: of such rows no table can say how.
+    """
+    if (before.runs, before.brokers) != (new.runs, new.brokers):
+        raise ValueError("the other loads of this part were measured otherwise: measure it whole")
+    anew = {row.scenario for row in new.rows}
+    rows = [row for row in before.rows if row.scenario not in anew] + new.rows
+    rows.sort(key=lambda row: order.index(row.scenario))
+    return Part(new.measured, new.runs, new.brokers, rows)
 
 
 def printed(module: str) -> Print:
@@ -94,6 +114,9 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(known)}")
     parser.add_argument("--brokers", default="vmq,mosquitto", help="vmq first")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument(
+        "--loads", default="", help="of a part: measures these anew, of all others nothing"
+    )
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page lies")
     options = parser.parse_args()
     parts = options.parts or known
@@ -108,7 +131,12 @@ def main() -> None:
         if part in PRINTING:
             figures.prints[part] = printed(PRINTING[part])
         else:
-            figures.parts[part] = measure(part, options.brokers.split(","), options.runs)
+            names = {name for name in options.loads.split(",") if name}
+            found = measure(part, options.brokers.split(","), options.runs, names)
+            if names and part in figures.parts:
+                order = [load.name for load in loads_of(part)]
+                found = joined(figures.parts[part], found, order)
+            figures.parts[part] = found
         kept.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
         (options.docs / "performance.md").write_text(render(figures))
         (options.docs / "performance.svg").write_text(plot(figures))

@@ -84,12 +84,20 @@ MEANINGS = {
     "connects": "5,000 clients connect, 100 at once; a rate and a cost is that of a connection",
     "sequential": "1,000 clients connect, one at a time",
     "retained": "10,000 retained messages are sent to one new subscriber",
+    "wildcard": "10 pairs beside 10,000 filters with wildcards that match nothing; QoS 0",
 }
+
+#: What one of the things is that a row's memory is divided by.
+EACH = {"connects": "idle connection", "retained": "retained message", "wildcard": "filter"}
 
 PRINTED = {
     "durable": (
         "Durable sessions",
         "What a message to a durable session costs beside one to a clean session.",
+    ),
+    "offline": (
+        "Many sessions that are away",
+        "What a message costs in each of the queues that it waits in: it has one body and many places.",
     ),
     "tls": ("TLS", "CPU of both brokers over TLS."),
 }
@@ -97,7 +105,10 @@ PRINTED = {
 HEAD = """\
 # Performance
 
-This page, its plot and `performance.json` are written by `python -m tests.bench.performance`, and by nobody else.
+What a message costs vmq, beside other brokers and as things grow. This page, its plot and `performance.json` are
+written by `python -m tests.bench.performance`, and by nobody else. To make them anew: `make build`, activate `.venv`,
+install the brokers to compare with (`apt-get install mosquitto`), and run it in the checkout, on a machine that does
+nothing else; `--help` names its parts, which can be measured one by one. `vmq bench` has the same loads for any broker.
 """
 
 MEASURES = """\
@@ -111,6 +122,7 @@ MEASURES = """\
 - **p50** is half of the latencies, from the moment that a message was to be sent until it has arrived. In loads that go
   as fast as they can it is mostly the time in queues: it says how much is under way, not how quick a broker is.
 - **ratio** is the first broker's figure divided by the other's, in runs that took turns: below 1 the first is cheaper.
+  Above, where the other is ahead, it is set in bold.
 - Figures are medians. A row in which anything was lost, repeated or out of order shows what instead of figures.
 """
 
@@ -134,7 +146,7 @@ def render(figures: Figures) -> str:
     ]
     rows = figures.parts.get("rows")
     if rows is not None:
-        parts += ["\n## Side by side\n", *told(rows), *side_by_side(rows)]
+        parts += ["\n## Side by side\n", *told(rows), *side_by_side(rows), "", *memory(rows)]
     parts += ["", MEASURES]
     found = [name for name in GROWTH if name in figures.parts]
     if found:
@@ -183,6 +195,22 @@ def side_by_side(part: Part) -> Iterator[str]:
     yield from (
         f"- `{name}`: {meaning}" for name, meaning in MEANINGS.items() if name in by_load(part)
     )
+
+
+def memory(part: Part) -> Iterator[str]:
+    """A table of what one more of something takes."""
+    found = [(load, rows) for load, rows in by_load(part).items() if load in EACH]
+    if not found:
+        return
+    yield "Resident memory, in bytes:\n"
+    yield from header(["of each", *part.brokers], 1)
+    for load, rows in found:
+        cells = [EACH[load]]
+        for broker in part.brokers:
+            row = rows.get(broker)
+            is_known = row is not None and row.is_sound and row.bytes_each
+            cells.append(f"{row.bytes_each:,.0f}" if row is not None and is_known else "-")
+        yield line(cells)
 
 
 def grown(name: str, part: Part) -> Iterator[str]:
@@ -253,7 +281,10 @@ def ratio(ours: ComparisonRow | None, theirs: ComparisonRow | None, is_cpu: bool
     if ours is None or theirs is None or not (ours.is_sound and theirs.is_sound):
         return "-"
     mine, other = (ours.cpu_us, theirs.cpu_us) if is_cpu else (ours.p50_us, theirs.p50_us)
-    return f"{mine / other:.2f}" if mine and other else "-"
+    if not mine or not other:
+        return "-"
+    shown = f"{mine / other:.2f}"
+    return f"**{shown}**" if mine > other else shown
 
 
 def rate(row: ComparisonRow | None) -> str:

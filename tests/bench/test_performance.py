@@ -2,9 +2,10 @@
 
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
-from tests.bench.performance import loads_of
+from tests.bench.performance import DOCS, joined, loads_of
 from tests.bench.performance_page import GROWTH, Figures, Part, Print, plot, render
 from vmq.bench.compare import ComparisonRow
 
@@ -20,6 +21,12 @@ def made(name: str, *rows: ComparisonRow) -> Figures:
     return Figures({"processor": "a machine"}, {name: part})
 
 
+def test_the_page_is_what_was_measured() -> None:
+    figures = msgspec.json.decode((DOCS / "performance.json").read_bytes(), type=Figures)
+    assert (DOCS / "performance.md").read_text() == render(figures)
+    assert (DOCS / "performance.svg").read_text() == plot(figures)
+
+
 def test_rows_stand_side_by_side_with_their_ratio() -> None:
     figures = made("rows", row("pair", "vmq", 2.0), row("pair", "mosquitto", 8.0))
     figures.prints["tls"] = Print("2026-01-31", "python -m x", "what it printed")
@@ -27,6 +34,27 @@ def test_rows_stand_side_by_side_with_their_ratio() -> None:
     assert "| pair | 2 | 8 | 0.25 | 50 µs | 50 µs | 1.00 | 1,000 | 1,000 |" in text
     assert "what it printed" in text
     assert "- processor: a machine" in text
+
+
+def test_a_peer_that_is_ahead_is_told_in_bold() -> None:
+    text = render(made("rows", row("pair", "vmq", 8.0), row("pair", "mosquitto", 2.0)))
+    assert "| pair | 8 | 2 | **4.00** |" in text
+
+
+def test_memory_has_a_table() -> None:
+    figures = made("rows", row("connects", "vmq", 8.0), row("connects", "mosquitto", 2.0))
+    figures.parts["rows"].rows[0].bytes_each = 2800.4
+    assert "| idle connection | 2,800 | - |" in render(figures)
+
+
+def test_loads_that_are_measured_again_take_their_places() -> None:
+    before = Part("2026-01-30", 3, {"vmq": "1"}, [row("a", "vmq", 1.0), row("b", "vmq", 2.0)])
+    new = Part("2026-01-31", 3, {"vmq": "1"}, [row("a", "vmq", 3.0)])
+    found = joined(before, new, ["a", "b"])
+    assert [(each.scenario, each.cpu_us) for each in found.rows] == [("a", 3.0), ("b", 2.0)]
+    new.runs = 5
+    with pytest.raises(ValueError, match="measure it whole"):
+        joined(before, new, ["a", "b"])
 
 
 def test_a_row_with_a_loss_shows_no_figures() -> None:

@@ -59,6 +59,7 @@ class ComparisonRow(Struct, omit_defaults=True):
     cpu_ratio: float | None = None
     problem: str = ""
     runs: list[Result] = []
+    bytes_each: float = 0.0  # of the broker, a connection, a filter or a retained message
 
 
 class Comparison(Struct):
@@ -158,6 +159,7 @@ def _summarise(row: ComparisonRow) -> None:
 
     row.rate = middle(_rate)
     row.cpu_us = middle(_cpu)
+    row.bytes_each = middle(_bytes)
     latencies = [latency for result in row.runs if (latency := _latency(result)) is not None]
     if latencies:
         row.p50_us = median(latency.p50 for latency in latencies)
@@ -184,6 +186,13 @@ def _cpu(result: Result) -> float | None:
     if broker is None:
         return None
     return broker.cpu_us_per_message or broker.cpu_us_per_connection
+
+
+def _bytes(result: Result) -> float | None:
+    broker = result.broker
+    if broker is None:
+        return None
+    return broker.bytes_per_connection or broker.bytes_per_filter or broker.bytes_per_retained
 
 
 def _relate(row: ComparisonRow, reference: ComparisonRow | None) -> None:

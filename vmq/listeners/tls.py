@@ -56,6 +56,8 @@ class Tls:
         self.broken: Exception | None = None
         #: Nothing more comes from inside the stream.
         self.over = False
+        #: OpenSSL may have the beginning of a record, or all of one.
+        self.is_cut = True
         #: What came of the handshake while it had to wait; the transport is not read if that is a lot.
         self.unread = b""
         self.is_held = False
@@ -172,14 +174,16 @@ class Tls:
         incoming = INCOMING
         try:
             # With nothing left to decrypt, another read would only raise: a costly way to learn it.
-            while incoming.pending:
-                chunk = self.openssl.read(RECORD)
+            while left := incoming.pending:
+                # What a whole record says is shorter than the record. Asked for more, Python first makes room for that.
+                chunk = self.openssl.read(RECORD if self.is_cut else min(left, RECORD))
+                self.is_cut = False
                 if not chunk:
                     self.over = True
                     break
                 chunks.append(chunk)
         except ssl.SSLWantReadError:
-            pass
+            self.is_cut = True
         except ssl.SSLZeroReturnError:
             self.over = True
         except ssl.SSLError as error:

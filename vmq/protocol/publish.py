@@ -1,5 +1,6 @@
 """The publishing half of a session: what a client's PUBLISH and PUBREL do (sections 3.3 and 3.6)."""
 
+from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
@@ -249,13 +250,21 @@ class Publisher(Client):
         if self.is_cut_off(self.options.allow_publish_during_netsplit):
             self.refuse_cut_off(route, message.qos, 1)
             return
-        hook = self.hooks.auth_on_publish
-        generation = self.hooks.generation
+        hooks = self.hooks
+        hook = hooks.auth_on_publish
         if hook is None or (
-            self.kept_generation == generation and route.topic in self.kept[kind_of(message)]
+            self.kept_generation == hooks.generation and route.topic in self.kept[kind_of(message)]
         ):
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
-            return
+        else:
+            self.ask_to_publish(hook, route, message, packet_id)
+
+    # Apart from `publish`, which would else make the closure's variables for each message.
+    def ask_to_publish(
+        self, hook: "Callable[..., Answer]", route: Route, message: Message, packet_id: int
+    ) -> None:
+        """Asks the plugins; goes on with their verdict, now or when it is there."""
+        generation = self.hooks.generation
         seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
         answer = self.ask("auth_on_publish", hook, self.username, self.subscriber_id(), seen)
         if isinstance(answer, Pending):

@@ -8,7 +8,6 @@ process has less again.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Final
 
 from vmq.core.context import Core
@@ -55,16 +54,22 @@ class QueueMemory:
 
     def wake(self) -> None:
         """Has it look in the next turn of the event loop: what comes may fill the memory faster than seconds pass."""
+        self.is_near = True
         self.wanted.set()
 
     async def run(self) -> None:
         """Looks until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             self.wanted.clear()
-            await self.look()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(NEAR_INTERVAL if self.is_near else INTERVAL):
-                    await self.wanted.wait()
+            if self.is_near or self.level or self.core.waiting_bytes:
+                await self.look()
+            # No `asyncio.timeout`: what is done five times a second in a broker that rests has to be cheap.
+            timer = loop.call_later(NEAR_INTERVAL if self.is_near else INTERVAL, self.wanted.set)
+            try:
+                await self.wanted.wait()
+            finally:
+                timer.cancel()
 
     async def look(self) -> None:
         """Drops as much as the process has too much."""

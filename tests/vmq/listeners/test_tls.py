@@ -147,6 +147,29 @@ def test_bytes_come_byte_by_byte(pair: Pair) -> None:
     assert pair.above.received == [b"first", b"second"]
 
 
+@given(
+    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 400), max_size=40),
+)
+def test_what_has_come_whole_waits_for_nothing_behind_it(
+    contexts: Contexts, sizes: list[int], cuts: list[int]
+) -> None:
+    pair = Pair(*contexts)
+    pair.shake_hands()
+    sent = [bytes([number]) * size for number, size in enumerate(sizes)]
+    records = [pair.sent(data) for data in sent]
+    stream = b"".join(records)
+    ends = [sum(map(len, records[: number + 1])) for number in range(len(records))]
+    at = 0
+    for cut in [*cuts, len(stream)]:
+        pair.layer.data_received(stream[at : at + cut])
+        at = min(at + cut, len(stream))
+        whole = sum(end <= at for end in ends)
+        assert b"".join(pair.above.received) == b"".join(sent[:whole])
+        if at == len(stream):
+            break
+
+
 @given(st.lists(st.binary(min_size=1, max_size=3 * PIECE), max_size=4), st.integers(1, 100_000))
 def test_any_data_arrives_whole_and_in_order_both_ways(
     contexts: Contexts, datas: list[bytes], size: int
