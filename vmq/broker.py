@@ -605,7 +605,7 @@ class Broker(Configured):
             begin_retries(core, trees)
         update_trees(keys, config, trees)
         update_connections(keys, config, connections)
-        for listener in self._mqtt_listeners():
+        for listener in (*self._mqtt_listeners(), *self._served):
             listener.configure(config)
         committer.flush_interval = config.store.flush_interval
         if memory is not None:

@@ -15,6 +15,10 @@ from tests.vmq.workers.several import ARGS, LISTEN, Several, reach
 
 CLIENTS = 8
 MESSAGES = 40
+HURT = 5
+
+#: What a worker has lost is not at the other one either.
+NO_COPIES = {"VMQ_CLUSTER__REPLICAS": "1"}
 
 STREAM = {
     "VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]',
@@ -69,10 +73,9 @@ def drain(several: Several, client: str) -> list[bytes]:
         return found
 
 
-def test_a_damaged_table_of_one_worker_refuses_its_sessions_alone(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    several = start(fresh_broker, tmp_path)
+def fill(factory: BrokerFactory, data: Path, env: dict[str, str] | None = None) -> None:
+    """Durable sessions of one worker with messages that wait, of which one block is then damaged."""
+    several = start(factory, data, env)
     for client in range(CLIENTS):
         with several.client_on(2, f"dev-{client}", clean=False) as wire:
             wire.subscribe((f"to/{client}", 1))
@@ -84,15 +87,24 @@ def test_a_damaged_table_of_one_worker_refuses_its_sessions_alone(
                 )
                 assert wire.recv_packet().type == PUBACK
     assert several.broker.terminate() == 0
-    hurt = 5
-    flip_in_a_table(tmp_path / "workers" / "2" / "store", payload(hurt, MESSAGES // 2))
+    flip_in_a_table(data / "workers" / "2" / "store", payload(HURT, MESSAGES // 2))
 
-    several = start(fresh_broker, tmp_path)
-    # Damage is found where it is met: an operator looks at the queue, if nobody was faster.
-    _, looked = several.ask_worker(2, "GET", "/queue", client_id=f"dev-{hurt}", limit=0)
+
+def look(several: Several) -> list[dict[str, Any]]:
+    """The queue that is hurt, as an operator sees it: damage is found where it is met."""
+    _, looked = several.ask_worker(2, "GET", "/queue", client_id=f"dev-{HURT}", limit=0)
+    rows: list[dict[str, Any]] = looked["rows"]
+    return rows
+
+
+def test_a_damaged_table_of_one_worker_refuses_its_sessions_alone(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    fill(fresh_broker, tmp_path, NO_COPIES)
+    several = start(fresh_broker, tmp_path, NO_COPIES)
     # What is gone between two messages has rows; what is gone at an end of the line, where a block begins, has none.
-    assert sum(row["state"] != "unreadable" for row in looked["rows"]) < MESSAGES
-    reach(lambda: any(f"dev-{hurt}" in each for each in several.get("/health")[1]["reasons"]))
+    assert sum(row["state"] != "unreadable" for row in look(several)) < MESSAGES
+    reach(lambda: any(f"dev-{HURT}" in each for each in several.get("/health")[1]["reasons"]))
     reasons = degraded(several)
     assert all(each.startswith("worker 2: the store is damaged: ") for each in reasons)
     assert all("vmq store repair" in each for each in reasons)
@@ -105,6 +117,21 @@ def test_a_damaged_table_of_one_worker_refuses_its_sessions_alone(
         assert found == [payload(client, number) for number in range(MESSAGES)]
     assert degraded(several) == reasons
     assert several.broker.is_running()
+
+
+def test_what_one_worker_has_lost_comes_back_from_its_copies_at_the_other(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    """As it is unless somebody turns copies off; it may be done before anybody looks."""
+    fill(fresh_broker, tmp_path)
+    several = start(fresh_broker, tmp_path)
+    look(several)
+    mended = "the store is damaged: a part of it that no session needs cannot be read"
+    reach(lambda: any(mended in each for each in several.get("/health")[1]["reasons"]))
+    assert [row["state"] for row in look(several)] == ["stored"] * MESSAGES
+    for client in range(CLIENTS):
+        found = drain(several, f"dev-{client}")
+        assert found == [payload(client, number) for number in range(MESSAGES)]
 
 
 # --- streams

@@ -105,6 +105,19 @@ def test_max_subscriptions_per_client(fresh_broker: BrokerFactory) -> None:
     broker.wait_log(r"subscription refused client=sub .*max_subscriptions_per_client")
 
 
+def test_max_subscription_bytes_per_client(fresh_broker: BrokerFactory) -> None:
+    """One client uses up its own part, not that of all."""
+    limit = 2 * trie.cost_of("a", "")
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTION_BYTES_PER_CLIENT": str(limit)})
+    with client(broker, "sub") as sub, client(broker, "other") as other:
+        assert sub.subscribe(("a", 0), ("b", 1), ("c", 2)).codes == [0, 1, 0x80]
+        assert sub.subscribe(("a", 2), ("$share/g/a", 0)).codes == [2, 0x80]
+        assert other.subscribe(("c", 0)).codes == [0]
+        sub.unsubscribe("b")
+        assert sub.subscribe(("x" * 1000, 0), ("c", 2)).codes == [0x80, 2]
+    broker.wait_log(r"subscription refused client=sub .*max_subscription_bytes_per_client")
+
+
 def test_topic_max_depth(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker(env={"VMQ_LIMITS__TOPIC_MAX_DEPTH": "3"})
     with client(broker, "sub") as sub, client(broker, "pub") as pub:

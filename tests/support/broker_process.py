@@ -212,6 +212,13 @@ class BrokerProcess(Closing):
             raise AssertionError(f"no log line matches {pattern!r}; {self._last_lines()}")
         return found
 
+    def wait_out(self, pattern: str) -> re.Match[str]:
+        """Wait until a line of stdout matches the regular expression, and return the match."""
+        found = self._out.wait(pattern, LOG_TIMEOUT)
+        if found is None:
+            raise AssertionError(f"no line of stdout matches {pattern!r}")
+        return found
+
     def wait_count(self, count: int, pattern: str) -> None:
         """Wait until so many lines of the log match the regular expression."""
         wanted = re.compile(pattern)

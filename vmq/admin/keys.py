@@ -6,7 +6,6 @@ would be waste: a key is 256 random bits, not a password that could be guessed.
 
 import hashlib
 import hmac
-import os
 import secrets
 import time
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.runtime.private_files import replace_private
 
 FILE: Final = "api_keys.json"
 PREFIX: Final = "vmq_"
@@ -125,17 +125,8 @@ class ApiKeys:
         return self._keys
 
     def _save(self, keys: list[_Stored]) -> None:
-        """Replaces the file as a whole; it is readable by its owner only from its first byte on."""
-        fresh = self.path.with_suffix(".new")
-        data = msgspec.json.format(msgspec.json.encode(_KeyFile(keys)), indent=2)
         try:
-            fresh.unlink(missing_ok=True)
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
+            replace_private(self.path, _KeyFile(keys))
         except OSError as error:
             raise RefusedError(f"the API keys cannot be written: {error}") from None
 

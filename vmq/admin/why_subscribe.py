@@ -25,8 +25,9 @@ from vmq.admin.trees import Mountpoint, registry_of
 from vmq.admin.why import client_step
 from vmq.core.registry import Registry
 from vmq.mqtt.packets import ProtocolError
-from vmq.mqtt.topics import SHARE_PREFIX, decode_filter, split_shared
+from vmq.mqtt.topics import SHARE_PREFIX, decode_filter
 from vmq.protocol.connection import Connection
+from vmq.protocol.subscribe import limit_on
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
@@ -68,7 +69,7 @@ async def explain(broker: "BrokerView", subscribe: Subscribe) -> Granting:
         raise AdminError(f"qos: {subscribe.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, subscribe.mountpoint)
     home = home_of(broker, subscribe.mountpoint, subscribe.client_id)
-    steps = [client_step(registry, subscribe.client_id, home), *_limits(registry, subscribe)]
+    steps = [client_step(registry, subscribe.client_id, home), *_filter(subscribe)]
     if not any(each.step == "filter" for each in stops(steps)):
         wanted = Subscription(subscribe.filter, subscribe.qos)
         question = question_of(registry, subscribe.client_id, subscribe.user, wanted)
@@ -88,8 +89,7 @@ async def explain(broker: "BrokerView", subscribe: Subscribe) -> Granting:
     )
 
 
-def _limits(registry: Registry, subscribe: Subscribe) -> list[Step]:
-    options = registry.core.options
+def _filter(subscribe: Subscribe) -> list[Step]:
     raw = subscribe.filter.encode(errors="surrogateescape")
     try:
         if len(raw) > 65_535:
@@ -98,14 +98,8 @@ def _limits(registry: Registry, subscribe: Subscribe) -> list[Step]:
     except ProtocolError as error:
         return [Step("filter", STOP, f"{error}: the connection is closed")]
     steps = [Step("filter", OK, "a good topic filter")]
-    levels = split_shared(subscribe.filter)[1].count("/") + 1
     if subscribe.filter.startswith(SHARE_PREFIX):
         steps.append(Step("share", NOTE, "a shared subscription: each message goes to one member"))
-    if options.topic_max_depth and levels > options.topic_max_depth:
-        what = (
-            f"{levels} levels, and limits.topic_max_depth is {options.topic_max_depth}: {_FAILURE}"
-        )
-        steps.append(Step("filter", STOP, what))
     return steps
 
 
@@ -127,8 +121,8 @@ def _state(registry: Registry, subscribe: Subscribe) -> list[Step]:
     if subscribe.filter in present:
         qos = present[subscribe.filter].qos
         steps.append(Step("present", NOTE, f"the client has it already, at QoS {qos}"))
-    elif 0 < core.options.max_subscriptions_per_client <= len(present):
-        limit = core.options.max_subscriptions_per_client
-        reason = f"it has {len(present)}, and limits.max_subscriptions_per_client is {limit}"
+    limit = limit_on(core.options, registry.trie, subscriber, subscribe.filter)
+    if limit:
+        reason = f"limits.{limit} is {getattr(core.options, limit)}, and would be exceeded"
         steps.append(Step("limit", STOP, f"{reason}: {_FAILURE}"))
     return steps

@@ -44,6 +44,7 @@ def options_of(config: Config, options: CoreOptions | None = None) -> CoreOption
     options.max_message_rate = float(limits.max_message_rate)
     options.max_byte_rate = float(limits.max_byte_rate)
     options.max_subscriptions_per_client = limits.max_subscriptions_per_client
+    options.max_subscription_bytes_per_client = limits.max_subscription_bytes_per_client
     options.topic_max_depth = limits.topic_max_depth
     options.topic_max_plus = limits.topic_max_plus
     options.max_retained_messages = limits.max_retained_messages

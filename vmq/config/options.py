@@ -421,6 +421,15 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 100_000
+    max_subscription_bytes_per_client: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Memory of one client's subscriptions, in bytes; one that would exceed it is answered with "
+            "failure (0x80).",
+            extra=_LIVE,
+        ),
+    ] = 134_217_728
     topic_max_depth: Annotated[
         int,
         Meta(

@@ -96,6 +96,7 @@ class CoreOptions:
         self.max_message_rate: float = 0.0
         self.max_byte_rate: float = 0.0
         self.max_subscriptions_per_client: int = 0
+        self.max_subscription_bytes_per_client: int = 0
         self.topic_max_depth: int = 0
         self.topic_max_plus: int = 0
         self.max_retained_messages: int = 0

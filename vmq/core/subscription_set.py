@@ -1,6 +1,6 @@
 """The subscriptions of one client, by filter."""
 
-from vmq.core.trie import Subscription
+from vmq.core.trie import Subscription, cost_of
 
 
 class SubscriptionSet:
@@ -14,6 +14,8 @@ class SubscriptionSet:
         self.one: Subscription | None = None
         self.one_filter = ""
         self.many: dict[str, Subscription] | None = None
+        #: Bytes of memory that they take, about.
+        self.cost: int = 0
 
     @property
     def subscriptions(self) -> dict[str, Subscription]:
@@ -33,6 +35,7 @@ class SubscriptionSet:
 
     def put(self, topic_filter: str, subscription: Subscription) -> None:
         """Adds a subscription to a filter that has none."""
+        self.cost += cost_of(topic_filter, subscription.group)
         many = self.many
         one = self.one
         if many is not None:
@@ -47,8 +50,10 @@ class SubscriptionSet:
 
     def take(self, topic_filter: str) -> bool:
         """Removes the subscription to exactly this filter; False if there is none."""
-        if self.find(topic_filter) is None:
+        present = self.find(topic_filter)
+        if present is None:
             return False
+        self.cost -= cost_of(topic_filter, present.group)
         many = self.many
         if many is not None:
             del many[topic_filter]
@@ -59,6 +64,7 @@ class SubscriptionSet:
 
     def take_all(self) -> None:
         """Removes every subscription."""
+        self.cost = 0
         self.one = None
         self.one_filter = ""
         self.many = None

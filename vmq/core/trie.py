@@ -222,6 +222,8 @@ class Route:
         self.head = b""
         self.head_qos: i64 = 0
         self.head_length: i64 = 0
+        #: Messages since the broker keeps the route.
+        self.messages: i64 = 0
 
     def is_stored(self) -> bool:
         """Whether the store gets a message of QoS 1 or 2."""
@@ -453,6 +455,11 @@ class Trie:
 def content_of(topic_filter: str, group: str) -> int:
     """Bytes of a subscription that depend on its filter."""
     return 2 * text_size(topic_filter) + (SHARED_SIZE if group else 0)
+
+
+def cost_of(topic_filter: str, group: str) -> int:
+    """Bytes that a subscription takes, about, at most, with a node of its own."""
+    return content_of(topic_filter, group) + SUBSCRIPTION_SIZE + NODE_SIZE
 
 
 def place_of(rest: str, topic: str, left: int, words: list[str], index: int) -> int:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from vmq.config.cron import Cron
 from vmq.config.jobs import ScheduleOptions
 from vmq.core.context import Core
@@ -85,13 +87,12 @@ class Schedules:
 
     def _read(self) -> dict[str, float]:
         try:
-            found = json.loads(self.path.read_text())
+            return msgspec.json.decode(self.path.read_bytes(), type=dict[str, float])
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
             log.warning("the last times of schedules cannot be read: %s", error)
             return {}
-        return {str(name): float(last) for name, last in found.items()}
 
     def _write(self) -> None:
         text = json.dumps({each.name: each.last for each in self.all})

@@ -92,7 +92,6 @@ class JobService:
             restore.run()
         except OSError as error:
             raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
-        self.damaged = restore.damaged
         self.journal = JobJournal(self.segments, wall, restore.next_serial)
         self.machine.log = self.journal
         self.commit = JobCommit(self.machine, self.journal, core.clock)
@@ -277,6 +276,11 @@ class JobService:
         found = ["jobs cannot be written to disk"] if self.commit.is_failing else []
         if self.machine.memory >= self.machine.max_memory:
             found.append("jobs are refused: they have all of limits.max_job_memory")
+        if damaged := self.segments.damaged():
+            found.append(
+                f"jobs may be lost, or come again: {self.folder} has damage ({', '.join(damaged)}; "
+                f"delete these files when they are of no use any more)"
+            )
         return found
 
     def families(self) -> Iterator[Family]:

@@ -10,11 +10,13 @@ from typing import Final
 from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Answer, Pending
 from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
 from vmq.core.subscriber import Subscriber
+from vmq.core.trie import Trie, cost_of
 from vmq.mqtt.decoder import Reader, next_filter, next_request, open_request
 from vmq.mqtt.encoder import PACKET_IDS, UNSUBACK_HEAD, suback
 from vmq.mqtt.packets import LEVEL_3_1, SUBSCRIBE, SUBSCRIPTION_FAILED
@@ -171,29 +173,8 @@ class Subscribing(Publisher):
 
     def has_room(self, subscriber: Subscriber, topic_filter: str) -> bool:
         """Whether the limits on subscriptions leave room for one more."""
-        options = self.core.options
-        limit = options.max_subscriptions_per_client
-        subscriptions = subscriber.subscriptions
-        if limit and len(subscriptions) >= limit and topic_filter not in subscriptions:
-            reason = "max_subscriptions_per_client"
-        elif (
-            options.max_subscription_bytes
-            and topic_filter not in subscriptions
-            and self.registry.trie.size_with(topic_filter) > options.max_subscription_bytes
-        ):
-            reason = "max_subscription_bytes"
-        elif (
-            options.topic_max_depth
-            and split_shared(topic_filter)[1].count("/") >= options.topic_max_depth
-        ):
-            reason = "topic_max_depth"
-        elif (
-            options.topic_max_plus
-            and topic_filter.count("+") > options.topic_max_plus
-            and split_shared(topic_filter)[1].split("/").count("+") > options.topic_max_plus
-        ):
-            reason = "topic_max_plus"
-        else:
+        reason = limit_on(self.core.options, self.registry.trie, subscriber, topic_filter)
+        if not reason:
             return True
         self.core.counters.subscriptions_refused += 1
         name, values = self.registry.named(self.client_id)
@@ -299,3 +280,24 @@ class Subscribing(Publisher):
         told = self.hooks.on_topic_unsubscribed
         if told is not None:
             self.core.tell("on_topic_unsubscribed", told, self.subscriber_id(), filters)
+
+
+def limit_on(
+    options: CoreOptions, trie: Trie, subscriber: Subscriber | None, topic_filter: str
+) -> str:
+    """The name of the limit that one more subscription of a client would exceed; empty if there is none."""
+    group, plain = split_shared(topic_filter)
+    if subscriber is None or subscriber.find(topic_filter) is None:
+        count = 0 if subscriber is None else len(subscriber.subscriptions)
+        cost = cost_of(topic_filter, group) + (0 if subscriber is None else subscriber.cost)
+        if 0 < options.max_subscriptions_per_client <= count:
+            return "max_subscriptions_per_client"
+        if 0 < options.max_subscription_bytes_per_client < cost:
+            return "max_subscription_bytes_per_client"
+        if 0 < options.max_subscription_bytes < trie.size_with(topic_filter):
+            return "max_subscription_bytes"
+    if 0 < options.topic_max_depth <= plain.count("/"):
+        return "topic_max_depth"
+    if 0 < options.topic_max_plus < plain.count("+"):
+        return "topic_max_plus"
+    return ""

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from vmq.listeners.trust import parse_address
+from vmq.runtime.private_files import replace_private
 
 FILE: Final = "bans.json"
 LOCK: Final = "bans.lock"
@@ -192,17 +193,8 @@ class Bans:
         self._prefixes = {(each.version, each.prefixlen) for each in networks}
 
     def _save(self, bans: list[Ban]) -> None:
-        """Replaces the file as a whole."""
-        fresh = self.path.with_suffix(".new")
-        data = msgspec.json.format(msgspec.json.encode(_BanFile(bans)), indent=2)
         try:
-            fresh.unlink(missing_ok=True)
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
+            replace_private(self.path, _BanFile(bans))
         except OSError as error:
             raise BansError(f"the bans cannot be written: {error}") from None
         self._take(bans)

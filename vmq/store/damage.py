@@ -177,7 +177,10 @@ class Isolation:
         ]
         if not fresh or (self.is_node and Damage(fresh).concerns_nodes()):
             return None
-        damage = load(self.folder)
+        try:
+            damage = load(self.folder)
+        except StoreFlawError:
+            return None  # whoever opens the store is told
         for path in dict.fromkeys(path for path, _ in found):
             kept = path.with_name(path.name + KEPT)
             if not kept.exists():
@@ -199,21 +202,27 @@ class Isolation:
 
 
 def load(folder: Path) -> Damage:
-    """What is noted in the folder of a store; nothing, most often."""
+    """What is noted in the folder of a store; nothing, most often.
+
+    Raises:
+        StoreFlawError: the note cannot be read.
+    """
     try:
         plain = json.loads((folder / FILE).read_bytes())
+        return Damage(
+            LostKeys(
+                str(each["table"]),
+                bytes.fromhex(each["first"]),
+                bytes.fromhex(each["last"]),
+                int(each["sessions"]),
+                int(each["messages"]),
+            )
+            for each in plain["lost"]
+        )
     except FileNotFoundError:
         return Damage()
-    return Damage(
-        LostKeys(
-            each["table"],
-            bytes.fromhex(each["first"]),
-            bytes.fromhex(each["last"]),
-            each["sessions"],
-            each["messages"],
-        )
-        for each in plain["lost"]
-    )
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise StoreFlawError(f"{FILE}, which says what is lost, cannot be read: {error}") from None
 
 
 def save(folder: Path, damage: Damage) -> None:

@@ -46,11 +46,23 @@ def open_database(path: Path, write_buffer_size: int, cache_size: int) -> Any:
     """
     db = open_leveldb(path, True, write_buffer_size, cache_size)
     try:
-        check_format(db, path, load(path))
+        check_format(db, path, noted_damage(path))
     except BaseException:
         db.close()
         raise
     return db
+
+
+def noted_damage(path: Path) -> Damage:
+    """What is noted of a store's damage.
+
+    Raises:
+        StoreDamagedError: the note cannot be read.
+    """
+    try:
+        return load(path)
+    except StoreFlawError as flaw:
+        raise StoreDamagedError(path, str(flaw)) from None
 
 
 def open_leveldb(
@@ -226,7 +238,7 @@ def open_store(
     """
     db = open_database(path, write_buffer_size, cache_size)
     store = Store(db, durability, schedule)
-    damage = load(path)
+    damage = noted_damage(path)
     if damage.lost:
         store.damage = damage
     try:

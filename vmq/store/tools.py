@@ -17,7 +17,7 @@ import plyvel
 
 from vmq.store.copying import check_room, copy_database
 from vmq.store.damage import forget, load
-from vmq.store.files import is_table
+from vmq.store.files import StoreFlawError, is_table
 from vmq.store.opening import (
     StoreDamagedError,
     in_use,
@@ -98,11 +98,13 @@ def mend(work: Path, found: "Examined", progress: Progress | None) -> StoreRepor
     Raises:
         StoreError: it cannot be mended.
     """
-    damage = load(work)
-    notes = [
-        f"lost of table {each.table}: {show(each.first.removesuffix(bytes(1)))} to {show(each.last)}"
-        for each in damage.lost
-    ]
+    try:
+        notes = [
+            f"lost of table {each.table}: {show(each.first.removesuffix(bytes(1)))} to {show(each.last)}"
+            for each in load(work).lost
+        ]
+    except StoreFlawError as flaw:
+        notes = [str(flaw)]
     notes += [] if found.readable else mend_files(work)
     notes += mend_records(work, progress)
     forget(work)
@@ -295,7 +297,11 @@ def examine(folder: Path) -> Examined:
     with closing(db):
         walk = Walk(db, folder, mend=False)
         walk.run()
-        lost = load(folder).lost
+        try:
+            lost = load(folder).lost
+        except StoreFlawError as flaw:
+            lost = []
+            walk.report.problems.append(str(flaw))
         if lost:
             tables = ", ".join(dict.fromkeys(each.table for each in lost))
             walk.report.problems.append(

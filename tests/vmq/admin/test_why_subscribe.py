@@ -12,6 +12,8 @@ from vmq.admin.why_subscribe import Granting, Subscribe, explain
 from vmq.broker import Broker
 from vmq.config.options import Config, LimitOptions
 
+FAILURE = "it is answered with failure (0x80)"
+
 
 async def ask(node: Broker, topic_filter: str, **more: Any) -> Granting:
     return await explain(node, Subscribe(client_id="me", filter=topic_filter, **more))
@@ -31,16 +33,26 @@ class Reads(Plugin):
     ("topic_filter", "said"),
     [
         ("a/+", ""),
-        ("no/+", "reads: not that: it is answered with failure (0x80)"),
+        ("no/+", f"reads: not that: {FAILURE}"),
         (
             "a/b/c/d",
-            "4 levels, and limits.topic_max_depth is 3: it is answered with failure (0x80)",
+            f"limits.topic_max_depth is 3, and would be exceeded: {FAILURE}",
         ),
         ("$share/g/a/b/c", ""),
+        (
+            "+/+",
+            f"limits.topic_max_plus is 1, and would be exceeded: {FAILURE}",
+        ),
+        (
+            "x" * 1000,
+            f"limits.max_subscription_bytes_per_client is 1000, and would be exceeded: {FAILURE}",
+        ),
     ],
 )
 async def test_it_says_what_happens(config: Config, topic_filter: str, said: str) -> None:
-    limits = LimitOptions(topic_max_depth=3)
+    limits = LimitOptions(
+        topic_max_depth=3, topic_max_plus=1, max_subscription_bytes_per_client=1000
+    )
     async with Broker(replace(config, limits=limits), plugins={"reads": Reads()}) as node:
         me = Peer(node.registry(), "me")
         found = await ask(node, topic_filter, qos=1)

@@ -96,6 +96,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "max_message_rate": 0,
             "max_byte_rate": 0,
             "max_subscriptions_per_client": 100_000,
+            "max_subscription_bytes_per_client": 134_217_728,
             "topic_max_depth": 128,
             "topic_max_plus": 0,
             "max_retained_messages": 1_000_000,

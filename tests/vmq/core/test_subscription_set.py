@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.vmq.core.test_trie import make_queue
 from tests.vmq.support import House
 from vmq.core.subscription_set import SubscriptionSet
-from vmq.core.trie import Subscription
+from vmq.core.trie import Subscription, cost_of
 
 FILTERS = st.sampled_from(["a", "a/#", "+/b", "$share/g/a"])
 
@@ -25,12 +25,14 @@ def test_it_is_a_dict(changes: list[tuple[str, str]]) -> None:
         elif change == "take":
             assert found.take(topic_filter) == (plain.pop(topic_filter, None) is not None)
         elif topic_filter not in plain:
-            plain[topic_filter] = subscription = Subscription(queue, 1, "")
+            group = topic_filter if topic_filter.startswith("$share/") else ""
+            plain[topic_filter] = subscription = Subscription(queue, 1, group)
             found.put(topic_filter, subscription)
         assert found.subscriptions == plain
         assert list(found.subscriptions) == list(plain)
         assert found.find(topic_filter) is plain.get(topic_filter)
         assert found.find("") is None
+        assert found.cost == sum(cost_of(each, plain[each].group) for each in plain)
 
 
 def test_one_subscription_makes_no_dict() -> None:

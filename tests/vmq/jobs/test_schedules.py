@@ -71,6 +71,19 @@ async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path) -> None:
         assert look(broker, NOW + 700) == before + 1
 
 
+@pytest.mark.parametrize("text", ["", "[1]", '{"five": "x"}', '{"five": NaN}', "[" * 100_000])
+async def test_last_times_that_cannot_be_read_are_told_and_the_broker_starts(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "data" / "jobs"
+    folder.mkdir(parents=True)
+    (folder / "schedules.json").write_text(text)
+    async with Broker(scheduled(tmp_path)) as broker:
+        assert "the last times of schedules cannot be read" in caplog.text
+        begins_at(broker, NOW)
+        assert look(broker, NOW + 100) == 1
+
+
 @pytest.mark.parametrize(("misfire", "count"), [("skip", 0), ("once", 1), ("all", 12)])
 async def test_what_was_missed(tmp_path: Path, misfire: str, count: int) -> None:
     async with Broker(scheduled(tmp_path, misfire=misfire)) as broker:

@@ -718,6 +718,30 @@ async def test_a_peer_that_does_not_read_its_replies_is_not_served_on(tmp_path: 
         writer.transport.abort()
 
 
+SCAN = b"JSCAN 0 QUEUE none BUSYLOOP\r\n"
+LONG = b"GETJOB NOHANG FROM " + b" ".join(b"q%d" % each for each in range(500)) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "done"), [(b"PING\r\n", 500), (b"QSCAN\r\n", 1), (SCAN, 1), (LONG, 8)]
+)
+async def test_what_makes_much_work_leaves_others_their_turn(
+    tmp_path: Path, command: bytes, done: int
+) -> None:
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker):
+        [connection] = broker.jobs.open().listeners[0].clients
+        connection.data_received(command * (done + 10))
+        assert connection.reader.kept() == len(command) * 10
+        await until(lambda: connection.reader.kept() == 0)
+
+
+async def test_a_pattern_is_short(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
+        assert b"maxmemory" in await redis.execute_command("CONFIG", "GET", "max[m]*")
+        with pytest.raises(ResponseError, match="too long"):
+            await redis.execute_command("CONFIG", "GET", "*a" * 100)
+
+
 async def test_jobs_are_kept_by_one_process(tmp_path: Path) -> None:
     from vmq.config.options import ConfigError
     from vmq.workers.plan import Plan

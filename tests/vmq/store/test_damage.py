@@ -219,3 +219,20 @@ def test_check_tells_of_it_and_repair_forgets_it(data: Path) -> None:
         stored_sessions(store)
         assert store.load_waiting(number(2), 1) is not None
         assert store.load_waiting(number(2), 50) is None
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"lost": [{}]}', '{"lost": 5}', "\0" * 50])
+def test_a_note_that_cannot_be_read_is_told_and_a_repair_does_without(
+    tmp_path: Path, note: str
+) -> None:
+    """What is lost is not known any more: the store is not opened as if it were whole."""
+    make(tmp_path)
+    (tmp_path / "store" / FILE).write_text(note)
+    with pytest.raises(StoreError, match=f"{FILE}, which says what is lost, cannot be read"):
+        start(tmp_path)
+    assert Isolation(tmp_path / "store", False).isolate() is None
+    assert FILE in check(tmp_path).problems[0]
+    report = repair(tmp_path)
+    assert report.ok, report.problems
+    assert any(FILE in each for each in report.notes)
+    start(tmp_path).db.close()

@@ -1,7 +1,8 @@
 """The commands that are not on the path of every job: looking, moving, pausing, and what Redis clients say first."""
 
+import re
 from collections.abc import Callable
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import Final
 
 from vmq.jobs.options import AddOptions, check_queue, whole
@@ -29,6 +30,8 @@ Command = Callable[[RespConnection, list[bytes]], bytes]
 
 #: Jobs that QPEEK shows at most.
 _MOST_PEEKED: Final = 1000
+#: Bytes of a pattern. Longer ones take long to compile; and `fnmatch` would remember thousands of them.
+_LONGEST_PATTERN: Final = 64
 _PROTOCOLS: Final = (b"2", b"3")
 _NO_ADMIN: Final = "NOPERM this listener has no admin = true"
 
@@ -375,8 +378,10 @@ def config(connection: RespConnection, argv: list[bytes]) -> bytes:
     control = door.control
     if what == b"GET" and len(argv) == 3:
         values: dict[bytes, bytes] = control.options(door.port, door.host)
-        pattern = argv[2].lower().decode("latin-1")
-        found = [each for each in values.items() if fnmatchcase(each[0].decode(), pattern)]
+        if len(argv[2]) > _LONGEST_PATTERN:
+            return error("ERR the pattern is too long")
+        pattern = re.compile(translate(argv[2].lower().decode("latin-1")))
+        found = [each for each in values.items() if pattern.match(each[0].decode())]
         items = [(key.decode(), bulk(value)) for key, value in found]
         return pairs(items, connection.protocol == 3)
     if not door.admin:

@@ -24,8 +24,10 @@ from vmq.jobs.rules import OFF
 
 log = logging.getLogger("vmq.jobs")
 
-#: Commands of one pass: a flood of tiny ones must not hold up the others.
+#: The work of one pass, in commands: a flood must not hold up the others.
 _PASS: Final = 500
+#: Arguments that make as much work as a command.
+_ARGUMENTS: Final = 8
 
 _ADD: Final = 1
 _GET: Final = 2
@@ -95,6 +97,8 @@ class RespConnection(RespUser):
         self.lost = False
         self.byte_rate: RateLimit | None = None
         self.held_back = False
+        #: What the pass has done.
+        self.work: i64 = 0
 
     # Callbacks of the transport
 
@@ -167,7 +171,8 @@ class RespConnection(RespUser):
 
     def run_commands(self, now: float) -> None:
         reader = self.reader
-        for _ in range(_PASS):
+        self.work = 0
+        while self.work < _PASS:
             if self.waits() or self.closing:
                 return
             if self.unsent > REPLY_LIMIT:
@@ -182,11 +187,16 @@ class RespConnection(RespUser):
                 argv = reader.next()
                 if argv is None:
                     return
+            self.work += 1 + len(argv) // _ARGUMENTS
             try:
                 self.run(argv, now)
             except JobRefusedError as refusal:
                 self.reply(error(str(refusal)))
         self.wake()
+
+    def end_pass(self) -> None:
+        """A command that has looked at much is the last one of its pass."""
+        self.work = _PASS
 
     def waits(self) -> bool:
         """Whether a command is under way."""

@@ -52,12 +52,10 @@ def read_get(argv: list[bytes], machine: JobMachine, prefix: bytes, now: float) 
         at += 1
     if at + 1 >= count:
         raise JobRefusedError("ERR syntax error")
-    for name in argv[at + 1 :]:
+    for name in dict.fromkeys(argv[at + 1 :]):
         if not name or len(name) > _LONGEST_NAME or b"\0" in name:
             raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
         if name[:1] == b"$":
             raise JobRefusedError(OURS)
-        queue = machine.queue(prefix + name if prefix else name, now)
-        if queue not in options.queues:
-            options.queues.append(queue)
+        options.queues.append(machine.queue(prefix + name if prefix else name, now))
     return options

@@ -38,6 +38,11 @@ class RespReader:
         self.cursor: i64 = 0
         self.rest: bytearray | None = None
         self.wanted: i64 = 0
+        #: Of a command that is cut: its whole arguments, how many are to come, and the bytes that it had up to
+        #: here. They are not read again, however small the pieces are in which the others come.
+        self.found: list[bytes] | None = None
+        self.missing: i64 = 0
+        self.taken: i64 = 0
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes; those of before that were not taken come first."""
@@ -58,7 +63,7 @@ class RespReader:
     def kept(self) -> int:
         """Bytes that came and are not taken."""
         rest = self.rest
-        return self.size - self.position + (0 if rest is None else len(rest))
+        return self.taken + self.size - self.position + (0 if rest is None else len(rest))
 
     def next(self) -> list[bytes] | None:
         """The next whole command, never empty; None if the chunk holds no further one.
@@ -67,7 +72,7 @@ class RespReader:
             RespError: what comes is no command, or above a limit.
         """
         while self.position < self.size:
-            if self.data[self.position] == 42:  # *
+            if self.found is not None or self.data[self.position] == 42:  # *
                 found = self.array()
             else:
                 found = self.line()
@@ -79,39 +84,56 @@ class RespReader:
         return None
 
     def array(self) -> list[bytes] | None:
-        """A command in full form; empty if it has no arguments, which Redis ignores."""
-        start: i64 = self.position
-        count: i64 = self.number(start + 1)
-        if count == -1:
-            return self.keep(start, 0)
-        if count > MOST_ARGUMENTS:
-            raise RespError("Protocol error: invalid multibulk length")
+        """A command in full form, or what comes of one; empty if it has no arguments, which Redis ignores."""
+        at: i64 = self.position
+        found = self.found
+        missing: i64 = self.missing
+        taken: i64 = self.taken
+        if found is None:
+            missing = self.number(at + 1)
+            if missing == -1:
+                return self.keep(at, 0)
+            if missing > MOST_ARGUMENTS:
+                raise RespError("Protocol error: invalid multibulk length")
+            found = []
+            taken = self.cursor - at
+            at = self.cursor
         data = self.data
         size: i64 = self.size
-        found: list[bytes] = []
-        at: i64 = self.cursor
-        for _ in range(count):
+        while missing > 0:
             if at >= size:
-                return self.keep(start, 0)
+                return self.cut(found, missing, taken, at, 0)
             if data[at] != 36:  # $
                 raise RespError("Protocol error: expected '$', got '" + chr(data[at]) + "'")
             length: i64 = self.number(at + 1)
             if length == -1:
-                return self.keep(start, 0)
+                return self.cut(found, missing, taken, at, 0)
             if length < 0:
                 raise RespError("Protocol error: invalid bulk length")
-            at = self.cursor
-            end: i64 = at + length
-            if end + 2 - start > self.limit:
+            end: i64 = self.cursor + length
+            if taken + end + 2 - at > self.limit:
                 raise RespError("Protocol error: invalid bulk length")
             if end + 2 > size:
-                return self.keep(start, end + 2)
+                return self.cut(found, missing, taken, at, end + 2)
             if data[end] != 13 or data[end + 1] != 10:
                 raise RespError("Protocol error: a bulk does not end where its length says")
-            found.append(data[at:end])
+            found.append(data[self.cursor : end])
+            taken += end + 2 - at
             at = end + 2
+            missing -= 1
+        self.found = None
+        self.taken = 0
         self.position = at
         return found
+
+    def cut(
+        self, found: list[bytes], missing: i64, taken: i64, start: i64, end: i64
+    ) -> list[bytes] | None:
+        """Keeps the arguments that are whole, and what came of the next one: from `start`, at least up to `end`."""
+        self.found = found
+        self.missing = missing
+        self.taken = taken
+        return self.keep(start, end)
 
     def number(self, start: i64) -> i64:
         """The number of a header, with `cursor` behind its line; -1: the line is not whole; -2: it is negative."""
@@ -155,7 +177,7 @@ class RespReader:
         return split_words(self.data[start:end])
 
     def keep(self, start: i64, end: i64) -> list[bytes] | None:
-        """Keeps a cut command until the rest arrives; `end`: where at least it reaches, if that is known."""
+        """Keeps what is cut until the rest arrives; `end`: where at least it reaches, if that is known."""
         if self.size - start > self.limit:
             raise RespError("Protocol error: too big request")
         self.rest = bytearray(self.data[start:])

@@ -1,7 +1,8 @@
 """QSCAN and JSCAN: queues and jobs, some at a time.
 
 A cursor is the place in the order of making, so an iteration needs nothing of the broker and sees once what is there
-from its beginning to its end. A call looks at a bounded number; it may give fewer than COUNT, or none, and a cursor.
+from its beginning to its end. A call looks at a bounded number; it may give fewer than COUNT, or none, and a cursor. It
+has to walk up to its cursor first, so that it is the last command of its pass.
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ from vmq.jobs.resp.shown import shown
 
 #: What one call looks at; with BUSYLOOP, and gives with whole jobs.
 _STEP: Final = 1000
-_BUSY: Final = 100_000
+_BUSY: Final = 10_000
 _MOST_SHOWN: Final = 100
 _DEFAULT: Final = 100
 _MOST: Final = 1 << 62
@@ -76,6 +77,7 @@ def qscan(connection: RespConnection, argv: list[bytes]) -> bytes:
     scan = _Scan(argv)
     if not connection.may_inspect(argv):
         return b""
+    connection.end_pass()
     prefix = connection.door.prefix
     seen = connection.machine.queues_after(scan.cursor, scan.step)
     names: list[bytes] = []
@@ -95,6 +97,7 @@ def jscan(connection: RespConnection, argv: list[bytes]) -> bytes:
     scan = _Scan(argv)
     if not connection.may_inspect(argv):
         return b""
+    connection.end_pass()
     prefix = connection.door.prefix
     if scan.shows_all:
         scan.count = min(scan.count, _MOST_SHOWN)

@@ -143,11 +143,20 @@ class JobJournal(JobWriter):
         """Writes jobs of the oldest segment anew, which goes when it has no more.
 
         Raises:
-            OSError: the disk.
+            OSError: the disk. Those that could be read are written.
         """
+        failure: OSError | None = None
         for job in jobs:
-            if not job.is_gone and job.segment >= 0:
-                self.add(job, self.body(job) if job.body is None else job.body)
+            if job.is_gone or job.segment < 0:
+                continue
+            try:
+                body = self.body(job) if job.body is None else job.body
+            except OSError as error:
+                failure = error
+                continue
+            self.add(job, body)
+        if failure is not None:
+            raise failure
 
 
 def movable(jobs: dict[bytes, Job], segment: int, live: int) -> list[Job]:

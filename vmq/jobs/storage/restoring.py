@@ -14,6 +14,7 @@ from vmq.jobs import record
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job
 from vmq.jobs.stock import JOB_BYTES, window_of
+from vmq.jobs.storage.damage import is_torn, next_frame
 from vmq.jobs.storage.frames import (
     DEATH,
     DEATH_SIZE,
@@ -49,8 +50,6 @@ class JobRestore:
         #: The jobs by their numbers; those that are gone only while their keys are wanted.
         self.found: dict[int, Job] = {}
         self.next_serial: int = 1
-        #: Segments that end in what is no frame.
-        self.damaged: list[str] = []
 
     def run(self) -> None:
         """Reads everything.
@@ -76,42 +75,45 @@ class JobRestore:
         self.segments.drop_oldest()
 
     def read_segment(self, segment: JobSegment, is_last: bool) -> None:
-        """Reads one file; what is torn at the end of the last is cut off."""
-        if segment.size < len(HEADER):
+        """Reads one file. What is torn at the end of the last is cut off; what is damaged elsewhere is passed over."""
+        size: i64 = segment.size
+        if size < len(HEADER):
             return
-        good: i64 = 0
         with Path(segment.path).open("rb") as file:
             view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             try:
-                if view[: len(HEADER)] == HEADER:
-                    good = self.read_frames(segment, view, is_last)
+                is_damaged = view[: len(HEADER)] != HEADER
+                at: i64 = len(HEADER)
+                while True:
+                    at = self.read_frames(segment, view, at, is_last)
+                    if at >= size:
+                        break
+                    following: i64 = next_frame(view, at)
+                    if is_last and following == size and is_torn(view, at):
+                        text = "jobs: %s is torn at %d of %d bytes: cut off there"
+                        log.warning(text, segment.path, at, size)
+                        break
+                    text = "jobs: %s is damaged from %d to %d of %d bytes: jobs there may be lost, or come again"
+                    log.error(text, segment.path, at, following, size)
+                    is_damaged = True
+                    at = following
             finally:
                 view.close()
-        if good < segment.size:
-            text = "jobs: %s has no frame at %d of %d bytes: %s"
-            what = "cut off there" if is_last else "what follows in it is lost"
-            log.log(
-                logging.WARNING if is_last else logging.ERROR,
-                text,
-                segment.path,
-                good,
-                segment.size,
-                what,
-            )
-            self.damaged.append(segment.path.name)
+        if is_damaged:
+            self.segments.keep_damaged(segment)
 
-    def read_frames(self, segment: JobSegment, view: mmap.mmap, is_last: bool) -> i64:
-        """Reads the frames; returns where they end."""
-        at: i64 = len(HEADER)
+    def read_frames(self, segment: JobSegment, view: mmap.mmap, start: i64, is_last: bool) -> i64:
+        """Reads the frames from one on; returns where they end."""
+        at: i64 = start
         size: i64 = segment.size
         while at + HEAD_SIZE <= size:
             magic, told_crc, body_crc, told, bodies, count = HEAD.unpack(view[at : at + HEAD_SIZE])
-            start: i64 = at + HEAD_SIZE
-            middle: i64 = start + int(told)
+            events: i64 = at + HEAD_SIZE
+            middle: i64 = events + int(told)
             end: i64 = middle + int(bodies)
             if magic != MAGIC or end > size or int(count) * 8 > told:
                 break
-            data: bytes = view[start:middle]
+            data: bytes = view[events:middle]
             if crc32c(data) != told_crc:
                 break
             if is_last and bodies and crc32c(view[middle:end]) != body_crc:
@@ -120,6 +122,7 @@ class JobRestore:
                 self.read_frame(data, count, segment.number, middle)
             except (StructError, UnicodeDecodeError, IndexError):
                 break
+            segment.frames.append(at)
             at = end
         return at
 

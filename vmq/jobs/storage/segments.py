@@ -1,12 +1,22 @@
 """The files of the log: the last is written, the oldest goes when nothing in it is wanted any more."""
 
+import errno
 import os
+import shutil
+from array import array
+from bisect import bisect_right
 from pathlib import Path
 from typing import Final
+
+from crc32c import crc32c
+
+from vmq.jobs.storage.frames import HEAD, HEAD_SIZE
 
 #: How a segment begins.
 HEADER: Final = b"VMQJOBS1"
 _SUFFIX: Final = ".jobs"
+#: What a damaged segment is kept as, until the operator has seen it.
+_DAMAGED: Final = ".damaged"
 #: Files that are open to be read at a time.
 _MOST_OPEN: Final = 64
 
@@ -22,6 +32,9 @@ class JobSegment:
         self.live = 0
         self.live_bytes = 0
         self.fd = -1
+        #: Where its frames begin, and which of them have bodies that are known to be what was written.
+        self.frames = array("I")
+        self.checked = bytearray()
 
 
 class JobSegments:
@@ -47,7 +60,9 @@ class JobSegments:
         Raises:
             OSError: the disk.
         """
-        number = max(self.all, default=0) + 1
+        names = (name.partition(".")[0] for name in self.damaged())
+        kept = (int(name) for name in names if name.isdigit())
+        number = max([0, *self.all, *kept]) + 1
         path = self.folder / f"{number:010d}{_SUFFIX}"
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
         found = JobSegment(number, path)
@@ -79,13 +94,15 @@ class JobSegments:
         except OSError:
             os.ftruncate(last.fd, last.size)
             raise
+        if last.size:
+            last.frames.append(last.size)
         last.size += total
 
     def read(self, number: int, offset: int, size: int) -> bytes:
-        """Bytes of a segment.
+        """Bytes of a body in a segment.
 
         Raises:
-            OSError: the disk, or there are fewer.
+            OSError: the disk, or it is not what was written.
         """
         segment = self.all.get(number)
         if segment is None:
@@ -93,10 +110,28 @@ class JobSegments:
         if segment.fd < 0:
             self.close_some()
             segment.fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-        found = os.pread(segment.fd, size, offset)
-        if len(found) < size:
-            raise OSError(f"{segment.path} ends before {offset + size}")
-        return found
+        place = bisect_right(segment.frames, offset) - 1
+        checked = segment.checked
+        if len(checked) < len(segment.frames):
+            checked.extend(bytes(len(segment.frames) - len(checked)))
+        if not checked[place]:
+            self.check(segment, segment.frames[place])
+            checked[place] = 1
+        return os.pread(segment.fd, size, offset)
+
+    def check(self, segment: JobSegment, at: int) -> None:
+        """Reads the bodies of a frame.
+
+        Raises:
+            OSError: the disk, or they are not what was written.
+        """
+        head = os.pread(segment.fd, HEAD_SIZE, at)
+        if len(head) == HEAD_SIZE:
+            _, _, told_crc, told, size, _ = HEAD.unpack(head)
+            bodies = os.pread(segment.fd, size, at + HEAD_SIZE + told)
+            if len(bodies) == size and crc32c(bodies) == told_crc:
+                return
+        raise OSError(errno.EIO, f"{segment.path} is damaged behind byte {at}")
 
     def close_some(self) -> None:
         """Closes what is open to be read, if there is much."""
@@ -145,6 +180,24 @@ class JobSegments:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def keep_damaged(self, segment: JobSegment) -> None:
+        """Keeps a file for whoever may get more out of it; it is written no more, so a second name is enough.
+
+        Raises:
+            OSError: the disk.
+        """
+        kept = segment.path.with_name(segment.path.name + _DAMAGED)
+        if kept.exists():
+            return
+        try:
+            os.link(segment.path, kept)
+        except OSError:  # there are file systems without
+            shutil.copyfile(segment.path, kept)
+
+    def damaged(self) -> list[str]:
+        """The names of the damaged files that are kept."""
+        return sorted(each.name for each in self.folder.glob(f"[0-9]*{_SUFFIX}{_DAMAGED}"))
 
     def close(self) -> None:
         """Closes the files."""

@@ -53,6 +53,22 @@ def test_every_byte_alone() -> None:
     assert found == [*commands, [b"QLEN", b"q"]]
 
 
+def test_what_is_whole_is_not_read_again_when_the_rest_drips() -> None:
+    """Else each byte of a client that sends them one by one would cost as much as all before it."""
+    reader = RespReader(2_000_000)
+    command = [b"x" * 1_000_000, *[b"12345"] * 100]
+    raw = encoded(command)
+    start = raw.index(b"$5")
+    reader.feed(raw[:start])
+    for place in range(start, len(raw)):
+        assert reader.next() is None
+        assert len(reader.rest or b"") <= len(b"$5\r\n12345\r\n")
+        assert reader.kept() == place
+        reader.feed(raw[place : place + 1])
+    assert reader.next() == command
+    assert reader.kept() == 0
+
+
 def test_commands_may_be_left_for_later() -> None:
     reader = RespReader(LIMIT)
     reader.feed(encoded([b"A"]) + encoded([b"B"]))
@@ -108,6 +124,7 @@ def test_anything_is_a_command_or_an_error_and_memory_is_bounded(pieces: list[by
         (b"*99999999999999\r\n", "bulk length"),
         (b"*1\r\n$536870912\r\n", "bulk length"),
         (b"*2\r\n$5000\r\n" + b"x" * 5000 + b"\r\n$5000\r\n", "bulk length"),
+        (b"*3\r\n" + b"$4400\r\n" + b"x" * 4400 + b"\r\n$4600\r\n", "bulk length"),
         (b"*1\r\n+OK\r\n", r"expected '\$', got '\+'"),
         (b"*x\r\n", "no number"),
         (b"*\r\n", "no number"),
