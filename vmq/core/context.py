@@ -31,6 +31,7 @@ from vmq.core.ports import (
     SessionOptionsPort,
     StreamFinder,
     Traffic,
+    Wills,
 )
 from vmq.core.source import Source
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
@@ -278,6 +279,7 @@ class Core:
         # What follows is another node's business; these are for a broker that is none.
         self.sessions = SessionListener()
         self.claims = Claims()
+        self.wills = Wills()
         self.propagation = Propagation()
         self.elsewhere = Elsewhere()
         self.peers = Peers()

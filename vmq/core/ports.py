@@ -44,6 +44,17 @@ class Claims:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Wills:
+    """Who keeps the wills of this broker's clients, should it end before them."""
+
+    def left(self, client: Any) -> None:
+        """A client has connected with a will."""
+
+    def over(self, client: Any) -> None:
+        """Its connection is over: its will is published now, or is not to be."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Propagation:
     """Whether other nodes know of subscriptions."""
 
