@@ -1,5 +1,5 @@
-"""The link between nodes: ZeroMQ, by way of aiozmq. Only this module knows of it, with its sockets
-and addresses.
+"""The link between nodes: ZeroMQ, by way of aiozmq, and Unix sockets between processes of one machine. Only this
+module knows of them, with its sockets and addresses.
 
 A node has one ROUTER, to which all others send, and one DEALER to each of the others, by which it sends. So a frame
 goes one way on one connection, and says itself who sent it. ZeroMQ connects, connects again with growing pauses,
@@ -9,7 +9,10 @@ and drops what it had in hand when a connection breaks, which the machines above
 all nodes have. A node shows that it has it as a client (its public key must be the cluster's, which the ROUTER asks
 of every client) and as a server (its clients expect no other). Who lacks it gets nowhere and leaves a line in the
 log. Without a key the link only works where nobody else can listen in: on loopback, and between processes of one
-machine.
+machine (`unix`).
+
+**The end of a process** closes its connections: who then finds that nobody listens there any more tells so at once
+(`on_gone`). Silence is judged above.
 
 **Patience.** A connection can die without a word: a switch forgets it, a packet is lost when the network comes back,
 a handshake stops half-way. None of that ends by itself soon: the kernel repeats its SYN after 1, 3, 7, 15... seconds
@@ -24,6 +27,7 @@ bytes and frames, and a peer that sends what is no frame is not listened to for 
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -32,7 +36,9 @@ import zmq
 from vmq_cluster.addresses import check_address, check_key
 from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
-from vmq_cluster.sockets import (
+from vmq_cluster.transport.ends import EndMonitor
+from vmq_cluster.transport.peer import Peer
+from vmq_cluster.transport.sockets import (
     FRAMES,
     REFUSALS,
     SMALL_BUFFER,
@@ -40,9 +46,9 @@ from vmq_cluster.sockets import (
     Gatekeeper,
     Listener,
     Monitor,
-    Peer,
     Socket,
 )
+from vmq_cluster.transport.unix import UnixListener, UnixPeer
 
 log = logging.getLogger("vmq.cluster.link")
 
@@ -63,6 +69,9 @@ _MAX_CONNECTIONS: Final = 4096
 #: Seconds that a connection to an address of unknown name is kept.
 _CONTACT_SECONDS: Final = 15.0
 
+#: What addresses of Unix sockets begin with, as ZeroMQ has it.
+_UNIX: Final = "ipc://"
+
 _ZAP: Final = "inproc://zeromq.zap.01"
 _MONITOR: Final = "inproc://vmq.link.monitor"
 
@@ -77,8 +86,10 @@ class Link:
         key: str | None = None,
         patience: float = _PATIENCE,
         speaks: int = 1,
+        on_gone: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """`on_nonsense` is told who sent what is no frame (nothing, if it had not said its name) and why.
+        """`on_nonsense` is told who sent what is no frame (nothing, if it had not said its name) and why, `on_gone` of
+        members whose process has ended.
 
         A peer that can be reached again is linked within about `patience` seconds. `speaks` is the version of this
         node: what later ones say besides is passed over.
@@ -91,17 +102,21 @@ class Link:
         self._public = None if key is None else check_key(key)
         self._key = key
         self._speaks = speaks
+        self._patience = patience
         self._patience_ms = int(patience * 1000)
+        self._on_gone = on_gone
         self._context = zmq.Context()
-        self._sockets: list[Socket] = []
-        self._peers: dict[str, Peer] = {}
-        self._contacts: dict[str, Peer] = {}
+        self._sockets: list[Socket | UnixListener] = []
+        self._peers: dict[str, Peer | UnixPeer] = {}
+        self._contacts: dict[str, Peer | UnixPeer] = {}
         self._ending: set[asyncio.Task[None]] = set()
         #: Who is behind a connection, by its routing id; the oldest first.
         self._senders: dict[bytes, str] = {}
         #: Connections that are not listened to, and until when.
         self._deaf: dict[bytes, float] = {}
         self._warned: dict[str, float] = {}
+        #: Connections that were looked after so far.
+        self._watched = 0
         #: Frames that were dropped because too much waited for a peer.
         self.dropped_frames = 0
         #: Bytes of frames handed to ZeroMQ, and of those that it brought.
@@ -115,6 +130,8 @@ class Link:
             ClusterError: it cannot.
         """
         check_address(listen, self._key)
+        if listen.startswith(_UNIX):
+            return await self._start_unix(listen.removeprefix(_UNIX))
         if self._public is not None:
             gatekeeper = Gatekeeper(self._public, self.warn)
             self._sockets.append(gatekeeper)
@@ -137,6 +154,15 @@ class Link:
         except OSError as error:
             raise ClusterError(f"cannot listen at {listen}: {error.strerror}") from None
         address: str = listener.transport.getsockopt(zmq.LAST_ENDPOINT)
+        return address
+
+    async def _start_unix(self, path: str) -> str:
+        listener = UnixListener(self.received, self.warn, self._key, self._patience)
+        try:
+            address = await listener.open(path)
+        except OSError as error:
+            raise ClusterError(f"cannot listen at {_UNIX}{path}: {error.strerror}") from None
+        self._sockets.append(listener)
         return address
 
     async def stop(self) -> None:
@@ -164,7 +190,7 @@ class Link:
             self._end(self._peers.pop(name))
         for name, address in addresses.items():
             if name not in self._peers and self._may_connect(address):
-                self._peers[name] = Peer(address, self._dealer(), self.warn)
+                self._peers[name] = self._connected(address, partial(self._on_gone, name))
 
     def set_up(self, name: str, is_up: bool) -> None:
         """More may wait for a member that is up."""
@@ -191,7 +217,7 @@ class Link:
         if peer is None:
             if not self._may_connect(address):
                 return
-            peer = self._contacts[address] = Peer(address, self._dealer(), self.warn)
+            peer = self._contacts[address] = self._connected(address, lambda: None)
             asyncio.get_running_loop().call_later(_CONTACT_SECONDS, self._end_contact, address)
         raw = encode(frame)
         if peer.send(raw):
@@ -202,7 +228,15 @@ class Link:
         if peer is not None:
             self._end(peer)
 
-    def _end(self, peer: Peer) -> None:
+    def _connected(self, address: str, on_gone: Callable[[], None]) -> Peer | UnixPeer:
+        if address.startswith(_UNIX):
+            return UnixPeer(address, self.warn, self._key, self._patience, on_gone)
+        self._watched += 1
+        where = f"{_MONITOR}.{self._watched}"
+        monitor = EndMonitor(address, where, self._socket(zmq.PAIR), on_gone)
+        return Peer(address, self._dealer(), self.warn, monitor)
+
+    def _end(self, peer: Peer | UnixPeer) -> None:
         task = asyncio.get_running_loop().create_task(peer.end())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

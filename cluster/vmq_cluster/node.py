@@ -109,7 +109,9 @@ class ClusterNode:
         shortest, longest = _PATIENCE
         patience = min(max(self._options.heartbeat_timeout, shortest), longest)
         self._world = world = Surroundings() if world is None else world
-        self._link = world.link(self._receive, self._on_nonsense, key, patience, versions.speaks)
+        self._link = world.link(
+            self._receive, self._on_nonsense, key, patience, versions.speaks, self._on_gone
+        )
         self._versions = versions
         self._machine: Machine | None = None
         self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
@@ -388,6 +390,10 @@ class ClusterNode:
     def _receive(self, frame: Frame) -> None:
         if self._machine is not None:
             self._step(self._machine.receive, frame)
+
+    def _on_gone(self, peer: str) -> None:
+        if self._machine is not None:
+            self._step(self._machine.lost, peer, "its process has ended")
 
     def _on_nonsense(self, peer: str, reason: str) -> None:
         log.warning("dropped the link of %s: %s", peer or "a node without a name", reason)

@@ -8,7 +8,7 @@ from threading import Event
 from urllib.parse import urlsplit
 
 from vmq_cluster.link import Link
-from vmq_cluster.sockets import FRAMES
+from vmq_cluster.transport.sockets import FRAMES
 
 #: Milliseconds instead of ten seconds, for whatever libzmq does at intervals.
 SOON = 300

@@ -15,7 +15,7 @@ from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
 from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, Unreliable, decode, encode
-from vmq_cluster.sockets import FRAMES, READS, SMALL_BUFFER, WRITE_BUFFER
+from vmq_cluster.transport.sockets import FRAMES, READS, SMALL_BUFFER, WRITE_BUFFER
 
 KEY = generate_key()
 LOOPBACK = "tcp://127.0.0.1:0"
@@ -261,9 +261,10 @@ async def test_what_waits_for_a_dead_peer_is_bounded(ends: list[End], tmp_path: 
     frame = Frame(1, "one", 1, 1, [Unreliable([b"x" * 1000])])
     for _ in range(200):
         one.link.send("dead", frame)
-    assert one.link.dropped_frames == 200 - FRAMES
+    kept = 200 - one.link.dropped_frames
+    assert kept * 1000 <= SMALL_BUFFER + 1000 < (kept + 2) * 1100
     one.link.send("nobody", frame)
-    assert one.link.dropped_frames == 201 - FRAMES
+    assert one.link.dropped_frames == 201 - kept
 
 
 @pytest.mark.parametrize(("is_up", "limit"), [(False, SMALL_BUFFER), (True, WRITE_BUFFER)])
@@ -287,7 +288,7 @@ async def test_more_may_wait_for_a_peer_that_is_up(
         one.link.send("peer", frame)
         count += 1
     # What libzmq still took for a connection that was ending is not in the buffer.
-    assert limit / size <= count <= limit / size + FRAMES + 3
+    assert limit / (size + 64) <= count <= limit / size + FRAMES + 3
 
 
 async def test_a_frame_that_nobody_would_read_is_not_sent(

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -373,6 +374,33 @@ async def test_who_holds_confirms_and_who_is_dropped_is_down_for_a_while(
     assert one.machine.channels.waiting("two")[0] == 1
     two.confirm(arrived)
     assert (await hears(Acknowledged)).tickets == ["ticket"]
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+async def test_a_node_that_ends_is_down_at_once(
+    nodes: list[ClusterNode], tmp_path: Path, kind: str
+) -> None:
+    """Long before its silence would be noticed; and up again as soon as it is back."""
+    patient = replace(OPTIONS, heartbeat_timeout=10_000.0)
+    listen = LOOPBACK if kind == "tcp" else f"ipc://{tmp_path}/one"
+    one = await started(nodes, "one", listen=listen, options=patient)
+    storage = MemoryStorage()
+    two = await started(
+        nodes, "two", listen=listen.replace("one", "two"), storage=storage, options=patient
+    )
+    news: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+    one.on(PeerUp, lambda effect: news.put_nowait((effect.peer, True)))
+    one.on(PeerDown, lambda effect: news.put_nowait((effect.peer, False)))
+    heard = asyncio.Event()
+    two.on(PeerUp, lambda _: heard.set())
+    two.join(one.address)
+    assert await asyncio.wait_for(news.get(), PATIENCE) == ("two", True)
+    await asyncio.wait_for(heard.wait(), PATIENCE)
+    address = two.address
+    await two.stop()
+    assert await asyncio.wait_for(news.get(), PATIENCE) == ("two", False)
+    await started(nodes, "two", listen=address, storage=storage, options=patient)
+    assert await asyncio.wait_for(news.get(), PATIENCE) == ("two", True)
 
 
 async def test_a_callback_that_fails_harms_nobody(

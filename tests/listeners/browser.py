@@ -122,14 +122,14 @@ class PageError(Exception):
 
 
 @contextlib.contextmanager
-def chromium(folder: Path, trusted: Issued) -> Iterator[Page]:
-    """A browser that trusts this certificate and, of those that nobody vouches for, no other."""
+def chromium(folder: Path, trusted: Issued | None = None) -> Iterator[Page]:
+    """A browser that trusts this certificate, if one is given, and, of those that nobody vouches for, no other."""
     program = require_tool("chromium-headless-shell", "chromium", "google-chrome")
     command = [
         *(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
         *("--no-first-run", "--disable-background-networking", "--disable-extensions"),
         *("--remote-debugging-port=0", f"--user-data-dir={folder}", "--no-proxy-server"),
-        f"--ignore-certificate-errors-spki-list={key_hash(trusted)}",
+        *([f"--ignore-certificate-errors-spki-list={key_hash(trusted)}"] if trusted else []),
         # A name that whoever owns it made to point at this machine.
         f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1",
         "about:blank",

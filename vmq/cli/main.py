@@ -28,9 +28,11 @@ PANELS: Final = {
         "pub": "mqtt.pub:pub",
         "sub": "mqtt.sub:sub",
         "bench": "bench:bench",
-        "demo": "demo:demo",
+        "demo": "demo.command:demo",
     },
     "Look into a running broker": {
+        "open": "admin.page:open_page",
+        "top": "top.top:top",
         "session": "admin.session:app",
         "queue": "admin.queue:app",
         "jobs": "admin.jobs:app",

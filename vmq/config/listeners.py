@@ -60,6 +60,14 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="For http only: other machines may reach it, and see the broker's figures without a password."
         ),
     ] = False
+    serve: Annotated[
+        _File | None,
+        Meta(
+            description="For http only: serve the files of this folder (but those that begin with a dot), with MQTT at "
+            "/mqtt, instead of the live page, the API and the figures; unset = those.",
+            extra={"accepts": "a folder"},
+        ),
+    ] = None
     max_connections: Annotated[
         int,
         Meta(
@@ -289,6 +297,8 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
     yield from _origin_problems(options, endpoint)
     if options.advertise:
         yield from _advertise_problems(options, endpoint)
+    if options.serve is not None and endpoint.scheme != "http":
+        yield "serve", "files are served over HTTP; accepted: with http://"
     if options.unix_owner is not None and endpoint.scheme != "unix":
         yield "unix_owner", "accepted: with unix://"
     for name in ("proxy_protocol_trusted", "xff_trusted_intermediate"):
@@ -300,8 +310,9 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
 
 
 def _origin_problems(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
-    if options.allowed_origins and not endpoint.is_websocket:
-        yield "allowed_origins", "web pages come by WebSocket; accepted: with ws:// or wss://"
+    if options.allowed_origins and not (endpoint.is_websocket or endpoint.scheme == "http"):
+        what = "web pages come by WebSocket; accepted: with ws://, wss:// or http://"
+        yield "allowed_origins", what
     for text in options.allowed_origins:
         if text != ANY_ORIGIN:
             try:

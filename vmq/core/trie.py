@@ -222,6 +222,8 @@ class Route:
         self.head = b""
         self.head_qos: i64 = 0
         self.head_length: i64 = 0
+        #: Messages since the broker keeps the route.
+        self.messages: i64 = 0
 
     def is_stored(self) -> bool:
         """Whether the store gets a message of QoS 1 or 2."""

@@ -9,16 +9,20 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
 
 from vmq.admin.errors import AdminError, TooSlow
-from vmq.admin.keys import ApiKeys, KeyRow
+from vmq.admin.keys import KeyRow
 from vmq.admin.listing import Listing
 from vmq.config.text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
+from vmq.http import http_pub
 from vmq.http.auditing import audited, key_at_work, name_of
+from vmq.http.dashboard.dashboard import Dashboard, dashboard_of
+from vmq.http.dashboard.routes import LiveRoutes
+from vmq.http.dashboard.tokens import is_of_page
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operation import Context, Operation, Result
@@ -35,6 +39,15 @@ log = logging.getLogger("vmq.http")
 PREFIX: Final = "/api/v1"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Finds(Protocol):
+    """Knows the keys that requests bring."""
+
+    def find(self, key: str) -> KeyRow | None:
+        """What is known of a key; None: it is none."""
+
+
 #: Does an operation with its parameters. What comes as Raw is JSON already.
 Doing = Callable[[Operation, Any], Result | msgspec.Raw | Awaitable[Result | msgspec.Raw]]
 
@@ -53,8 +66,11 @@ def add_routes(app: web.Application, broker: "BrokerView", *, trusted: bool = Fa
         trusted: whoever reaches the application is the operator: no API keys are asked for, and they may be managed.
     """
     context = Context(broker)
+    dashboard = dashboard_of(broker)
 
     def do(operation: Operation, wanted: Any) -> Any:
+        if operation.name == "list_sessions" and is_of_page(key_at_work.get()):
+            return _in_turn(dashboard, lambda: operation.run(context, wanted))
         return operation.run(context, wanted)
 
     async def traced(request: web.Request) -> web.StreamResponse:
@@ -63,15 +79,49 @@ def add_routes(app: web.Application, broker: "BrokerView", *, trusted: bool = Fa
     tails = StreamTails(broker)
     app.on_shutdown.append(tails.stop)
     live: dict[str, Handler] = {"/trace": traced, "/stream/tail": tails.serve}
+    if broker.share is None:
+        _add_dashboard(app, dashboard, trusted)
     # A worker is asked by its supervisor, who was asked by somebody.
-    add_api(app, do, live, None if trusted else context.api_keys, broker.share is None)
+    add_api(app, do, live, None if trusted else dashboard, broker.share is None)
+
+
+async def _in_turn(dashboard: Dashboard, run: Callable[[], Any]) -> Any:
+    """A walk over all sessions for a page: those of all pages come one after the other, a second apart."""
+    await dashboard.walk_turn()
+    return run()
+
+
+def _add_dashboard(app: web.Application, dashboard: Dashboard, trusted: bool) -> None:
+    """Adds what the page asks for, and has the broker's figures read while the application is served."""
+    live = LiveRoutes(dashboard, None if trusted else _key_of)
+    keys = None if trusted else dashboard
+    for path, handler in live.guarded().items():
+        app.router.add_get(PREFIX + path, _guarded(handler, keys))
+    if trusted:
+        app.router.add_post(PREFIX + "/live/token", _guarded(live.token, None))
+    else:
+        app.router.add_get(PREFIX + "/live/trace", _guarded(live.trace, keys))
+        app.router.add_post(PREFIX + "/live/page", _guarded(live.page, None))
+
+    async def start(_app: web.Application) -> None:
+        dashboard.start()
+
+    async def end_pages(_app: web.Application) -> None:
+        dashboard.feed.close()
+
+    async def stop(_app: web.Application) -> None:
+        await dashboard.stop()
+
+    app.on_startup.append(start)
+    app.on_shutdown.append(end_pages)
+    app.on_cleanup.append(stop)
 
 
 def add_api(
     app: web.Application,
     do: Doing,
     live: Mapping[str, Handler],
-    keys: ApiKeys | None,
+    keys: Finds | None,
     is_audited: bool = True,
 ) -> None:
     """Adds the API to an application.
@@ -108,6 +158,7 @@ def add_api(
         answer.headers["Allow"] = allowed
         return answer
 
+    app.router.add_route("*", http_pub.PATH, _guarded(http_pub.handler(do), keys))
     if trusted:
         for path, follow in live.items():
             app.router.add_get(PREFIX + path, _guarded(follow, None))
@@ -116,7 +167,7 @@ def add_api(
         app.router.add_route("*", path, _guarded(unknown, keys))
 
 
-def _guarded(handler: Handler, keys: ApiKeys | None) -> Handler:
+def _guarded(handler: Handler, keys: Finds | None) -> Handler:
     """A handler that wants an API key (keys None: none), and whose errors are answers."""
 
     async def guarded(request: web.Request) -> web.StreamResponse:
@@ -182,7 +233,7 @@ def _handler(operation: Operation, do: Doing, is_audited: bool) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         plain = await read(request)
-        if is_audited and operation.method != "GET":
+        if is_audited and operation.change and operation.method != "GET":
             with audited(request, operation.name, plain):
                 result = await perform(plain)
         else:

@@ -1,10 +1,12 @@
 """The HTTP application: which module answers which path.
 
-/, /manual                                  vmq.http.home
+/links, /manual                             vmq.http.home
+/, /page/...                                vmq.http.dashboard.files
 /metrics                                    vmq.http.metrics
 /health, /health/...                        vmq.http.health
 /status.json                                vmq.http.status
 /api/v1/...                                 vmq.http.api
+/restmqtt/api/v1/publish                    vmq.http.http_pub
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,6 +16,7 @@ from aiohttp import web
 
 from vmq.http import health, home, metrics, report, status
 from vmq.http.api import add_routes
+from vmq.http.dashboard import files
 from vmq.http.keys import BROKER
 from vmq.listeners.origins import is_this_host
 
@@ -37,14 +40,14 @@ def make_app(broker: "BrokerView", *, allow_remote: bool = False) -> web.Applica
     """
     app = bare_app(allow_remote=allow_remote)
     app[BROKER] = broker
-    for module in (metrics, health, status):
+    for module in (files, metrics, health, status):
         app.add_routes(module.routes())
     add_routes(app, broker)
     return app
 
 
 def bare_app(*, allow_remote: bool) -> web.Application:
-    """An application that has the page alone, with what holds for all answers; `allow_remote` as for `make_app`."""
+    """An application with links and manual alone, and what holds for all answers; `allow_remote` as for `make_app`."""
     app = web.Application(
         middlewares=[] if allow_remote else [only_this_host],
         client_max_size=MAX_BODY,

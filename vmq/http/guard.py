@@ -1,7 +1,10 @@
-"""What an HTTP listener limits below HTTP: connections, and the time that a first request may take.
+"""What an HTTP listener does below HTTP: it limits connections and the time of a first request, and knows MQTT.
 
 A client that sends its request byte by byte would otherwise hold its connection for as long as it
 likes. The library bounds what comes after the first request (`KEEP_ALIVE`); here is what comes before.
+
+A connection whose first request is for `MQTT_PATH` is handed to MQTT over WebSocket, with the limits of every listener
+of MQTT, before the HTTP library sees a byte.
 """
 
 import asyncio
@@ -13,12 +16,16 @@ from aiohttp import web
 
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
-from vmq.listeners.listener import READ_FIRST, peer_of
+from vmq.listeners.listener import READ_FIRST, Listener, peer_of
 
 log = logging.getLogger("vmq.http")
 
 #: Seconds that a connection may wait for its next request.
 KEEP_ALIVE: Final = 75.0
+#: Where MQTT is spoken, and how a request for it begins.
+MQTT_PATH: Final = "/mqtt"
+_MQTT: Final = (b"GET /mqtt ", b"GET /mqtt?")
+_LONGEST: Final = len(_MQTT[0])
 
 
 class Guards:
@@ -32,11 +39,24 @@ class Guards:
         self.timeout = options.http_request_timeout
         self.limit = options.max_connections
         self.counters = counters
+        #: Takes the connections that speak MQTT; None: there is none.
+        self.mqtt: Listener | None = None
         #: By transport, which is what a request knows of its connection.
         self.present: dict[object, HttpGuard] = {}
 
     def __call__(self) -> asyncio.Protocol:
         return HttpGuard(self, self.make())
+
+    def is_full(self) -> bool:
+        """Whether there is no room for those that are there."""
+        there = len(self.present) + (0 if self.mqtt is None else self.mqtt.connections)
+        return 0 < self.limit < there
+
+    def drop_silent(self) -> None:
+        """Ends those who have not said yet what they are: nobody else knows of them."""
+        for guard in list(self.present.values()):
+            if guard.begun is not None:
+                guard.transport.abort()
 
     def refuse(self, transport: Any, reason: str) -> None:
         peer = peer_of(transport.get_extra_info("peername"))
@@ -54,28 +74,60 @@ class Guards:
 
 
 class HttpGuard(asyncio.Protocol):
-    """One connection: hands everything on to the library's protocol."""
+    """One connection: hands everything on to the library's protocol, once it is known not to be MQTT's."""
 
     def __init__(self, guards: Guards, inner: asyncio.Protocol) -> None:
         self.guards = guards
         self.inner = inner
-        self.transport: asyncio.BaseTransport | None = None
+        self.transport: Any = None
         self.timer: asyncio.TimerHandle | None = None
-        self.data_received = inner.data_received  # type: ignore[method-assign]
-        self.eof_received = inner.eof_received  # type: ignore[method-assign]
-        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+        #: What came so far of a first request that may be one for MQTT; None: it is none.
+        self.begun: bytes | None = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         guards = self.guards
         self.transport = transport
         guards.present[transport] = self
-        self.inner.connection_made(transport)
-        if guards.limit and len(guards.present) > guards.limit:
+        if guards.mqtt is None:
+            self.be_http()
+        if guards.is_full():
             guards.refuse(transport, f"max_connections = {guards.limit} reached")
             return
         loop = asyncio.get_running_loop()
         self.timer = loop.call_later(guards.timeout, self.read_first)
+
+    def be_http(self) -> None:
+        """The library takes the connection."""
+        inner = self.inner
+        self.begun = None
+        self.data_received = inner.data_received  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+        inner.connection_made(self.transport)
+
+    def data_received(self, data: bytes) -> None:
+        """The beginning of the first request: who takes it, and all that follows?"""
+        begun = (self.begun or b"") + data
+        if len(begun) < _LONGEST and any(each.startswith(begun) for each in _MQTT):
+            self.begun = begun
+        elif begun.startswith(_MQTT):
+            self.be_mqtt(begun)
+        else:
+            self.be_http()
+            self.inner.data_received(begun)
+
+    def be_mqtt(self, begun: bytes) -> None:
+        """MQTT takes the connection."""
+        mqtt, transport = self.guards.mqtt, self.transport
+        assert mqtt is not None
+        self.passed()
+        del self.guards.present[transport]
+        mqtt.connections += 1
+        protocol = mqtt.enter(transport.get_extra_info("peername"), "")
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(begun)
 
     def read_first(self) -> None:
         """The loop may have been late itself: what came in time lies unread, and timers come before sockets."""
@@ -93,4 +145,5 @@ class HttpGuard(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.passed()
         self.guards.present.pop(self.transport, None)
-        self.inner.connection_lost(error)
+        if self.begun is None:
+            self.inner.connection_lost(error)

@@ -1,4 +1,4 @@
-"""`/`: what a person sees who opens the address that `vmq ready` prints: a plain page, with links to all there is.
+"""`/links`: a plain page, with links to all there is.
 
 The manual is the README of the version that runs: it is part of the installed package's metadata.
 """
@@ -15,6 +15,7 @@ from vmq.version import __version__
 
 #: Path and what it has; in the order of the page.
 LINKS: Final = (
+    ("/", "the live page; vmq open makes a link to it that is good once"),
     ("/health", "whether the broker is well, and why not"),
     ("/health/ready", "whether new clients are served"),
     ("/health/live", "whether the process answers"),
@@ -80,7 +81,7 @@ async def show_manual(_request: web.Request) -> web.Response:
         for each in topics()
     )
     return _page(
-        f"vmq {__version__}: manual", "\n".join(['<p><a href="/">Back</a></p>', *sections])
+        f"vmq {__version__}: manual", "\n".join(['<p><a href="/links">Back</a></p>', *sections])
     )
 
 
@@ -110,4 +111,4 @@ def _page(title: str, body: str) -> web.Response:
 
 def routes() -> list[web.AbstractRouteDef]:
     """What this module answers."""
-    return [web.get("/", show_home), web.get("/manual", show_manual)]
+    return [web.get("/links", show_home), web.get("/manual", show_manual)]

@@ -7,11 +7,12 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from vmq.config.options import ListenerOptions
+from vmq.config.options import Config, ListenerOptions
 from vmq.config.values import Endpoint
 from vmq.core.context import Counters
 from vmq.http.guard import KEEP_ALIVE, Guards
 from vmq.http.keys import BODY_TIMEOUT
+from vmq.listeners.listener import Listener
 from vmq.listeners.sockets import bind
 
 #: Seconds that a request under way has to end when the broker stops.
@@ -42,9 +43,6 @@ log.addFilter(in_one_line)
 class HttpListener:
     """A listener for HTTP that serves. Made by `open_http`."""
 
-    #: Those of MQTT, which has none here.
-    connections: Final = 0
-
     def __init__(
         self,
         name: str,
@@ -52,8 +50,11 @@ class HttpListener:
         endpoint: Endpoint,
         runner: web.AppRunner,
         server: asyncio.Server,
+        guards: Guards,
     ) -> None:
         self.name = name
+        self._guards = guards
+        self._mqtt = guards.mqtt
         self.url = url
         self.endpoint = endpoint
         self._runner = runner
@@ -64,6 +65,16 @@ class HttpListener:
         """Whether new connections are let in."""
         return self._server.is_serving()
 
+    @property
+    def connections(self) -> int:
+        """Open connections of MQTT."""
+        return 0 if self._mqtt is None else self._mqtt.connections
+
+    def configure(self, config: Config) -> None:
+        """Goes by another configuration, for the connections of MQTT to come."""
+        if self._mqtt is not None:
+            self._mqtt.configure(config)
+
     def close(self) -> None:
         """Lets nobody in any more."""
         self._server.close()
@@ -71,13 +82,27 @@ class HttpListener:
     async def finish(self) -> None:
         """Ends the connections; requests under way have a moment to end by themselves."""
         self._server.close()
+        self._guards.drop_silent()
         await self._runner.cleanup()
 
 
 async def open_http(
-    name: str, options: ListenerOptions, app: web.Application, counters: Counters, backlog: int
+    name: str,
+    options: ListenerOptions,
+    app: web.Application,
+    counters: Counters,
+    backlog: int,
+    mqtt: Listener | None = None,
 ) -> HttpListener:
-    """Opens a listener that serves an HTTP application; `counters` are told of who was too slow.
+    """Opens a listener that serves an HTTP application.
+
+    Args:
+        name: its name in the configuration.
+        options: its options.
+        app: what answers.
+        counters: are told of who was too slow.
+        backlog: connections that may wait to be accepted.
+        mqtt: takes those who speak MQTT; it has no socket of its own.
 
     Raises:
         OSError: its address cannot be had.
@@ -85,6 +110,7 @@ async def open_http(
     sock = bind(options.endpoint.host, options.endpoint.port)
     app[BODY_TIMEOUT] = options.http_request_timeout
     guards = Guards(name, options, counters)
+    guards.mqtt = mqtt
     app.middlewares.insert(0, guards.on_request)
     runner = web.AppRunner(
         app,
@@ -100,4 +126,4 @@ async def open_http(
     server = await loop.create_server(guards, sock=sock, backlog=backlog)
     host, port = sock.getsockname()[:2]
     url = options.endpoint.with_address(host, port).url
-    return HttpListener(name, url, options.endpoint, runner, server)
+    return HttpListener(name, url, options.endpoint, runner, server, guards)

@@ -89,6 +89,7 @@ class Publisher(Client):
             if limit and decoder.end - topic_end > limit:
                 self.refuse_message()
             core.counters.mqtt_publish_received += 1
+            route.messages += 1
             self.publish(route, Message(route.topic, data[topic_end : decoder.end], 0, False), 0)
             return
         limit = self.options.max_message_size
@@ -102,6 +103,7 @@ class Publisher(Client):
         count = decoder.run(data[decoder.body : topic_end], longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
+        route.messages += count
         if core.cluster_is_split and self.is_cut_off(self.options.allow_publish_during_netsplit):
             self.refuse_cut_off(route, 0, count)
             return
@@ -140,6 +142,7 @@ class Publisher(Client):
         if limit and end - topic_end - (2 if qos else 0) > limit:
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
+        route.messages += 1
         if qos or retain or self.core.options.upgrade_outgoing_qos:
             self.registry.check_store(route, retain)
         if qos == 0:

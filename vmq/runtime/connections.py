@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from vmq.listeners.listener import Listener
 from vmq.protocol.connection import Connection
 from vmq.runtime.deadlines import Deadlines, SessionWatch
+from vmq.runtime.frequent import Frequent
 
 
 class Connections:
@@ -22,6 +23,8 @@ class Connections:
         self._connect_timeout = connect_timeout
         self._watches: dict[Connection, SessionWatch] = {}
         self._all_ended: asyncio.Future[None] | None = None
+        #: Whose connections end often, by client id.
+        self.ended = Frequent()
 
     def __iter__(self) -> Iterator[Connection]:
         """Those of now; they may end meanwhile."""
@@ -36,6 +39,8 @@ class Connections:
         watch = self._watches.pop(connection, None)
         if watch is not None:
             watch.cancel()
+            if connection.session.client_id:
+                self.ended.count(connection.session.client_id)
         if self._all_ended is not None and not self._watches:
             self._all_ended.set_result(None)
 

@@ -184,6 +184,8 @@ class Metrics:
         self._recent_lag = recent_lag
         self._uptime = uptime
         self._connections = connections
+        #: How long the store's writes took.
+        self.commits = commits
         #: Metrics that others bring; told anew each time.
         self.others: Callable[[], Iterable[Family]] = tuple
 

@@ -64,7 +64,8 @@ class OpenListeners(Mapping[str, L], Generic[L]):
         """Open MQTT connections by kind of listener."""
         counts: dict[str, int] = {}
         for each in (*self.values(), *self._closed):
-            kind = "mqttws" if each.endpoint.is_websocket else "mqtt"
+            is_web = each.endpoint.is_websocket or each.endpoint.scheme == "http"
+            kind = "mqttws" if is_web else "mqtt"
             counts[kind] = counts.get(kind, 0) + each.connections
         return counts
 

@@ -1,8 +1,11 @@
 """Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vmq.config.options import ListenerOptions
+import msgspec
+
+from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.errors import StartError
@@ -33,10 +36,22 @@ async def listen(
 
 
 async def _mqtt(broker: "BrokerView", name: str, options: ListenerOptions) -> Listener:
+    listener = _unopened(broker, name, options, broker.config)
+    try:
+        await listener.open()
+    except BaseException:
+        listener.close()  # the port that it was given
+        raise
+    return listener
+
+
+def _unopened(
+    broker: "BrokerView", name: str, options: ListenerOptions, config: Config
+) -> Listener:
     assert broker.connections is not None, "the broker is not started"
     listener = Listener(
         name,
-        broker.config,
+        config,
         broker.registry(options.mountpoint),
         broker.connections.on_opened,
         broker.connections.on_closed,
@@ -47,12 +62,15 @@ async def _mqtt(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
         sock=broker.take_port(name),
     )
     listener.hooks = broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
-    try:
-        await listener.open()
-    except BaseException:
-        listener.close()  # the port that it was given
-        raise
     return listener
+
+
+def _mqtt_behind_http(broker: "BrokerView", name: str, options: ListenerOptions) -> Listener:
+    """Takes the connections of a listener of HTTP that turn out to speak MQTT; with the options that it has."""
+    web = msgspec.structs.replace(options, url=options.endpoint.url.replace("http://", "ws://", 1))
+    listeners = {**broker.config.listeners, name: web}
+    config = msgspec.structs.replace(broker.config, listeners=listeners)
+    return _unopened(broker, name, web, config)
 
 
 async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Listener:
@@ -74,11 +92,16 @@ async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
 async def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> "HttpListener":
     # Late: the library is large, and not everybody has such a listener.
     from vmq.http.app import make_app
+    from vmq.http.folder import folder_app
     from vmq.http.server import open_http
 
-    app = make_app(broker, allow_remote=options.allow_remote)
+    if options.serve is None:
+        app = make_app(broker, allow_remote=options.allow_remote)
+    else:
+        app = folder_app(Path(options.serve), allow_remote=options.allow_remote)
     counters, backlog = broker.monitor.core.counters, broker.config.network.backlog
-    return await open_http(name, options, app, counters, backlog)
+    mqtt = _mqtt_behind_http(broker, name, options)
+    return await open_http(name, options, app, counters, backlog, mqtt)
 
 
 async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> "FlightListener":

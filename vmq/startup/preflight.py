@@ -96,6 +96,8 @@ class Preflight:
     def _listeners(self) -> Iterator[Problem]:
         for name, options in self._config.listeners.items():
             key = f"listeners.{name}"
+            if options.serve is not None and not Path(options.serve).is_dir():
+                yield self._problem(f"{key}.serve", "there is no such folder; accepted: a folder")
             try:
                 self._try_listener(name, options)
             except CertificateError as error:

@@ -11,6 +11,8 @@ from vmq.core.context import Counters
 from vmq.http.admin_socket import AdminSocket, SocketError
 from vmq.http.api import add_api
 from vmq.http.app import bare_app
+from vmq.http.folder import folder_app
+from vmq.http.home import show_home
 from vmq.http.server import HttpListener, open_http
 from vmq.runtime.errors import StartError
 from vmq.runtime.open_listeners import OpenListeners
@@ -81,10 +83,15 @@ class Frontend:
         await self.listeners.open(name, self._supervisor.config.listeners[name])
 
     async def _listen(self, name: str, options: ListenerOptions) -> HttpListener:
+        backlog = self._supervisor.config.network.backlog
+        if options.serve is not None:
+            files = folder_app(Path(options.serve), allow_remote=options.allow_remote)
+            return await open_http(name, options, files, self._counters, backlog)
         app = bare_app(allow_remote=options.allow_remote)
+        # Several processes have no live page: what there is has links.
+        app.router.add_get("/", show_home)
         app.add_routes(self.views.routes())
         add_api(app, self.ways.do, self._live, self.keys)
-        backlog = self._supervisor.config.network.backlog
         return await open_http(name, options, app, self._counters, backlog)
 
     async def close_listener(self, name: str) -> None:

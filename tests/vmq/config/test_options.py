@@ -15,6 +15,7 @@ from vmq.config.options import (
 LISTENER_DEFAULTS: dict[str, object] = {
     "allow_anonymous": None,
     "allow_remote": False,
+    "serve": None,
     "advertise": "",
     "local_reads": True,
     "admin": False,

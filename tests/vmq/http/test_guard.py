@@ -152,3 +152,91 @@ def test_one_connection_more_than_allowed_is_closed_at_once(
         broker.wait_log("refused listener=web .*max_connections = 1 reached")
         first.sendall(b"GET /health/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+# MQTT at the same address
+
+
+UPGRADE = (
+    b"GET /mqtt%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: mqtt\r\n%s\r\n"
+)
+
+
+def upgrade(host: str = "127.0.0.1", more: str = "", query: str = "") -> bytes:
+    return UPGRADE % (query.encode(), host.encode(), more.encode())
+
+
+def answer_to(broker: BrokerProcess, *pieces: bytes) -> bytes:
+    """The first line that a request is answered with, sent in pieces."""
+    with connect_tcp(broker.http) as sock:
+        for each in pieces:
+            sock.sendall(each)
+        with sock.makefile("rb") as file:
+            return file.readline()
+
+
+def test_mqtt_is_known_however_its_request_is_cut(hasty: BrokerProcess) -> None:
+    whole = upgrade()
+    assert answer_to(hasty, whole).startswith(b"HTTP/1.1 101")
+    for place in (1, 4, 9, 10, 30, len(whole) - 1):
+        assert answer_to(hasty, whole[:place], whole[place:]).startswith(b"HTTP/1.1 101"), place
+    assert answer_to(hasty, *(bytes((each,)) for each in whole)).startswith(b"HTTP/1.1 101")
+    assert answer_to(hasty, upgrade(query="?x=1")).startswith(b"HTTP/1.1 101")
+
+
+def test_what_only_looks_like_it_is_http(hasty: BrokerProcess) -> None:
+    for path in (b"/mqtts", b"/mqtt/", b"/mqt", b"/manual", b"/health/live"):
+        request = b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        wanted = b"HTTP/1.1 200" if path in (b"/manual", b"/health/live") else b"HTTP/1.1 404"
+        assert answer_to(hasty, request).startswith(wanted), path
+        assert answer_to(hasty, request[:5], request[5:]).startswith(wanted), path
+
+
+def test_pages_and_names_from_elsewhere_do_not_get_mqtt(hasty: BrokerProcess) -> None:
+    foreign = "Origin: https://evil.example\r\n"
+    assert answer_to(hasty, upgrade(more=foreign)).startswith(b"HTTP/1.1 403")
+    assert answer_to(hasty, upgrade("evil.example")).startswith(b"HTTP/1.1 421")
+    own = f"Origin: {hasty.http}\r\n"
+    assert answer_to(hasty, upgrade(more=own)).startswith(b"HTTP/1.1 101")
+
+
+def test_who_says_half_of_a_request_for_mqtt_is_closed(hasty: BrokerProcess) -> None:
+    with connect_tcp(hasty.http) as sock, contextlib.suppress(ConnectionError):
+        sock.sendall(b"GET /mq")
+        assert sock.recv(1) == b""
+
+
+def test_before_connect_nobody_has_the_broker_keep_much(tmp_path: Path) -> None:
+    """The limits of every listener: the size of a frame and of a request, and the time until CONNECT."""
+    extra = "[session]\nmqtt_connect_timeout = 1\nmax_connect_size = 1024\n"
+    with BrokerProcess.start((), args=arguments(tmp_path, extra)) as broker:
+        with connect_tcp(broker.http) as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(upgrade(more="X-Long: " + "y" * 2000 + "\r\n")[:2000])
+            assert sock.recv(1) == b""
+        broker.wait_log(r"upgrade request of more than 1024 bytes \(max_connect_size\)")
+        with connect_tcp(broker.http) as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(upgrade() + b"\x82\xfe\x10\x00" + bytes(4) + bytes(4096))
+            while sock.recv(4096):
+                pass
+        broker.wait_log(r"frame of \d+ bytes before CONNECT, for which 1024 are taken")
+        with connect_tcp(broker.http) as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(upgrade())
+            while sock.recv(4096):
+                pass
+        broker.wait_log("no CONNECT")
+
+
+def test_connections_of_both_kinds_are_limited_together(tmp_path: Path) -> None:
+    with (
+        BrokerProcess.start((), args=arguments(tmp_path, "max_connections = 2")) as broker,
+        connect_tcp(broker.http) as one,
+        connect_tcp(broker.http) as two,
+    ):
+        for each in (one, two):
+            each.sendall(upgrade())
+            assert each.recv(12) == b"HTTP/1.1 101"
+        with connect_tcp(broker.http) as third, contextlib.suppress(ConnectionError):
+            assert third.recv(1) == b""
+        broker.wait_log("refused listener=web .*max_connections = 2 reached")

@@ -1,4 +1,4 @@
-"""The page at the address that `vmq ready` prints."""
+"""The page of links, and the manual."""
 
 import re
 from html.parser import HTMLParser
@@ -31,8 +31,8 @@ class Links(HTMLParser):
             self.places.add(found["id"] or "")
 
 
-def test_it_answers_where_the_broker_says_that_it_is_ready(web_broker: BrokerProcess) -> None:
-    answer = get(web_broker.http, "/")
+def test_it_says_which_version_runs(web_broker: BrokerProcess) -> None:
+    answer = get(web_broker.http, "/links")
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -40,7 +40,7 @@ def test_it_answers_where_the_broker_says_that_it_is_ready(web_broker: BrokerPro
 
 
 def test_nothing_that_it_links_to_is_missing(web_broker: BrokerProcess) -> None:
-    links = Links(get(web_broker.http, "/").body)
+    links = Links(get(web_broker.http, "/links").body)
     assert {path for path, _ in LINKS} <= set(links.targets)
     for target in links.targets:
         path, place = urldefrag(target)

@@ -5,7 +5,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from types import FrameType
 from typing import Any
 
@@ -18,6 +18,15 @@ def say_ready(addresses: list[str]) -> None:
     """Tell whoever started us that every listener accepts, and where."""
     try:
         print(f"vmq ready: {' '.join(addresses)}", flush=True)
+    except OSError:
+        logger.debug("nobody reads stdout")
+
+
+def say_page(links: Iterable[str]) -> None:
+    """Tell whoever started us where to look: at the broker's live page, by links that are good for once."""
+    try:
+        for link in links:
+            print(f"vmq page: {link}", flush=True)
     except OSError:
         logger.debug("nobody reads stdout")
 

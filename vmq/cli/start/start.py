@@ -8,11 +8,11 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from vmq.cli.start.foreground import on_signal, say_ready, settle_memory
+from vmq.cli.start.foreground import on_signal, say_page, say_ready, settle_memory
 from vmq.cli.terminal import settings
 from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
@@ -23,9 +23,15 @@ from vmq.version import __version__, is_compiled
 if TYPE_CHECKING:
     from vmq_hooks import Plugin
 
+    from vmq.broker import Broker
     from vmq.cli.start.logs import BrokerLog
     from vmq.cli.start.running import Running
+    from vmq.config.load import LoadedConfig
     from vmq.config.options import Config
+
+#: The listener of --serve, and where it is.
+SERVE: Final = "serve"
+SERVE_URL: Final = "http://127.0.0.1:8080"
 
 logger = logging.getLogger("vmq.cli")
 
@@ -95,6 +101,16 @@ WorkersOption = Annotated[
     ),
 ]
 
+ServeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--serve",
+        metavar="FOLDER",
+        help="Serve the files of this folder at http://127.0.0.1:8080, with MQTT at /mqtt of it; "
+        "[listeners.NAME] serve does so elsewhere.",
+    ),
+]
+
 
 def start(
     config: ConfigOption = None,
@@ -107,6 +123,7 @@ def start(
     join: JoinOption = None,
     cluster_key: ClusterKeyOption = None,
     workers: WorkersOption = None,
+    serve: ServeOption = None,
 ) -> None:
     """Start a broker in the foreground.
 
@@ -130,6 +147,7 @@ def start(
       vmq start --node-name b --cluster-listen tcp://10.0.0.2:44053 \\
         --cluster-key cluster.key --join tcp://10.0.0.1:44053
       vmq start --workers auto
+      vmq start --serve docs/examples/chat
     """
     overrides: dict[str, object] = {}
     if listen:
@@ -149,7 +167,11 @@ def start(
         "key_file": cluster_key,
     }
     overrides |= {f"cluster.{name}": value for name, value in cluster.items() if value is not None}
-    loaded = settings.load(config, overrides)
+
+    def load() -> "LoadedConfig":
+        return serving(settings.load(config, overrides), serve)
+
+    loaded = load()
     checked = settings.preflight(loaded)
 
     import uvloop
@@ -161,11 +183,27 @@ def start(
         logger.warning(line)
     raise_file_limit()
     keep_files_private()
-    serve = _several(loaded.config) or partial(_serve, prepared=checked.plugins.prepared)
+    run = _several(loaded.config) or partial(_serve, prepared=checked.plugins.prepared)
     try:
-        uvloop.run(serve(loaded.config, log, lambda: settings.load(config, overrides).config))
+        uvloop.run(run(loaded.config, log, lambda: load().config))
     except StartError as problem:
         raise CliError(str(problem)) from None
+
+
+def serving(loaded: "LoadedConfig", folder: Path | None) -> "LoadedConfig":
+    """The configuration with one listener more, which serves a folder; as it is without one."""
+    if folder is None:
+        return loaded
+    from msgspec.structs import replace
+
+    from vmq.config.options import ListenerOptions
+    from vmq.config.sources import COMMAND_LINE
+
+    options = ListenerOptions(url=SERVE_URL, serve=str(folder))
+    config = replace(loaded.config, listeners={**loaded.config.listeners, SERVE: options})
+    names = ListenerOptions.__struct_fields__
+    origins = {f"listeners.{SERVE}.{name}": COMMAND_LINE for name in names}
+    return replace(loaded, config=config, origins={**loaded.origins, **origins})
 
 
 def _several(config: "Config") -> "Serve | None":
@@ -226,6 +264,7 @@ async def _serve(
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
         say_ready(broker.addresses)
+        say_page(_page_links(broker))
         running.ready()
         house = asyncio.create_task(running.keep_house())
         await stopping.wait()
@@ -234,6 +273,15 @@ async def _serve(
     await broker.stop()
     running.finish()
     logger.info("stopped")
+
+
+def _page_links(broker: "Broker") -> list[str]:
+    """Links to the broker's live page, if a listener serves it."""
+    if not any(each.startswith("http://") for each in broker.addresses):
+        return []
+    from vmq.http.dashboard.links import links_of  # the admin socket has loaded what it needs
+
+    return links_of(broker)
 
 
 def _on_requests(running: "Running") -> None:

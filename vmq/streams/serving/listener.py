@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from vmq.config.options import ListenerOptions
+from vmq.config.options import Config, ListenerOptions
 from vmq.config.values import Endpoint
 from vmq.listeners.certificates import CertificateError, build_context
 from vmq.streams.catalog import Catalog
@@ -90,6 +90,9 @@ class FlightListener:
         orders = Orders(inner, self.endpoint.host, self.endpoint.port, tls)
         self.process = FlightProcess(self.name, orders, self.folder)
         return self.process.start()
+
+    def configure(self, _config: Config) -> None:
+        """Goes by another configuration: it has no option that changes while it is open."""
 
     @property
     def is_open(self) -> bool:

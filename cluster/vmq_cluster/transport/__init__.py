@@ -1,0 +1,1 @@
+"""Sockets between nodes: ZeroMQ between machines, Unix sockets within one."""

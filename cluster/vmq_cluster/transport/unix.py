@@ -1,0 +1,408 @@
+"""The link between processes of one machine: Unix sockets on the event loop itself.
+
+ZeroMQ brings a frame to its threads and back, which wakes somebody up twice on each side; between processes of one
+machine that is most of what a frame costs. What is said is the same: a node listens at one socket, and connects to
+that of each other node to speak; a frame goes one way on one connection, with its length in front.
+
+**Who may.** The socket belongs to the node's user alone. Besides, each side shows that it has the cluster's key, or
+that it has none either, by a digest of what the other one has just drawn (HMAC, RFC 2104): nodes of two clusters on one
+machine do not mix. Nobody else can listen in, so nothing is encrypted.
+"""
+
+import asyncio
+import errno
+import hmac
+import logging
+import os
+import secrets
+import socket
+import stat
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, cast
+
+from vmq_cluster.messages import MAX_FRAME
+from vmq_cluster.transport.refusals import Refusals
+from vmq_cluster.transport.sockets import READS, SMALL_BUFFER, Warn
+
+log = logging.getLogger("vmq.cluster.link")
+
+_LENGTH: Final = struct.Struct("<I")
+#: Bytes that each side draws, and of the digest that answers them.
+_NONCE: Final = 32
+_DIGEST: Final = 32
+#: Seconds between attempts to connect: at first, and at most.
+_RECONNECT: Final = 0.1
+_RECONNECT_MAX: Final = 2.0
+_BACKLOG: Final = 128
+#: What a frame that waits counts for besides its bytes.
+_FRAME: Final = 64
+#: Connections at a time; each node that is met has one.
+_MAX_CONNECTIONS: Final = 4096
+
+_WRONG_KEY: Final = (
+    "it has another cluster key than this node, or one of the two has none; it is refused until both have the same "
+    "cluster.key_file"
+)
+
+
+def _proof(key: str | None, side: bytes, drawn: bytes) -> bytes:
+    """What shows that a side has the key. Each side's is its own, or an echo would be one."""
+    return hmac.digest((key or "").encode(), side + drawn, "sha256")
+
+
+class _End(asyncio.Protocol):
+    """One connection, until it is over."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._is_greeted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Of a stream socket. uvloop's own is no subclass.
+        self.transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _Heard(_End):
+    """A connection of another node, which speaks."""
+
+    def __init__(self, listener: "UnixListener", name: bytes) -> None:
+        super().__init__()
+        self._listener = listener
+        self.name = name
+        self._drawn = secrets.token_bytes(_NONCE)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._listener.came(self)
+        if self.transport is not None:
+            self.transport.write(self._drawn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._buffer.clear()
+        self._listener.went(self)
+
+    @property
+    def is_greeted(self) -> bool:
+        return self._is_greeted
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not self._is_greeted:
+            self._greet()
+        if self._is_greeted and self._take():
+            self._pause()
+
+    def _greet(self) -> None:
+        """Looks at what the other side shows, and answers what it has drawn."""
+        if len(self._buffer) < _DIGEST + _NONCE or self.transport is None:
+            return
+        shown, drawn = bytes(self._buffer[:_DIGEST]), bytes(self._buffer[_DIGEST:][:_NONCE])
+        if not hmac.compare_digest(shown, self._listener.proof(b"speaks", self._drawn)):
+            self._listener.warn(f"refused a node at {self._listener.address}: {_WRONG_KEY}")
+            self.abort()
+            return
+        del self._buffer[: _DIGEST + _NONCE]
+        self._is_greeted = True
+        self.transport.write(self._listener.proof(b"hears", drawn))
+
+    def _take(self) -> bool:
+        """Hands on what is there, up to a bound, so that clients have their turn; returns whether there may be more."""
+        buffer, begin = self._buffer, 0
+        is_bounded = True
+        for _ in range(READS):
+            start = begin + _LENGTH.size
+            length = _LENGTH.unpack_from(buffer, begin)[0] if len(buffer) >= start else 0
+            if length > MAX_FRAME:
+                self._listener.warn(
+                    f"a frame of {length} bytes at {self._listener.address}: the limit is {MAX_FRAME}; its connection "
+                    "is closed"
+                )
+                self.abort()
+                return False
+            if len(buffer) < start + length:
+                is_bounded = False
+                break
+            begin = start + length
+            self._listener.heard(self.name, bytes(memoryview(buffer)[start:begin]))
+        del buffer[:begin]
+        return is_bounded
+
+    def _pause(self) -> None:
+        if self.transport is not None:
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Takes what was left for this pass."""
+        if self.transport is None:
+            return
+        if self._take():
+            asyncio.get_running_loop().call_soon(self._go_on)
+        elif self.transport is not None:
+            self.transport.resume_reading()
+
+
+class UnixListener:
+    """Where other nodes of this machine speak to this one; `closed` is done when it is gone."""
+
+    last_host: Final = ""
+
+    def __init__(
+        self, received: Callable[[list[bytes]], None], warn: Warn, key: str | None, patience: float
+    ) -> None:
+        self._received = received
+        self._key = key
+        self._patience = patience
+        self._server: asyncio.Server | None = None
+        self._connections: set[_Heard] = set()
+        self._named = 0
+        self.warn = warn
+        self.address = ""
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self, path: str) -> str:
+        """Listens at a path; returns the address.
+
+        Raises:
+            OSError: it cannot, or somebody listens there.
+        """
+        self.address = f"ipc://{path}"
+        listening = _bound(path)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_unix_server(
+                self._connection, sock=listening, backlog=_BACKLOG
+            )
+        except BaseException:
+            listening.close()
+            raise
+        return self.address
+
+    def _connection(self) -> _Heard:
+        self._named += 1
+        return _Heard(self, self._named.to_bytes(5, "big"))
+
+    def proof(self, side: bytes, drawn: bytes) -> bytes:
+        """What shows that a side has the key of this node."""
+        return _proof(self._key, side, drawn)
+
+    def came(self, connection: _Heard) -> None:
+        """Somebody has connected, and is given a while to say who it is."""
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            connection.abort()
+            return
+        self._connections.add(connection)
+        asyncio.get_running_loop().call_later(self._patience, self._look_at, connection)
+
+    def _look_at(self, connection: _Heard) -> None:
+        if not connection.is_greeted:
+            connection.abort()
+
+    def went(self, connection: _Heard) -> None:
+        self._connections.discard(connection)
+
+    def heard(self, connection: bytes, raw: bytes) -> None:
+        """One frame of a connection that has a name."""
+        try:
+            self._received([connection, raw])
+        except Exception:  # a defect here, which keeps nobody from the next frame
+            log.exception("cannot take what a node sent")
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            with suppress(OSError):
+                Path(self.address.removeprefix("ipc://")).unlink()
+        for connection in list(self._connections):
+            connection.abort()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+
+def _bound(path: str) -> socket.socket:
+    """A socket at a path that its owner alone may connect to; what a dead process left there is taken away.
+
+    Raises:
+        OSError: it cannot be made there, or somebody listens there.
+    """
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(Path(path).lstat().st_mode):
+            if _is_heard_at(path):
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            Path(path).unlink()
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        made.bind(path)
+        Path(path).chmod(0o600)
+    except OSError as error:
+        made.close()
+        # A path that is too long has no number.
+        raise OSError(error.errno or errno.ENAMETOOLONG, error.strerror or str(error)) from None
+    return made
+
+
+def _is_heard_at(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        # A full backlog is somebody's, too.
+        return probe.connect_ex(path) not in {errno.ECONNREFUSED, errno.ENOENT}
+
+
+class _Spoken(_End):
+    """The connection by which this node speaks."""
+
+    def __init__(self, peer: "UnixPeer") -> None:
+        super().__init__()
+        self._peer = peer
+        self._drawn = secrets.token_bytes(_NONCE)
+        self._has_shown = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._peer.ended(self)
+
+    @property
+    def is_greeted(self) -> bool:
+        return self._is_greeted
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._is_greeted or self.transport is None:
+            self.abort()  # who listens says nothing more
+        elif not self._has_shown:
+            if len(self._buffer) >= _NONCE:
+                self._has_shown = True
+                shown = self._peer.proof(b"speaks", bytes(self._buffer[:_NONCE]))
+                self.transport.write(shown + self._drawn)
+        elif len(self._buffer) >= _NONCE + _DIGEST:
+            expected = self._peer.proof(b"hears", self._drawn)
+            self._is_greeted = hmac.compare_digest(bytes(self._buffer[_NONCE:]), expected)
+            if self._is_greeted:
+                self._peer.greeted(self)
+            else:
+                self.abort()
+
+
+def _same(connection: _Spoken) -> _Spoken:
+    return connection
+
+
+class UnixPeer:
+    """What this node says to one address; connects, and connects again with growing pauses.
+
+    What a connection that breaks had in hand is dropped, which the machines above know how to bear.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        warn: Warn,
+        key: str | None,
+        patience: float,
+        on_gone: Callable[[], None],
+    ) -> None:
+        """`on_gone` is called when a connection has ended and nobody listens there any more."""
+        self.address = address
+        #: Bytes that may wait; what is said to a dead peer for days is not to reach it all at once.
+        self.limit = SMALL_BUFFER
+        self._path = address.removeprefix("ipc://")
+        self._warn = warn
+        self._key = key
+        self._patience = patience
+        self._refusals = Refusals(on_gone)
+        #: Frames for a connection that is not there yet.
+        self._early: list[bytes] = []
+        self._early_bytes = 0
+        self._ready: _Spoken | None = None
+        self._current: _Spoken | None = None
+        self._lost = asyncio.Event()
+        self._greeted = asyncio.Event()
+        self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    def proof(self, side: bytes, drawn: bytes) -> bytes:
+        """What shows that a side has the key of this node."""
+        return _proof(self._key, side, drawn)
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = _RECONNECT
+        while True:
+            self._lost.clear()
+            self._greeted.clear()
+            self._current = connection = _Spoken(self)
+            try:
+                async with asyncio.timeout(self._patience):
+                    await loop.create_unix_connection(partial(_same, connection), self._path)
+                    await self._greeted.wait()
+            except TimeoutError:
+                connection.abort()
+            except (ConnectionRefusedError, FileNotFoundError):
+                self._refusals.refused()
+            except OSError as error:
+                self._warn(f"cannot connect to {self.address}: {error.strerror}")
+            else:
+                if connection.is_greeted:
+                    self._refusals.linked()
+                    since = loop.time()
+                    await self._lost.wait()
+                    if loop.time() - since >= _RECONNECT_MAX:
+                        pause = _RECONNECT
+                        continue  # at once: whether its process lives shows now
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _RECONNECT_MAX)
+
+    def greeted(self, connection: _Spoken) -> None:
+        """Both sides have the key."""
+        self._ready = connection
+        early, self._early, self._early_bytes = self._early, [], 0
+        for raw in early:
+            self.send(raw)
+        self._greeted.set()
+
+    def ended(self, connection: _Spoken) -> None:
+        """A connection is over, whether it was good or not."""
+        if self._current is connection:
+            self._ready = self._current = None
+            self._lost.set()
+            self._greeted.set()
+
+    def send(self, raw: bytes) -> bool:
+        """Returns whether there was room."""
+        connection = self._ready
+        if connection is not None and connection.transport is not None:
+            if connection.transport.get_write_buffer_size() > self.limit:
+                return False
+            connection.transport.writelines((_LENGTH.pack(len(raw)), raw))
+            return True
+        if self._connecting.done() or self._early_bytes > self.limit:
+            return False
+        self._early.append(raw)
+        self._early_bytes += len(raw) + _FRAME
+        return True
+
+    async def end(self) -> None:
+        """Closes the connection; what was written leaves within a moment, or not at all."""
+        self._connecting.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._connecting
+        connection = self._current
+        if connection is not None and connection.transport is not None:
+            self._lost.clear()
+            connection.transport.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await self._lost.wait()
+            connection.abort()

@@ -1,0 +1,214 @@
+"""Links over Unix sockets: who gets in, what is refused, and what is known of a process that has ended."""
+
+import asyncio
+import logging
+import socket
+import stat
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.test_link import KEY, LOOPBACK, End
+from vmq_cluster.addresses import generate_key
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.link import Link
+from vmq_cluster.messages import MAX_FRAME, Frame, encode
+from vmq_cluster.transport.unix import _proof
+
+PATIENCE = 0.3
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[list[End]]:
+    """Whatever a test puts in is stopped at its end."""
+    found: list[End] = []
+    yield found
+    for end in found:
+        await asyncio.wait_for(end.link.stop(), 10)
+
+
+async def listening(ends: list[End], folder: Path, key: str | None = None) -> str:
+    """The path at which one end hears."""
+    inside = End("inside", key, PATIENCE)
+    ends.append(inside)
+    return (await inside.link.start(f"ipc://{folder}/s")).removeprefix("ipc://")
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def connection(path: str) -> AsyncIterator[Streams]:
+    """A stranger's."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def greeted(path: str) -> AsyncIterator[Streams]:
+    """A stranger's that has said what a node without a key says."""
+    async with connection(path) as (reader, writer):
+        drawn = await reader.readexactly(32)
+        writer.write(_proof(None, b"speaks", drawn) + bytes(32))
+        assert await reader.readexactly(32) == _proof(None, b"hears", bytes(32))
+        yield reader, writer
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(1), 10) == b""
+    except ConnectionError:
+        return True
+
+
+async def test_its_owner_alone_may_connect(ends: list[End], tmp_path: Path) -> None:
+    path = await listening(ends, tmp_path)
+    mode = (await asyncio.to_thread(Path(path).stat)).st_mode
+    assert stat.S_IMODE(mode) == 0o600
+
+
+async def test_a_path_that_is_in_use_is_an_error_and_one_that_is_left_over_is_none(
+    ends: list[End], tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left_over:
+        left_over.bind(f"{tmp_path}/s")
+    path = await listening(ends, tmp_path)
+    other = End("other")
+    ends.append(other)
+    with pytest.raises(ClusterError, match=r"cannot listen at .*in use"):
+        await other.link.start(f"ipc://{path}")
+    one = End("one")
+    ends.append(one)
+    await one.link.start(LOOPBACK)
+    one.link.set_members({"inside": f"ipc://{path}"})
+    one.link.send("inside", one.frame())
+    assert (await ends[0].hears()).sender == "one"
+
+
+async def test_a_path_that_is_too_long_or_no_socket_is_an_error(
+    ends: list[End], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("somebody's")
+    for path in (tmp_path / "file", tmp_path / ("x" * 200)):
+        one = End("one")
+        ends.append(one)
+        with pytest.raises(ClusterError, match="cannot listen at"):
+            await one.link.start(f"ipc://{path}")
+    assert (tmp_path / "file").read_text() == "somebody's"
+
+
+@pytest.mark.parametrize(
+    "keys", [(KEY, None), (None, KEY), (KEY, generate_key())], ids=["none", "too much", "another"]
+)
+async def test_nodes_with_different_keys_do_not_mix(
+    ends: list[End],
+    tmp_path: Path,
+    keys: tuple[str | None, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = asyncio.Event()
+    path = await listening(ends, tmp_path, keys[0])
+    watcher = logging.Handler()
+    watcher.addFilter(lambda record: "another cluster key" in record.getMessage())
+    watcher.emit = lambda record: refused.set()  # type: ignore[method-assign]
+    monkeypatch.setattr(logging.getLogger("vmq.cluster.link"), "handlers", [watcher])
+    outside = End("outside", keys[1], PATIENCE)
+    ends.append(outside)
+    await outside.link.start(LOOPBACK)
+    outside.link.set_members({"inside": f"ipc://{path}"})
+    outside.link.send("inside", outside.frame())
+    await asyncio.wait_for(refused.wait(), 10)
+    assert ends[0].frames.empty()
+
+
+async def test_who_listens_must_have_the_key_as_well(ends: list[End], tmp_path: Path) -> None:
+    """Somebody took the path of a node: it is told nothing."""
+    heard: list[bytes] = []
+    over = asyncio.Event()
+
+    async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(32))
+        heard.append(await reader.readexactly(64))
+        writer.write(bytes(32))
+        heard.append(await reader.read())
+        writer.close()
+        over.set()
+
+    async with await asyncio.start_unix_server(impostor, f"{tmp_path}/s"):
+        one = End("one", KEY, PATIENCE)
+        ends.append(one)
+        await one.link.start(LOOPBACK)
+        one.link.set_members({"impostor": f"ipc://{tmp_path}/s"})
+        one.link.send("impostor", one.frame())
+        await asyncio.wait_for(over.wait(), 10)
+        await one.link.stop()
+    assert heard[1] == b""
+
+
+async def test_who_says_nothing_or_nonsense_is_closed(ends: list[End], tmp_path: Path) -> None:
+    path = await listening(ends, tmp_path)
+    async with connection(path) as (silent, _):
+        await silent.readexactly(32)
+        assert await is_closed(silent)
+    async with connection(path) as (reader, writer):
+        await reader.readexactly(32)
+        writer.write(b"GET / HTTP/1.1\r\n" * 10_000)
+        assert await is_closed(reader)
+    assert ends[0].nonsense.empty()
+
+
+async def test_a_frame_too_large_ends_the_connection_before_it_is_there(
+    ends: list[End], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with greeted(await listening(ends, tmp_path)) as (reader, writer):
+        writer.write(struct.pack("<I", MAX_FRAME + 1))
+        assert await is_closed(reader)
+    assert f"the limit is {MAX_FRAME}" in caplog.text
+
+
+async def test_nonsense_in_a_frame_is_told(ends: list[End], tmp_path: Path) -> None:
+    async with greeted(await listening(ends, tmp_path)) as (_, writer):
+        writer.write(struct.pack("<I", 8) + b"nonsense")
+        _, reason = await asyncio.wait_for(ends[0].nonsense.get(), 10)
+    assert "no frame of this cluster" in reason
+
+
+async def test_frames_that_come_byte_by_byte_are_heard(ends: list[End], tmp_path: Path) -> None:
+    raw = encode(Frame(1, "slow", 1, 1, []))
+    async with greeted(await listening(ends, tmp_path)) as (_, writer):
+        for byte in struct.pack("<I", len(raw)) + raw:
+            writer.write(bytes([byte]))
+            await writer.drain()
+        assert (await ends[0].hears()).sender == "slow"
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+async def test_the_end_of_a_process_is_told(ends: list[End], tmp_path: Path, kind: str) -> None:
+    """Of who never answered nothing is known."""
+    gone: asyncio.Queue[str] = asyncio.Queue()
+    peer = End("peer")
+    ends.append(peer)
+    address = await peer.link.start(LOOPBACK if kind == "tcp" else f"ipc://{tmp_path}/peer")
+    link = Link(lambda _frame: None, lambda _peer, _reason: None, on_gone=gone.put_nowait)
+    try:
+        await link.start(LOOPBACK)
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            nowhere = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
+            link.set_members({"peer": address, "a": nowhere, "b": f"ipc://{tmp_path}/none"})
+            link.send("peer", peer.frame())
+            await peer.hears()
+            assert gone.empty()
+            await peer.link.stop()
+            assert await asyncio.wait_for(gone.get(), 10) == "peer"
+    finally:
+        await link.stop()
+    assert {gone.get_nowait() for _ in range(gone.qsize())} <= {"peer"}

@@ -1,0 +1,14 @@
+from pathlib import Path
+
+from tests.vmq.cli.program import run
+
+
+def test_without_a_broker_it_says_so(tmp_path: Path) -> None:
+    done = run("top", "--data-dir", str(tmp_path))
+    assert done.code == 1
+    assert "no broker runs on" in done.err
+
+
+def test_an_order_that_there_is_not(tmp_path: Path) -> None:
+    done = run("top", "--sort", "colour", "--data-dir", str(tmp_path))
+    assert "accepted: queue, unacked, dropped, client" in done.err

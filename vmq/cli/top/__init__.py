@@ -1,0 +1,1 @@
+"""`vmq top`: a running broker in the terminal, live."""

@@ -1,0 +1,74 @@
+"""The dashboard of a broker: one, however many listeners serve it."""
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from vmq.admin.keys import ApiKeys, KeyRow
+from vmq.http.dashboard.feed import Feed
+from vmq.http.dashboard.tokens import PageKeys
+
+if TYPE_CHECKING:
+    from vmq.ports import BrokerView
+
+#: Seconds between two walks over all sessions that pages ask for.
+WALK_PAUSE: Final = 1.0
+
+
+class Dashboard:
+    """Figures, and who may see them. It reads the broker from its first `start` to its last `stop`."""
+
+    def __init__(self, broker: "BrokerView") -> None:
+        self.broker = broker
+        folder = Path(broker.config.broker.data_dir)
+        self.page_keys = PageKeys(folder)
+        self.api_keys: ApiKeys = ApiKeys(folder)
+        self.feed = Feed(broker)
+        self._users = 0
+        self._task: asyncio.Task[None] | None = None
+        self._walks = asyncio.Lock()
+        self._walked = float("-inf")
+
+    @property
+    def node(self) -> str:
+        """The name by which operators know the broker."""
+        return self.broker.config.cluster.node_name or socket.gethostname()
+
+    def start(self) -> None:
+        """One more listener serves it."""
+        self._users += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self.feed.run())
+
+    async def stop(self) -> None:
+        """One listener less serves it."""
+        self._users -= 1
+        if self._users or self._task is None:
+            return
+        task, self._task = self._task, None
+        task.cancel()
+        await asyncio.wait([task])
+
+    def find(self, key: str) -> KeyRow | None:
+        """What a key is good for, be it an API key or that of a page; None: it is none."""
+        return self.page_keys.find(key) or self.api_keys.find(key)
+
+    async def walk_turn(self) -> None:
+        """Returns when a page may have all sessions walked over: once a second for all of them together."""
+        async with self._walks:
+            await asyncio.sleep(max(0.0, self._walked + WALK_PAUSE - time.monotonic()))
+            self._walked = time.monotonic()
+
+
+_dashboards: "WeakKeyDictionary[BrokerView, Dashboard]" = WeakKeyDictionary()
+
+
+def dashboard_of(broker: "BrokerView") -> Dashboard:
+    """The dashboard of a broker, made when first asked for."""
+    found = _dashboards.get(broker)
+    if found is None:
+        found = _dashboards[broker] = Dashboard(broker)
+    return found

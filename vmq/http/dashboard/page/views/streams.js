@@ -1,0 +1,101 @@
+// Streams and jobs: what is kept, how far it reaches, and what waits for a worker.
+
+import { get, post, remove } from "../api.js";
+import { confirmed, fill, h } from "../dom.js";
+import { bytes, count, duration } from "../format.js";
+import { has } from "../live.js";
+import { actions, attempt, button, nothing, panel, problem, repeat, table } from "../widgets.js";
+
+const MOST = 200;
+
+export function streams() {
+  const said = h("div", {});
+  const details = h("div", {});
+  let chosen = "";
+  const list = table(
+    [
+      { name: "stream", title: "stream", show: (row) => row.stream, kind: "name" },
+      { name: "filters", title: "filters", show: (row) => row.filters, kind: "name" },
+      { name: "partitions", title: "partitions", show: (row) => (row.owned === null ? count(row.partitions) : `${row.owned} of ${row.partitions} here`), kind: "number" },
+      { name: "messages", title: "messages", show: (row) => count(row.messages), kind: "number" },
+      { name: "bytes", title: "size", show: (row) => bytes(row.bytes), kind: "number" },
+      { name: "dropped", title: "dropped", show: (row) => count(row.dropped), kind: "number" },
+      { name: "refused", title: "refused", show: (row) => count(row.refused), kind: "number" },
+    ],
+    { label: "Streams", key: (row) => row.stream, chosen: (row) => ((chosen = row.stream), show()) },
+  );
+  const queues = table(
+    [
+      { name: "queue", title: "queue", show: (row) => row.queue, kind: "name" },
+      { name: "depth", title: "queued", show: (row) => count(row.depth), kind: "number" },
+      { name: "jobs", title: "jobs", show: (row) => count(row.jobs), kind: "number" },
+      { name: "dead", title: "dead", show: (row) => count(row.dead), kind: "number" },
+      { name: "workers", title: "workers", show: (row) => count(row.workers), kind: "number" },
+      { name: "oldest", title: "oldest", show: (row) => duration(row.oldest), kind: "number" },
+      { name: "paused", title: "paused", show: (row) => (row.paused === "none" ? "" : row.paused) },
+    ],
+    { label: "Queues of jobs", key: (row) => `${row.mountpoint}\n${row.queue}`, chosen: (row) => job(row) },
+  );
+
+  async function show() {
+    if (!chosen) return;
+    try {
+      const stream = await get("/stream", { name: chosen });
+      const parts = table(
+        [
+          { name: "partition", title: "partition", show: (row) => String(row.partition), kind: "number" },
+          { name: "owner", title: "owner", show: (row) => row.owner || "here" },
+          { name: "earliest", title: "from", show: (row) => count(row.earliest), kind: "number" },
+          { name: "end", title: "to", show: (row) => count(row.end), kind: "number" },
+          { name: "segments", title: "files", show: (row) => count(row.segments), kind: "number" },
+          { name: "bytes", title: "size", show: (row) => bytes(row.bytes), kind: "number" },
+        ],
+        { label: "Partitions", key: (row) => String(row.partition) },
+      );
+      parts.show(stream.partitions.slice(0, MOST));
+      fill(details, panel(chosen, parts));
+    } catch (error) {
+      fill(details, problem(error));
+    }
+  }
+
+  function job(row) {
+    const one = { queue: row.queue, mountpoint: row.mountpoint };
+    const where = h("div", {});
+    const act = (label, work, done) => button(label, () => attempt(where, work, done).then(look));
+    fill(
+      details,
+      panel(
+        row.queue,
+        actions(
+          act("Pause", () => post("/jobs/pause", { ...one, what: "all" }), "Paused: no job comes in or goes out."),
+          act("Resume", () => post("/jobs/resume", one), "Resumed."),
+          act("Retry dead letters", () => post("/jobs/retry", one), (answer) => `${answer.changed ?? answer.jobs ?? 0} jobs were sent back.`),
+          button("Delete queued jobs", async () => (await confirmed(`Delete what is queued in ${row.queue}?`, "Delete")) && attempt(where, () => remove("/jobs/queue", one), "Deleted.").then(look), "danger"),
+        ),
+        where,
+      ),
+    );
+  }
+
+  const empty = nothing("No streams yet: vmq stream create, or [streams.NAME].");
+  const noJobs = nothing("No queues yet.");
+  async function look() {
+    try {
+      const [kept, jobs] = await Promise.all([has("streams") ? get("/streams", { limit: MOST }) : null, has("jobs") ? get("/jobs/queues", { limit: MOST, sort: "-depth" }) : null]);
+      if (kept) list.show(kept.rows);
+      if (jobs) queues.show(jobs.rows);
+      empty.hidden = !kept || kept.rows.length > 0;
+      noJobs.hidden = !jobs || jobs.rows.length > 0;
+      fill(said);
+    } catch (error) {
+      fill(said, problem(error));
+    }
+  }
+
+  const stop = repeat(() => Promise.all([look(), show()]), 2);
+  return {
+    element: h("div", { class: "view" }, said, has("streams") ? panel("Streams", empty, list) : null, has("jobs") ? panel("Queues of jobs", noJobs, queues) : null, details),
+    stop,
+  };
+}

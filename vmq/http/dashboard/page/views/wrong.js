@@ -1,0 +1,145 @@
+// What is wrong: the view that opens. What an operator sees at three in the morning.
+
+import { ICONS, fill, h, icon, say } from "../dom.js";
+import { byteRate, bytes, clock, count, duration, milliseconds, percent, rate } from "../format.js";
+import { follow, live, slope, value } from "../live.js";
+import { nothing, panel, tile } from "../widgets.js";
+
+/** What a reason looks like, and the command that cures it or shows more. */
+const CURES = [
+  [/^listener (\S+) /, (found) => `vmq listener start ${found[1]}`],
+  [/store cannot write/, () => "df -h; vmq config show | grep data_dir"],
+  [/durable work is refused/, () => "vmq session list --sort -queue_size --limit 10"],
+  [/memory is high/, () => "vmq session list --sort -queue_size --limit 10"],
+  [/damaged|missing|unreadable/, () => "vmq store check"],
+  [/event loop/, () => "vmq metrics --where 'name ~ \"hook|lag\"'"],
+  [/stream (\S+)/, (found) => `vmq stream show ${found[1].replace(/[:,]$/, "")}`],
+  [/node|member|cluster|partition|slot/, () => "vmq cluster status"],
+  [/job/, () => "vmq jobs list"],
+];
+
+const WORST = [
+  ["queue_bytes", "Largest queues", bytes, "client"],
+  ["dropped", "Most dropped", count, "client"],
+  ["inflight_age", "Longest unacknowledged", duration, "client"],
+  ["reconnects", "Most reconnects", count, "search"],
+  ["logins_refused", "Refused logins", count, null],
+  ["hook_time", "Slowest hooks", milliseconds, "hook"],
+];
+
+function cureOf(text) {
+  for (const [pattern, command] of CURES) {
+    const found = pattern.exec(text);
+    if (found) return command(found);
+  }
+  return "vmq health";
+}
+
+function verdict() {
+  const box = h("section", { class: "verdict" });
+  let said = "";
+  const update = () => {
+    const tick = live.tick;
+    if (!tick) return;
+    const ages = tick.reasons.map((each) => h("span", { class: "since" }));
+    const signature = JSON.stringify([tick.status, tick.reasons.map((each) => each.text)]);
+    if (signature !== said) {
+      said = signature;
+      box.className = `verdict verdict-${tick.status}`;
+      const title = { ok: "Nothing is wrong", degraded: "Degraded: clients are served, and this is wrong", failing: "Failing: new clients are not served" }[tick.status];
+      fill(
+        box,
+        h("div", { class: "verdict-head" }, icon(tick.status === "ok" ? ICONS.ok : tick.status === "failing" ? ICONS.bad : ICONS.warn), h("h2", {}, title)),
+        tick.reasons.length
+          ? h("ul", { class: "reasons" }, tick.reasons.map((each, i) => h("li", {}, h("p", {}, each.text), h("p", { class: "hint" }, ages[i], " · ", h("code", {}, cureOf(each.text))))))
+          : h("p", { class: "hint uptime" }),
+      );
+    }
+    box.querySelectorAll(".since").forEach((each, i) => say(each, `since ${clock(tick.reasons[i].since)} (${duration(tick.time - tick.reasons[i].since)})`));
+    const up = box.querySelector(".uptime");
+    if (up) say(up, `vmq ${live.hello.version}${live.hello.compiled ? "" : " (interpreted)"}, up for ${duration(tick.time - live.hello.started)}, ${count(value("sessions"))} sessions, ${count(value("subscriptions"))} subscriptions`);
+  };
+  update();
+  return { element: box, update };
+}
+
+function worstRow(row, show, kind) {
+  const [name, figure, tree] = row;
+  let link = h("span", {}, name);
+  if (kind === "client") link = h("a", { href: `#/why?${new URLSearchParams({ what: "receive", client_id: name, mountpoint: tree || "" })}` }, name);
+  if (kind === "search") link = h("a", { href: `#/clients?${new URLSearchParams({ client: name })}` }, name);
+  if (kind === "hook") link = h("a", { href: "#/plugins" }, name);
+  return h("li", {}, link, h("b", {}, show(figure)));
+}
+
+function worst() {
+  const box = h("div", { class: "worst" });
+  const update = () => {
+    const there = WORST.filter(([name]) => (live.worst[name] || []).length);
+    const quiet = WORST.filter(([name]) => !(live.worst[name] || []).length).map(([, title]) => title.toLowerCase());
+    fill(
+      box,
+      there.map(([name, title, show, kind]) => h("section", { class: "panel" }, h("h2", {}, title), h("ol", {}, live.worst[name].map((row) => worstRow(row, show, kind))))),
+      quiet.length ? h("p", { class: "hint quiet" }, `Nothing to tell of: ${quiet.join(", ")}.`) : null,
+    );
+  };
+  update();
+  return { element: box, update };
+}
+
+function meter(label) {
+  const bar = h("meter", { min: "0", max: "1", high: "0.8", optimum: "0", "aria-label": label });
+  const text = h("span", { class: "hint" });
+  return { element: h("div", { class: "resource" }, h("span", {}, label), bar, text), bar, text };
+}
+
+/** When it will be full, as it has grown in the last ten minutes; what takes longer than a month is no news. */
+function untilFull(left, grows) {
+  const seconds = grows > 0 && left > 0 ? left / grows : Infinity;
+  return seconds < 30 * 86400 ? `full in ${duration(seconds)} at this rate` : "does not fill up";
+}
+
+function resources() {
+  const memory = meter("Memory");
+  const disk = meter("Disk");
+  const loop = meter("Event loop");
+  const update = () => {
+    const limit = value("memory_limit");
+    memory.bar.value = limit ? value("memory") / limit : 0;
+    say(memory.text, `${bytes(value("memory"))}${limit ? ` of ${bytes(limit)}` : ""}, ${limit ? untilFull(limit - value("memory"), slope("memory")) : "no limit"}`);
+    const size = value("disk");
+    disk.bar.value = size ? 1 - value("disk_free") / size : 0;
+    say(disk.text, `${bytes(value("disk_free"))} free, ${untilFull(value("disk_free"), -slope("disk_free"))}; store ${bytes(value("store"))}`);
+    loop.bar.value = Math.min(1, value("lag") / 1000);
+    say(loop.text, `${milliseconds(value("lag"))} late at most in 5 s; processor ${percent(value("cpu"))} of a core`);
+  };
+  update();
+  return { element: panel("Resources", memory.element, disk.element, loop.element), update };
+}
+
+function log() {
+  const list = h("ol", { class: "log" });
+  const update = () => {
+    const rows = [...live.warnings].reverse();
+    fill(list, rows.length ? rows.map((row) => h("li", { class: `log-${row.level}` }, h("time", {}, clock(row.time)), h("span", {}, row.text))) : h("li", {}, nothing("No warnings since the broker started.")));
+  };
+  update();
+  return { element: panel("Last warnings", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Last warnings" }, list)), update };
+}
+
+export function wrong() {
+  const parts = { tick: [verdict(), resources()], worst: [worst()], warnings: [log()] };
+  const tiles = [
+    tile("Messages in", "received", () => rate(value("received"))),
+    tile("Messages out", "sent", () => rate(value("sent")), "second"),
+    tile("Clients", "connections", () => count(value("connections"))),
+    tile("Traffic", "bytes_in", () => byteRate(value("bytes_in") + value("bytes_out")), "second"),
+    tile("Dropped", "dropped", () => rate(value("dropped")), "bad"),
+  ];
+  const stop = follow((kind) => {
+    for (const part of parts[kind] || []) part.update();
+  });
+  const [said, room] = parts.tick;
+  const element = h("div", { class: "view" }, said.element, h("div", { class: "tiles" }, tiles), h("div", { class: "halves" }, room.element, parts.warnings[0].element), parts.worst[0].element);
+  return { element, stop: () => [stop, ...tiles.map((each) => each.stop)].forEach((end) => end()) };
+}

@@ -1,0 +1,299 @@
+"""What the page asks for beside the API's operations; all of it under /api/v1/live.
+
+GET  /live            the figures of each second, as server-sent events
+GET  /live/history    the last hour of them
+GET  /live/topics     branches of the tree of topics
+GET  /live/hooks      what plugins' hooks took and said
+GET  /live/samples    metrics with their labels
+GET  /live/trace      what one client does, line by line
+POST /live/page       gives a token back for a key
+POST /live/token      makes a token; on the admin socket only
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from vmq.admin.errors import AdminError, RefusedError
+from vmq.admin.keys import Scope
+from vmq.http.auditing import key_at_work
+from vmq.http.dashboard.dashboard import Dashboard
+from vmq.http.dashboard.feed import STEP, OpenPage
+from vmq.http.dashboard.links import links_of
+from vmq.http.dashboard.sampler import SERIES
+from vmq.http.dashboard.tokens import TOKEN_SECONDS
+from vmq.http.dashboard.topics import TOP, TopicTree
+from vmq.http.keys import BODY_TIMEOUT
+from vmq.http.trace import stream
+from vmq.runtime.audit import tell_of_key
+from vmq.version import __version__, is_compiled
+
+if TYPE_CHECKING:
+    from vmq.ports import BrokerView
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Seconds that a page may take nothing of what is sent to it.
+PATIENCE: Final = 30.0
+#: Ticks between two looks whether the key of a page is still good.
+TICKS_A_LOOK: Final = 5
+#: Samples of metrics that one answer may have.
+MOST_SAMPLES: Final = 2000
+#: Bytes of a request for a key.
+_MOST_BODY: Final = 1000
+
+S = TypeVar("S", bound=Struct)
+
+
+class Hello(Struct, frozen=True):
+    """What does not change while the broker runs."""
+
+    version: str
+    compiled: bool
+    node: str
+    started: float
+    scope: Scope
+    series: tuple[str, ...]
+    step: float
+
+
+class _Topics(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which branches, as a JSON list of topics; the empty text is the top."""
+
+    branches: Annotated[str, Meta(max_length=65_536)] = '[""]'
+
+
+class _Samples(Struct, frozen=True, forbid_unknown_fields=True):
+    """Metrics whose names begin so."""
+
+    prefix: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class _Token(Struct, frozen=True, forbid_unknown_fields=True):
+    """A token that is given back."""
+
+    token: Annotated[str, Meta(max_length=200)]
+
+
+class _NewToken(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a page may do that is opened with it."""
+
+    scope: Scope = "read"
+
+
+class HookRow(Struct, frozen=True):
+    """One hook of one plugin, since it was loaded. Times are milliseconds."""
+
+    plugin: str
+    hook: str
+    calls: int
+    seconds: float
+    p50: float
+    p99: float
+    errors: int
+    timeouts: int
+    skipped: int
+
+
+class SampleRow(Struct, frozen=True):
+    """One value of a metric."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class LiveRoutes:
+    """Answers for one application.
+
+    Args:
+        dashboard: of the broker.
+        find: whose key a request brought that is asked again later; None: nobody is asked for one.
+    """
+
+    def __init__(self, dashboard: Dashboard, key_of: Callable[[web.Request], str] | None) -> None:
+        self._dashboard = dashboard
+        self._broker: BrokerView = dashboard.broker
+        self._key_of = key_of
+        self._topics = TopicTree(dashboard.broker, time.monotonic)
+
+    def guarded(self) -> dict[str, Handler]:
+        """What wants a key, by path."""
+        return {
+            "/live": self.live,
+            "/live/history": self.history,
+            "/live/topics": self.topics,
+            "/live/hooks": self.hooks,
+            "/live/samples": self.samples,
+        }
+
+    # Figures
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events until the page goes, its key is good no more, or the broker stops."""
+        page = self._dashboard.feed.join()
+        response = web.StreamResponse(headers={"Cache-Control": "no-store"})
+        response.content_type = "text/event-stream"
+        try:
+            await response.prepare(request)
+            await response.write(_event("hello", self._hello()))
+            await self._send(request, page, response)
+        except (ConnectionError, TimeoutError):
+            pass  # the page went
+        finally:
+            self._dashboard.feed.leave(page)
+        return response
+
+    async def _send(
+        self, request: web.Request, page: OpenPage, response: web.StreamResponse
+    ) -> None:
+        number = 0
+        while True:
+            data = await page.take()
+            number += 1
+            if number % TICKS_A_LOOK == 0 and not self._is_still_good(request):
+                return
+            async with asyncio.timeout(PATIENCE):
+                await response.write(data)
+            if page.is_closed:
+                return
+
+    def _is_still_good(self, request: web.Request) -> bool:
+        return self._key_of is None or self._dashboard.find(self._key_of(request)) is not None
+
+    def _hello(self) -> Hello:
+        key = key_at_work.get()
+        return Hello(
+            __version__,
+            is_compiled(),
+            self._dashboard.node,
+            time.time() - self._broker.monitor.uptime(),
+            "all" if key is None else key.scope,
+            SERIES,
+            STEP,
+        )
+
+    async def history(self, _request: web.Request) -> web.StreamResponse:
+        """The last hour, as `vmq.http.dashboard.history` encodes it."""
+        data = self._dashboard.feed.history.encoded()
+        return web.Response(body=data, content_type="application/octet-stream")
+
+    async def topics(self, request: web.Request) -> web.StreamResponse:
+        """Branches of the tree."""
+        wanted = _query(request, _Topics)
+        try:
+            paths = msgspec.json.decode(wanted.branches, type=list[str])
+        except msgspec.MsgspecError as error:
+            raise AdminError(f"branches: {error}; accepted: a JSON list of topics") from None
+        found = await self._topics.branches([path or TOP for path in paths])
+        plain = [
+            {**msgspec.to_builtins(each), "path": path}
+            for each, path in zip(found, paths, strict=True)
+        ]
+        return _json({"branches": plain})
+
+    async def hooks(self, _request: web.Request) -> web.StreamResponse:
+        """Each hook of each plugin."""
+        return _json({"rows": list(self._hook_rows())})
+
+    def _hook_rows(self) -> Iterator[HookRow]:
+        for plugin, guard in self._broker.plugins.guards.items():
+            for hook, times in guard.times.items():
+                yield HookRow(
+                    plugin,
+                    hook,
+                    times.count,
+                    times.total,
+                    _milliseconds(times.quantile(0.5)),
+                    _milliseconds(times.quantile(0.99)),
+                    guard.errors[hook],
+                    guard.timeouts[hook],
+                    guard.skipped[hook],
+                )
+
+    async def samples(self, request: web.Request) -> web.StreamResponse:
+        """Metrics with their labels."""
+        prefix = _query(request, _Samples).prefix
+        rows = []
+        for family in self._broker.metrics.families():
+            if family.name.startswith(prefix):
+                for each in family.samples:
+                    rows.append(SampleRow(family.name, dict(each.labels), each.value))
+        return _json({"rows": rows[:MOST_SAMPLES], "more": len(rows) > MOST_SAMPLES})
+
+    async def trace(self, request: web.Request) -> web.StreamResponse:
+        """What one client does. It shows payloads, so a key that may only look is not enough."""
+        key = key_at_work.get()
+        if key is not None and key.scope != "all":
+            raise _Forbidden("a trace shows what clients send: this key may look at figures only")
+        return await stream(request, self._broker)
+
+    # Who may
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """A key for a page, for a token."""
+        wanted = await _body(request, _Token)
+        found = self._dashboard.page_keys.redeem(wanted.token)
+        if found is None:
+            tell_of_key(request.remote or "", request.path, "nobody")
+            raise _Unknown("the link was used already, or is too old: vmq open makes another one")
+        key, scope = found
+        return _json({"key": key, "scope": scope})
+
+    async def token(self, request: web.Request) -> web.StreamResponse:
+        """A token, and the links that it opens."""
+        wanted = await _body(request, _NewToken)
+        urls = links_of(self._broker, wanted.scope)
+        if not urls:
+            raise RefusedError("no listener of http:// is open, so there is no page")
+        return _json({"urls": urls, "seconds": TOKEN_SECONDS, "scope": wanted.scope})
+
+
+class _Unknown(AdminError):
+    """Nobody knows who that is."""
+
+    status = 401
+
+
+class _Forbidden(AdminError):
+    """That is not for everybody."""
+
+    status = 403
+
+
+def _event(kind: str, what: object) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(what))
+
+
+def _query(request: web.Request, kind: type[S]) -> S:
+    try:
+        return msgspec.convert(dict(request.query), kind, strict=False)
+    except msgspec.ValidationError as error:
+        accepted = ", ".join(kind.__struct_fields__)
+        raise AdminError(f"{error}; accepted parameters: {accepted}") from None
+
+
+async def _body(request: web.Request, kind: type[S]) -> S:
+    """The body, which must say that it is JSON: no page of another site can have a browser send that unasked."""
+    if request.content_type != "application/json":
+        raise AdminError("the body must be of Content-Type: application/json")
+    try:
+        async with asyncio.timeout(request.app.get(BODY_TIMEOUT)):
+            data = await request.content.read(_MOST_BODY)
+        return msgspec.json.decode(data, type=kind)
+    except (TimeoutError, msgspec.MsgspecError) as error:
+        raise AdminError(f"the body is not what is accepted: {error}") from None
+
+
+def _json(what: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(what), content_type="application/json")
+
+
+def _milliseconds(seconds: float) -> float:
+    """A bound of a histogram in milliseconds; above the last bound twice that."""
+    return 1000 * min(seconds, 2.0)

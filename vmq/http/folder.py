@@ -1,0 +1,68 @@
+"""A folder of files, for a web page that talks to the broker: read only, and on an origin of its own.
+
+Beside the files there is MQTT at `/mqtt` and nothing else: no API, no figures, no live page.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from vmq.http.app import complete, only_this_host
+
+#: Pages may use what lies in the folder, and MQTT at this origin. Scripts and styles are files: none stands inline.
+POLICY: Final = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+INDEX: Final = "index.html"
+
+
+def folder_app(folder: Path, *, allow_remote: bool = False) -> web.Application:
+    """The application of a listener that serves a folder; `allow_remote` as for the one of the API."""
+    app = web.Application(middlewares=[] if allow_remote else [only_this_host])
+    app.on_response_prepare.append(complete)
+    served = ServedFolder(folder)
+    app.router.add_get("/{path:.*}", served.serve)
+    return app
+
+
+class ServedFolder:
+    """The files below a folder, but for those whose names, or whose folders' names, begin with a dot."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder.resolve()
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """A file, or the `index.html` of a folder."""
+        path = self.find(request.match_info["path"])
+        if path is None:
+            raise web.HTTPNotFound(text=f"there is no {request.path}\n")
+        headers = {
+            "Content-Security-Policy": POLICY,
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-cache",
+        }
+        return web.FileResponse(path, headers=headers)
+
+    def find(self, asked: str) -> Path | None:
+        """The file that a path of a request names; None: there is none, or it is not to be served.
+
+        Links are followed as long as they lead to a file of the folder that might be asked for itself.
+        """
+        try:
+            path = (self._root / asked.lstrip("/")).resolve()
+            if path.is_dir():
+                path /= INDEX
+                path = path.resolve()
+            inside = path.relative_to(self._root)
+            if not path.is_file():
+                return None
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+        ):  # outside, too long, a circle of links, no path at all
+            return None
+        parts = (*Path(asked).parts, *inside.parts)
+        return None if any(part.startswith(".") for part in parts) else path
