@@ -33,7 +33,8 @@ def in_one_line(record: logging.LogRecord) -> bool:
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.msg = 'refused peer=%s reason="no good HTTP: %s"'
-        record.args = (*(record.args or ("",))[:1], what.partition(": b")[0].rstrip(":")[:SHOWN])
+        peer = record.args[:1] if isinstance(record.args, tuple) else ("",)
+        record.args = (*peer, what.partition(": b")[0].rstrip(":")[:SHOWN])
     return True
 
 
