@@ -39,7 +39,7 @@ class FileError(ValueError):
 def file_option(what: str) -> Meta:
     """The limits of an option that names a file, and what is said about it: `what` it is."""
     return Meta(
-        min_length=1,
+        pattern=r"^[^\x00]+\Z",
         description=f"{what}; relative to the folder of this file.",
         extra={"accepts": "a path"},
     )

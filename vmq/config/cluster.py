@@ -6,6 +6,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.config.values import PATH_PATTERN
+
 # An option so marked may change on a running broker (vmq.config.reload).
 _LIVE: Final = {"live": True}
 
@@ -53,7 +55,7 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = msgspec.field(default_factory=list)
     key_file: Annotated[
-        str | None,
+        Annotated[str, Meta(pattern=PATH_PATTERN)] | None,
         Meta(
             description="File with the key that all nodes share (`vmq cluster keygen`); unset = none, and "
             "then only loopback and ipc addresses are accepted.",

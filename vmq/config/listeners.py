@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.config.values import URL_FORMS, Endpoint, parse_origin
+from vmq.config.values import PATH_PATTERN, URL_FORMS, Endpoint, parse_origin
 
 #: PROXY headers and X-Forwarded-For are believed from this machine, unless the operator says more.
 LOOPBACK_NETWORKS: Final = ("127.0.0.0/8", "::1/128")
@@ -15,7 +15,7 @@ LOOPBACK_NETWORKS: Final = ("127.0.0.0/8", "::1/128")
 #: In allowed_origins: every page.
 ANY_ORIGIN: Final = "*"
 
-_File = Annotated[str, Meta(pattern=r"^[^\x00]+\Z")]
+_File = Annotated[str, Meta(pattern=PATH_PATTERN)]
 _Owner = Annotated[str, Meta(pattern=r"^[^\x00:]+(:[^\x00:]+)?\Z")]
 _ORIGINS: Final = (
     'a list, as in ["https://app.example.org"]; "*" is every page, "null" one without a place'

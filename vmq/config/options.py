@@ -22,6 +22,7 @@ from vmq.config.streams import StreamOptions
 from vmq.config.values import (
     DURATION_FORMS,
     DURATION_PATTERN,
+    PATH_PATTERN,
     Endpoint,
     is_loopback,
     parse_duration,
@@ -72,7 +73,7 @@ class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     data_dir: Annotated[
         str,
         Meta(
-            pattern=r"^[^\x00]+\Z",
+            pattern=PATH_PATTERN,
             description="Directory of durable state, made when missing; relative to the working directory.",
             extra={"accepts": "a path"},
         ),
@@ -112,14 +113,14 @@ class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "text"
     file: Annotated[
-        Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
+        Annotated[str, Meta(pattern=PATH_PATTERN)] | None,
         Meta(
             description="File to append to, opened anew on SIGUSR1; unset = standard error.",
             extra={"accepts": "a path"},
         ),
     ] = None
     audit_file: Annotated[
-        Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
+        Annotated[str, Meta(pattern=PATH_PATTERN)] | None,
         Meta(
             description="File for the audit log, a JSON object a line: what was changed by whom, and refused logins. "
             "Appended to, mode 0600, opened anew on SIGUSR1; unset = these events are in the log, at every level.",

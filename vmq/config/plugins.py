@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from vmq.config.nested import struct_mistakes
 from vmq.config.sources import ConfigError, Problem
 from vmq.config.text import HIDDEN, SECRET_KEY, without_secrets
+from vmq.config.values import PATH_PATTERN
 
 _LIVE: Final = {"live": True}
 
@@ -23,7 +24,7 @@ class PluginOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Meta(description="Load it when the broker starts.", extra=_LIVE),
     ] = True
     path: Annotated[
-        Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
+        Annotated[str, Meta(pattern=PATH_PATTERN)] | None,
         Meta(
             description="A file or folder of Python to load it from; unset = an installed plugin of this name.",
             extra={"accepts": "a path", **_LIVE},

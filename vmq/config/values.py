@@ -23,6 +23,8 @@ DURATION_FORMS: Final = (
     '"never", or a number and a unit: h(ours), d(ays), w(eeks), m(onths), y(ears), as in "12h"'
 )
 # \Z, not $: the latter would let a trailing line feed through.
+#: No system has longer names (255 bytes) or paths (4,095), or NUL in them.
+PATH_PATTERN: Final = r"^(?=[^\x00]{1,4000}\Z)(?!(?s:.*)[^/]{256})"
 DURATION_PATTERN: Final = r"^(never|[1-9][0-9]{0,5}[hdwmy])\Z"
 
 # A month is 30 days and a year 365: an expiry needs a length, not a calendar.

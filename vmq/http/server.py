@@ -5,6 +5,7 @@ import logging
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from vmq.config.options import Config, ListenerOptions
 from vmq.config.values import Endpoint
@@ -19,6 +20,25 @@ STOP_TIMEOUT: Final = 1.0
 
 #: What the library says of each request is news only if it is a warning.
 log = logging.getLogger("vmq.http")
+
+#: Bytes of the library's words that the log gets of what is no HTTP.
+SHOWN: Final = 80
+
+
+def in_one_line(record: logging.LogRecord) -> bool:
+    """What a peer sends that is no HTTP is no defect here: it costs a line, with no traceback and nothing of it."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        what = next(iter(error.message.strip().splitlines()), type(error).__name__)
+        record.exc_info = None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg = 'refused peer=%s reason="no good HTTP: %s"'
+        peer = record.args[:1] if isinstance(record.args, tuple) else ("",)
+        record.args = (*peer, what.partition(": b")[0].rstrip(":")[:SHOWN])
+    return True
+
+
+log.addFilter(in_one_line)
 
 
 class HttpListener:

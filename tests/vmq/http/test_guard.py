@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -43,6 +44,33 @@ def test_whoever_says_nothing_is_closed(hasty: BrokerProcess) -> None:
     with connect_tcp(hasty.http) as sock, contextlib.suppress(ConnectionError):
         assert sock.recv(1) == b""
     hasty.wait_log("refused listener=web peer=127.*no request within http_request_timeout")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", "Got more than 8190 bytes when reading"),
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * 9000, "Got more than 8190 bytes when reading"),
+        (b"GET / HTTP/9.9\r\n\r\n", "Bad status line"),
+        (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", "Invalid char in url path"),
+        (b"GET / HTTP/1.1\r\n\r\n", "Missing 'Host' header in request."),
+    ],
+)
+def test_what_is_no_http_costs_one_line_of_the_log(
+    hasty: BrokerProcess, data: bytes, reason: str
+) -> None:
+    before = len(hasty.stderr_text())
+    with connect_tcp(hasty.http) as sock:
+        sock.sendall(data)
+        assert sock.recv(12) == b"HTTP/1.0 400"
+        hasty.wait_logs(
+            reason, lambda lines: f'reason="no good HTTP: {reason}"' in "".join(lines)[before:]
+        )
+    said = hasty.stderr_text()[before:]
+    assert re.search(r"^\S+ warning refused peer=127\.0\.0\.1 reason=", said, re.MULTILINE)
+    assert "Traceback" not in said
+    assert "aaa" not in said
+    assert "yyy" not in said
 
 
 def test_whoever_has_asked_may_ask_again_later(hasty: BrokerProcess) -> None:
