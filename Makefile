@@ -38,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
-.PHONY: help run demo spark build test test-pure test-wheel check format bench fuzz corpus soak chaos attack reference vendor lock clean
+.PHONY: help run demo spark build test test-pure test-wheel deb test-deb docs check format bench fuzz corpus soak chaos attack reference vendor lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -106,9 +106,10 @@ attack: build $(VENV)/.dev ## run tests/attacks in full, as they were found
 	@echo "==> attack: tests/attacks in full"
 	@ATTACK=full $(BIN)/python -m pytest --timeout 900 tests/attacks $(PYTEST_ARGS)
 
-reference: $(VENV)/.runtime ## write config/reference.toml from the options in vmq/config/options.py
-	@echo "==> reference: config/reference.toml"
+reference: $(VENV)/.runtime ## write config/reference.toml and the tables of docs/migrating.md from the code
+	@echo "==> reference: config/reference.toml, docs/migrating.md"
 	@$(BIN)/python -m vmq.config.reference config/reference.toml
+	@$(BIN)/python -m vmq.cli.importing.page docs/migrating.md
 
 # The whole suite runs compiled and from the sources. What else can differ is asked again, and no more: what is compiled may act
 # otherwise interpreted, and a wheel may lack a module, an entry point or a dependency.
@@ -120,6 +121,19 @@ test-pure: ## run the tests of what is compiled interpreted
 
 test-wheel: ## build the wheel and test it installed, outside the repository
 	$(call suite_of_wheel,wheel,0,$(IN_WHEEL))
+
+deb: ## build a Debian package in build/deb, for the Python that builds it
+	@[ -n "$(PYTHON)" ] || { echo "no Python found: vmq needs 3.11, 3.12 or 3.13"; exit 1; }
+	@echo "==> deb: the wheel"
+	@rm -rf build/deb/source build/deb/wheel && mkdir -p build/deb/source
+	@tar --create --exclude='*.so' --exclude=__pycache__ $(PACKAGE) | tar --extract --directory build/deb/source
+	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/deb/wheel build/deb/source
+	@echo "==> deb: the package"
+	@config/debian/build.sh $(PYTHON) build/deb/wheel/vmq-*.whl build/deb
+
+test-deb: deb ## install, start, upgrade and remove the package in a fresh Debian; needs root
+	@$(MAKE) debootstrap
+	@$(SUDO) config/debian/try.sh build/deb/vmq_*.deb build/deb
 
 # It lies in the repository, so that every wheel has it and no build asks npm.
 vendor: ## fetch what the live page is made of by others from npm, and note its versions
@@ -214,6 +228,14 @@ chromium:
 		$(SUDO) apt-get update -qq; \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium-headless-shell > /dev/null \
 			|| $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null; \
+	fi
+
+.PHONY: debootstrap
+debootstrap:
+	@if ! command -v debootstrap > /dev/null; then \
+		echo "==> setup: debootstrap (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap > /dev/null; \
 	fi
 
 .PHONY: curl

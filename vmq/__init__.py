@@ -1,4 +1,4 @@
-"""vmq: an MQTT broker.
+"""vmq: an MQTT broker. docs/embedding.md has what these names are for.
 
 Importing the package is cheap: the broker and its libraries load when `Broker` or `Config` is first used.
 """
@@ -11,10 +11,27 @@ from vmq.version import __version__, is_compiled
 if TYPE_CHECKING:
     from vmq.broker import Broker
     from vmq.config.options import Config
+    from vmq.config.sources import ConfigError
+    from vmq.embedded import ReceivedMessage
+    from vmq.runtime.errors import StartError
 
-__all__ = ["Broker", "Config", "__version__", "is_compiled"]
+__all__ = [
+    "Broker",
+    "Config",
+    "ConfigError",
+    "ReceivedMessage",
+    "StartError",
+    "__version__",
+    "is_compiled",
+]
 
-_LAZY: Final = {"Broker": "vmq.broker", "Config": "vmq.config.options"}
+_LAZY: Final = {
+    "Broker": "vmq.broker",
+    "Config": "vmq.config.options",
+    "ConfigError": "vmq.config.sources",
+    "ReceivedMessage": "vmq.embedded",
+    "StartError": "vmq.runtime.errors",
+}
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass

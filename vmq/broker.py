@@ -1,17 +1,10 @@
-"""The broker: puts the parts together, starts and stops them, and is the embedding API.
-
-A program embeds it so:
-
-    async with Broker(config) as broker:
-        async with broker.subscribe("sensors/#", qos=1) as messages:
-            await broker.publish("sensors/1", b"20.5", qos=1)
-            message = await anext(messages)
-"""
+"""The broker: puts the parts together, starts and stops them, and is the embedding API (docs/embedding.md)."""
 
 import asyncio
 import logging
+import shutil
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +15,7 @@ from vmq_hooks import Plugin
 
 from vmq.config.configured import Configured
 from vmq.config.core import options_of
+from vmq.config.embedding import GivenPlugin, Keywords, temporary_folder
 from vmq.config.options import Config, ListenerOptions, value_of
 from vmq.config.overrides import LiveConfig
 from vmq.config.session import SessionOverrides
@@ -43,8 +37,9 @@ from vmq.persistence.restoring import restore
 from vmq.plugins.figures import families
 from vmq.plugins.host import PluginHost
 from vmq.plugins.logins import Logins
-from vmq.plugins.manager import PluginError, Plugins
+from vmq.plugins.manager import Plugins
 from vmq.plugins.reauthorize import Lapsed
+from vmq.plugins.starting import PluginError
 from vmq.resources.memory import MemoryWatch
 from vmq.resources.upkeep import Upkeep
 from vmq.runtime.banning import Banning
@@ -82,8 +77,14 @@ class Broker(Configured):
     """One MQTT broker.
 
     Args:
-        config: the configuration; the defaults if it is left out.
-        plugins: plugins that the program has made itself, by name; [plugins.NAME] holds the options of each.
+        config: the configuration; the defaults if it is left out. The keywords below stand over it.
+        listen: URLs of listeners instead of those of the configuration; port 0 is any free one, see `addresses`.
+        data_dir: the folder for durable state; None = a new one, which goes when the broker stops; "" = that of the
+            configuration.
+        users: user names and passwords, open text: anonymous clients are let in no more.
+        acl: rules in the syntax of vmq_acl.
+        plugins: by name, a plugin that the program has made, the options of [plugins.NAME], or a pair of both.
+        sections: any section of the configuration, as `queue={"drop": "oldest"}`.
         admin: whether `vmq session` and its like may look into the broker, through a socket in the data directory.
         share: the broker's part where several processes share the listeners; None = it is alone.
         before_clients: called when all is ready, and clients are let in next.
@@ -97,13 +98,28 @@ class Broker(Configured):
         self,
         config: Config | None = None,
         *,
+        listen: str | Sequence[str] | None = None,
+        data_dir: str | Path | None = "",
+        users: Mapping[str, str] | None = None,
+        acl: str | Sequence[str] | None = None,
+        plugins: Mapping[str, GivenPlugin] | None = None,
         admin: bool = False,
-        plugins: Mapping[str, Plugin] | None = None,
         share: Share | None = None,
         before_clients: Callable[[], None] = lambda: None,
         prepared: Mapping[str, tuple[Plugin, Any]] | None = None,
+        **sections: Mapping[str, Any],
     ) -> None:
-        super().__init__(config if config is not None else Config())
+        #: The data directory if it goes with the broker.
+        self._temporary = temporary_folder() if data_dir is None else None
+        keywords = Keywords(
+            listen=listen,
+            data_dir=self._temporary or data_dir or None,
+            users=users,
+            acl=acl,
+            plugins=plugins or {},
+            sections=sections,
+        )
+        super().__init__(keywords.over(config))
         self.share = share
         #: Called when the broker has left its cluster: it has neither clients nor sessions any more.
         self.on_left: Callable[[], None] | None = None
@@ -127,7 +143,7 @@ class Broker(Configured):
         self._tracer: Tracer | None = None
         self._banning: Banning | None = None
         #: Plugins that the program itself has made, by name.
-        self._given = dict(plugins or {})
+        self._given = keywords.made()
         self._prepared = prepared
         self._memory: MemoryWatch | None = None
         self._damage: DamageReport | None = None
@@ -186,6 +202,7 @@ class Broker(Configured):
             self._open_core()
         except BaseException:
             self._free_ports()
+            self._forget_data()
             raise
         self._watchdog = Watchdog(
             self.plugins.owner_of, self.plugins.was_blocked, dumps=self._wants_admin
@@ -287,6 +304,11 @@ class Broker(Configured):
             committer.close()
         self._core = None
         self.registries.clear()
+        self._forget_data()
+
+    def _forget_data(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _open_core(self) -> None:
         config = self.config

@@ -74,6 +74,10 @@ def read_verdict(hook: str, returned: Any, asked: Sequence[Subscription] = ()) -
             return returned
     if hook == "auth_on_subscribe":
         return _read_subscriptions(returned, asked)
+    if hook == "auth_on_unsubscribe":
+        raise AnswerError(
+            f"{_shown(returned)} is no answer; accepted: None, True, Accept, Next or Refuse, without changes"
+        )
     return _read_modifiers(hook, returned)
 
 

@@ -25,11 +25,15 @@ _TIMESTAMP_TRUST_NS: Final = 2_000_000_000
 
 
 class FileError(ValueError):
-    """A file that cannot be used; the text names file, line and what is accepted."""
+    """A file that cannot be used; the text names file, line and what is accepted.
+
+    `in_text` is the same without the file.
+    """
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
         whole = path.absolute()
         super().__init__(f"{whole}, line {line}: {problem}" if line else f"{whole}: {problem}")
+        self.in_text = f"line {line}: {problem}" if line else problem
 
 
 def file_option(what: str) -> Meta:
@@ -49,6 +53,10 @@ class FileOptions(Struct, frozen=True, forbid_unknown_fields=True):
         float,
         Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = on SIGHUP only."),
     ] = 10.0
+
+    def in_place(self) -> tuple[str, str] | None:
+        """What stands in the configuration instead of a file: the name of the option, and the text; None: the file."""
+        return None
 
 
 class WatchedFile(Generic[Content]):
@@ -70,6 +78,8 @@ class WatchedFile(Generic[Content]):
         self._digest = b""
         self._complaint = ""
         self._looking = asyncio.Lock()
+        #: The content stands in the configuration, and there is no file.
+        self._is_in_place = False
 
     @classmethod
     def follow(
@@ -81,9 +91,17 @@ class WatchedFile(Generic[Content]):
     ) -> "WatchedFile[Content]":
         """The file of a plugin's options: loaded, and looked at as they say and at each reload until the plugin stops.
 
+        What stands in the configuration instead changes with it alone: a changed section reloads the plugin.
+
         Raises:
             FileError: it cannot be read or parsed.
         """
+        given = options.in_place()
+        if given is not None:
+            fixed = cls(Path(given[0]), lambda data: parse(data, Path(given[0])))
+            fixed._is_in_place = True
+            fixed._take(given[1].encode())
+            return fixed
         path = broker.config_dir / options.file
         file = cls(path, lambda data: parse(data, path))
         file.load()
@@ -99,11 +117,16 @@ class WatchedFile(Generic[Content]):
         broker: Checking, options: FileOptions, parse: Callable[[bytes, Path], Content]
     ) -> Iterator[Mistake]:
         """What is wrong with the file of a plugin's options, for `Plugin.check`."""
-        path = broker.config_dir / options.file
+        given = options.in_place()
+        path = broker.config_dir / options.file if given is None else Path(given[0])
+        file = WatchedFile(path, lambda data: parse(data, path))
         try:
-            WatchedFile(path, lambda data: parse(data, path)).load()
+            if given is None:
+                file.load()
+            else:
+                file._take(given[1].encode())
         except FileError as error:
-            yield Mistake("file", str(error))
+            yield Mistake("file", str(error)) if given is None else Mistake(given[0], error.in_text)
 
     @property
     def content(self) -> Content:
@@ -163,6 +186,8 @@ class WatchedFile(Generic[Content]):
 
     async def look(self, broker: Broker, on_change: Callable[[], Awaitable[object]]) -> None:
         """One look at the file, as `watch` takes it."""
+        if self._is_in_place:
+            return
         async with self._looking:
             await self._look(broker, on_change)
 

@@ -20,7 +20,13 @@ from vmq_hooks.types import (
     SubscriberId,
     Subscription,
 )
-from vmq_hooks.verdicts import PublishVerdict, Refuse, RegisterVerdict, SubscribeVerdict
+from vmq_hooks.verdicts import (
+    PublishVerdict,
+    Refuse,
+    RegisterVerdict,
+    SubscribeVerdict,
+    UnsubscribeVerdict,
+)
 
 spec: Final = pluggy.HookspecMarker(PROJECT)
 
@@ -34,9 +40,11 @@ CHAINS: Final[Mapping[str, Chain]] = {
     "on_register": "all",
     "on_publish": "all",
     "on_subscribe": "all",
+    "auth_on_unsubscribe": "all_till_ok",
     "on_unsubscribe": "all_till_ok",
     "on_topic_unsubscribed": "all",
     "on_deliver": "all_till_ok",
+    "on_acked": "all",
     "on_offline_message": "all",
     "on_message_drop": "all",
     "on_client_wakeup": "all",
@@ -110,6 +118,15 @@ class Specs:
         """Subscriptions were made, with the QoS that was granted; refused ones are left out."""
 
     @spec
+    def auth_on_unsubscribe(
+        self, username: str | None, subscriber_id: SubscriberId, topic_filters: Sequence[str]
+    ) -> UnsubscribeVerdict:
+        """May this client unsubscribe? One call for all filters of an UNSUBSCRIBE, before on_unsubscribe.
+
+        Refused: the subscriptions stay, and the connection is closed, for UNSUBACK cannot say no.
+        """
+
+    @spec
     def on_unsubscribe(
         self, username: str | None, subscriber_id: SubscriberId, topic_filters: Sequence[str]
     ) -> Sequence[str] | None:
@@ -129,6 +146,10 @@ class Specs:
 
         The first plugin that changes something, or refuses, ends the chain.
         """
+
+    @spec
+    def on_acked(self, username: str | None, subscriber_id: SubscriberId, message: Message) -> None:
+        """A client has a message of QoS 1 or 2: it has answered PUBACK, or PUBREC."""
 
     @spec
     def on_offline_message(self, subscriber_id: SubscriberId, message: Message) -> None:

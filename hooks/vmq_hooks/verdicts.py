@@ -108,3 +108,4 @@ PublishVerdict = (
     Literal[True] | Accept | Next | Refuse | PublishModifiers | Mapping[str, Any] | None
 )
 SubscribeVerdict = Literal[True] | Accept | Next | Refuse | Sequence[Subscription] | None
+UnsubscribeVerdict = Literal[True] | Accept | Next | Refuse | None

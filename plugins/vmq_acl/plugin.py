@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+import msgspec
 from msgspec import Meta
 from vmq_hooks import (
     REFUSED_QOS,
@@ -38,6 +39,13 @@ class AclConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
     file: Annotated[str, file_option("The file of rules")] = "acl"
+    rules: Annotated[
+        list[str],
+        Meta(
+            description="Rules that stand here, a line each; then the file is not read.",
+            extra={"accepts": "a list of texts"},
+        ),
+    ] = msgspec.field(default_factory=list)
     general: Annotated[
         Literal["anonymous", "everybody"],
         Meta(
@@ -45,6 +53,9 @@ class AclConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
             "or everybody, as in VerneMQ."
         ),
     ] = "anonymous"
+
+    def in_place(self) -> tuple[str, str] | None:
+        return ("rules", "\n".join(self.rules)) if self.rules else None
 
 
 class AclPlugin(Plugin):

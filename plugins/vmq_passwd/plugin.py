@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 from vmq_hooks import Broker, Checking, Mistake, Peer, Plugin, Refuse, hook
 from vmq_hooks.files import FileOptions, WatchedFile, file_option
 from vmq_hooks.turns import TurnsClosedError
 from vmq_hooks.verdicts import RegisterVerdict
 
-from vmq_passwd.users import Users, parse
+from vmq_passwd.users import Users, check_name, parse
 from vmq_passwd.verifier import Verifier
 
 
@@ -18,6 +19,13 @@ class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
     file: Annotated[str, file_option("The file of users")] = "passwd"
+    passwords: Annotated[
+        dict[str, str],
+        Meta(
+            description="Users and hashes that stand here, as `vmq passwd add` writes them; then the file is not read.",
+            extra={"accepts": "a table of texts"},
+        ),
+    ] = msgspec.field(default_factory=dict)
     end_connections: Annotated[
         Literal["deleted", "changed", "never"],
         Meta(
@@ -51,6 +59,13 @@ class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
     cache_seconds: Annotated[
         float, Meta(ge=0, le=31_536_000, description="Seconds for which they are.")
     ] = 86_400.0
+
+    def in_place(self) -> tuple[str, str] | None:
+        if not self.passwords:
+            return None
+        for name in self.passwords:
+            check_name(name)
+        return "passwords", "".join(f"{name}:{text}\n" for name, text in self.passwords.items())
 
 
 class PasswdPlugin(Plugin):

@@ -13,7 +13,7 @@ from vmq_passwd import PasswdConfig
 from vmq_passwd.users import parse as parse_users
 from vmq_systree import SystreeConfig
 
-from vmq.config.reference import reference
+from vmq.config.reference import default_of, reference
 from vmq.config.text import described, toml_value
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def test_every_option_is_in_the_reference(name: str) -> None:
     section = text[text.index(f"# [plugins.{name}]\n") :].split("\n\n")[0]
     for field in msgspec.structs.fields(CONFIGS[name]):
         assert described(field.type).endswith("."), f"{field.name} has no sentence of meaning"
-        assert f"\n# {field.name} = {toml_value(field.default)}\n" in section + "\n"
+        assert f"\n# {field.name} = {toml_value(default_of(field))}\n" in section + "\n"
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,24 +1,5 @@
-"""What is closed at the end of a `with`."""
+"""The tests of vmq use what it offers to all tests."""
 
-from abc import ABC, abstractmethod
-from types import TracebackType
-from typing import Self
+from vmq.testing.closing import Closing
 
-
-class Closing(ABC):
-    """A context manager that closes itself, whatever happens."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+__all__ = ["Closing"]

@@ -16,8 +16,9 @@ from tests.vmq.support import Client, House
 
 SITES = (
     *("auth_on_register", "on_register", "auth_on_publish", "on_publish", "auth_on_subscribe"),
-    *("on_subscribe", "on_unsubscribe", "on_topic_unsubscribed", "on_deliver"),
-    *("on_offline_message", "on_message_drop", "on_client_wakeup", "on_client_offline"),
+    *("on_subscribe", "auth_on_unsubscribe", "on_unsubscribe", "on_topic_unsubscribed"),
+    *("on_deliver", "on_acked", "on_offline_message", "on_message_drop"),
+    *("on_client_wakeup", "on_client_offline"),
     *("on_client_gone", "on_session_expired"),
 )
 

@@ -13,11 +13,15 @@ from tests.support.wire import (
     Will,
     connect_packet,
     puback_packet,
+    pubcomp_packet,
     publish_packet,
+    pubrec_packet,
     subscribe_packet,
+    unsubscribe_packet,
 )
 from tests.vmq.hook_sites import SITES, flat, listen, refuse, unavailable
 from tests.vmq.support import Client, House, stored_house
+from vmq.core.hook_sites import Pending
 from vmq.mqtt.packets import LEVEL_3_1
 
 # --- CONNECT
@@ -299,6 +303,110 @@ def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription() -> None:
     assert client.subscribe(("a", 1)) == [1]
     house.publish("a", b"x", 1)
     assert client.take() == []
+
+
+def test_auth_on_unsubscribe_is_asked_before_on_unsubscribe() -> None:
+    house = House()
+    client = house.client("c", username="u")
+    client.subscribe(("a", 1), ("b", 0))
+    calls = listen(house, "auth_on_unsubscribe", "on_unsubscribe", "on_topic_unsubscribed")
+    client.unsubscribe("a", "b")
+    assert calls == [
+        ("auth_on_unsubscribe", "u", "c", ["a", "b"]),
+        ("on_unsubscribe", "u", "c", ["a", "b"]),
+        ("on_topic_unsubscribed", "c", ["a", "b"]),
+    ]
+    assert house.registry.subscribers["c"].subscriptions == {}
+
+
+@pytest.mark.parametrize("answer", (refuse, unavailable))
+def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
+    tmp_path: Path, answer: Callable[..., Refuse]
+) -> None:
+    with stored_house(tmp_path) as house:
+        client = house.client("c", clean=False)
+        client.subscribe(("a", 1))
+        calls = listen(
+            house,
+            *("auth_on_unsubscribe", "on_unsubscribe"),
+            answers={"auth_on_unsubscribe": answer},
+        )
+        client.send(unsubscribe_packet(7, "a"))
+        client.expect()
+        assert client.is_closed()
+        assert [call[0] for call in calls] == ["auth_on_unsubscribe"]
+        assert set(house.registry.subscribers["c"].subscriptions) == {"a"}
+        assert house.core.counters.mqtt_unsubscribe_error == 1
+
+
+def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come() -> None:
+    house = House()
+    client = house.client("c")
+    client.subscribe(("a", 0))
+    pending = Pending(lambda: None)
+    listen(house, "auth_on_unsubscribe", answers={"auth_on_unsubscribe": lambda *_: pending})
+    client.send(unsubscribe_packet(7, "a"))
+    client.expect()
+    assert set(house.registry.subscribers["c"].subscriptions) == {"a"}
+    pending.finish(None)
+    client.expect(b"\xb0\x02\x00\x07")
+    assert house.registry.subscribers["c"].subscriptions == {}
+
+
+# --- acknowledgements of receivers
+
+
+def test_on_acked_tells_when_a_client_has_a_message_and_once() -> None:
+    house = House()
+    client = house.client("c", username="u")
+    client.subscribe(("t", 2))
+    calls = listen(house, "on_acked")
+    house.publish("t", b"0", 0)
+    house.publish("t", b"1", 1)
+    house.publish("t", b"2", 2)
+    received = client.take()
+    assert calls == []
+    one, two = (each.packet_id for each in received[1:])
+    client.send(puback_packet(one))
+    assert calls == [("on_acked", "u", "c", 1, "t", b"1", False)]
+    client.send(pubrec_packet(two))
+    client.send(pubcomp_packet(two))
+    assert calls[1:] == [("on_acked", "u", "c", 2, "t", b"2", False)]
+    client.send(puback_packet(one))
+    assert len(calls) == 2, "of an unknown packet id nothing is known"
+
+
+def test_on_acked_tells_of_the_message_as_it_was_queued(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        house.client("c", clean=False).subscribe(("t", 1))
+        house.client("c", clean=False).lose()
+        house.publish("t", b"x", 1)
+        calls = listen(
+            house,
+            *("on_acked", "on_deliver"),
+            answers={"on_deliver": lambda *_arguments: DeliverModifiers(payload=b"y")},
+        )
+        client = house.client("c", clean=False)
+        (received,) = client.take()
+        assert received.payload == b"y"
+        client.send(puback_packet(received.packet_id))
+        assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
+
+
+def test_what_on_acked_raises_harms_nobody() -> None:
+    house = House()
+    client = house.client("c")
+    client.subscribe(("t", 1))
+
+    def fail(*_arguments: object) -> None:
+        raise ValueError("broken")
+
+    house.core.hooks.on_acked = fail
+    house.publish("t", b"x", 1)
+    (received,) = client.take()
+    client.send(puback_packet(received.packet_id))
+    client.ping()
+    assert client.queue.inflight_bytes == 0
 
 
 def test_on_subscribe_comes_before_the_retained_messages() -> None:

@@ -19,6 +19,9 @@ from vmq_hooks.verdicts import Refuse
 ROOT = Path(__file__).parents[2]
 README = ROOT / "hooks" / "README.md"
 
+#: As the reader runs pytest: by itself, with the plugin that vmq brings, and none of this suite's.
+WITH_THE_KIT = ("-p", "no:cacheprovider", "-p", "vmq.testing.plugin")
+
 pytestmark = pytest.mark.skipif(not README.is_file(), reason="a copy of the tests alone")
 
 
@@ -95,14 +98,15 @@ def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> No
     assert doors["Doors"]().explain(None, Refuse("no")).remedy == "`USER=open` in doors.txt"
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    # As the reader runs them: by pytest alone, without this suite's plugins and settings.
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "."],
+        [sys.executable, "-m", "pytest", "-q", *WITH_THE_KIT, "--rootdir=.", "."],
         cwd=tmp_path,
         env={
             **os.environ,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTHONPATH": os.pathsep.join(str(ROOT / each) for each in (".", "hooks", "plugins")),
+            "PYTHONPATH": os.pathsep.join(
+                str(ROOT / each) for each in (".", "hooks", "cluster", "plugins")
+            ),
         },
         capture_output=True,
         text=True,

@@ -23,3 +23,21 @@ class TooSlow(AdminError):
     """A request did not come in time."""
 
     status = 408
+
+
+class NotAuthenticatedError(AdminError):
+    """A plugin does not let the user in."""
+
+    status = 401
+
+
+class ForbiddenError(AdminError):
+    """A plugin does not allow it."""
+
+    status = 403
+
+
+class UnavailableError(AdminError):
+    """Nobody could decide or do it now."""
+
+    status = 503

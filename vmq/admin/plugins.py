@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vmq.admin.errors import NotFoundError, RefusedError
-from vmq.plugins.manager import PluginError, Status
+from vmq.plugins.shadow import ShadowReport
+from vmq.plugins.starting import PluginError
+from vmq.plugins.status import Status
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
@@ -46,15 +48,41 @@ async def disable(broker: "BrokerView", name: str) -> PluginRow:
     return _row(broker, name, opened)
 
 
-async def reload(broker: "BrokerView", name: str, *, force: bool = False) -> PluginRow:
-    """Starts a plugin's code as it is now in place of what runs; on failure the old goes on.
+async def shadow(broker: "BrokerView", name: str, seconds: float) -> ShadowReport:
+    """Has a plugin's code as it is now asked beside what runs, without effect, for so long.
+
+    Raises:
+        RefusedError: it does not run, or the new code cannot be loaded or started.
+    """
+    try:
+        return (await broker.plugins.shadow(name, seconds)).report()
+    except PluginError as error:
+        raise RefusedError(str(error)) from error
+
+
+def show_shadow(broker: "BrokerView", name: str) -> ShadowReport:
+    """What came of it so far.
+
+    Raises:
+        RefusedError: nothing was tried.
+    """
+    try:
+        return broker.plugins.tried(name).report()
+    except PluginError as error:
+        raise RefusedError(str(error)) from error
+
+
+async def reload(
+    broker: "BrokerView", name: str, *, force: bool = False, commit: bool = False
+) -> PluginRow:
+    """Starts a plugin's code as it is now in place of what runs, or with `commit` the code that was tried.
 
     Raises:
         RefusedError: it does not run, or the new code cannot be loaded or started; or, without `force`, it serves an
             auth hook no more that it served.
     """
     try:
-        opened = await broker.plugins.reload(name, force=force)
+        opened = await broker.plugins.reload(name, force=force, commit=commit)
     except PluginError as error:
         raise RefusedError(str(error)) from error
     return _row(broker, name, opened)

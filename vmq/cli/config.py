@@ -1,12 +1,13 @@
 """`vmq config`: what the configuration says, without starting a broker."""
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vmq.cli.terminal import settings
-from vmq.cli.terminal.console import table, warning
+from vmq.cli.terminal.console import FAILURE, CliError, UsageError, error, table, warning
 from vmq.cli.terminal.settings import ConfigOption
 from vmq.config.text import HIDDEN, SECRETS, without_secrets
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from vmq.plugins.checking import Checked
 
 app = typer.Typer(
-    help="Check or show the configuration.", no_args_is_help=True, rich_markup_mode="rich"
+    help="Check or show the configuration, or import that of another broker.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 
 
@@ -87,6 +90,62 @@ def show(
         return
     rows = [(key, _text(value), origin) for key, value, origin in items]
     table(("option", "value", "from"), rows)
+
+
+@app.command("import")
+def import_config(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="mosquitto.conf, vernemq.conf or emqx.conf."),
+    ],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="Where vmq.toml and its files go.")
+    ] = Path("vmq"),
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="BROKER",
+            help="Whose it is: mosquitto, vernemq or emqx.",
+            show_default="by the file's name",
+        ),
+    ] = None,
+) -> int:
+    """Make a configuration for vmq of another broker's.
+
+    Writes vmq.toml, the files of users and of rules, and changes nothing that
+    is there. Then lists every setting that has no counterpart (with what to do
+    instead), and those that mean something else. Exits with 1 if the
+    configuration that was written needs a hand before it can start.
+
+    \b
+    Examples:
+      vmq config import /etc/mosquitto/mosquitto.conf --to config
+      vmq config check --config config/vmq.toml
+    """
+    from vmq.cli.importing.rules import ImportProblem
+    from vmq.cli.importing.write import READERS, kind_of, problems, write
+
+    broker = kind or kind_of(file)
+    if broker not in READERS:
+        raise UsageError(f"--from: whose configuration is it? accepted: {', '.join(READERS)}")
+    try:
+        found = READERS[broker](file)
+        written = write(found, file, to)
+    except ImportProblem as problem:
+        raise CliError(str(problem)) from None
+    for path in written:
+        print(path)
+    for title, is_lost in (("Without a counterpart", True), ("Different here", False)):
+        notes = [str(each) for each in found.notes if each.is_lost is is_lost]
+        if notes:
+            print(f"\n{title}:")
+            for text in notes:
+                print(f"  {text}")
+    wrong = problems(written[0])
+    for text in wrong:
+        error(text)
+    return FAILURE if wrong else 0
 
 
 def _anonymous(config: "Config", name: str, plugins: "Checked") -> str:

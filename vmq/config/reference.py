@@ -6,10 +6,11 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import FieldInfo
 from vmq_acl import AclConfig
 from vmq_bridge import BridgesConfig
 from vmq_graphite import GraphiteConfig
@@ -83,15 +84,19 @@ def _section(header: str, struct: type[Struct], options: Struct, *, explained: b
             live = " (live)" if is_live(field.type) else ""
             lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.{live}")
         value = getattr(options, field.name)
-        factory = field.default_factory
-        default = field.default if factory is msgspec.NODEFAULT else factory()
-        if not explained and value == default:
+        if not explained and value == default_of(field):
             continue  # the first of the tables tells them all
         # An option that is unset by default has no value to show: the name alone, as a comment.
         lines.append(
             f"{field.name} = {toml_value(value)}" if value is not None else f"# {field.name} ="
         )
     return "\n".join(lines) + "\n"
+
+
+def default_of(field: FieldInfo) -> Any:
+    """The default of an option, an empty table or list among them."""
+    factory = field.default_factory
+    return field.default if factory is msgspec.NODEFAULT else factory()
 
 
 def _plugins(struct: type[Struct]) -> str:
@@ -119,7 +124,7 @@ def _plugin(name: str, struct: type[Struct]) -> str:
             continue
         lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
         unset = field.required or field.default is None
-        value = {} if field.default is msgspec.NODEFAULT else field.default
+        value = default_of(field)
         lines.append(f"# {field.name} =" + ("" if unset else f" {toml_value(value)}"))
     if tables and len(lines) == 1:
         lines.clear()

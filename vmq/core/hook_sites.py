@@ -72,6 +72,10 @@ class Hooks:
         self.on_subscribe: Callable[[str | None, SubscriberId, list[Subscription]], None] | None = (
             None
         )
+        #: (username, subscriber id, filters)
+        self.auth_on_unsubscribe: Callable[[str | None, SubscriberId, list[str]], Answer] | None = (
+            None
+        )
         #: (username, subscriber id, filters) -> the filters instead, None, or Pending
         self.on_unsubscribe: Callable[[str | None, SubscriberId, list[str]], Answer] | None = None
         #: (subscriber id, filters), after the fact, also when a session ends
@@ -80,6 +84,8 @@ class Hooks:
         self.on_deliver: (
             Callable[[str | None, SubscriberId, Message], DeliverModifiers | Refuse | None] | None
         ) = None
+        #: (username, subscriber id, message): the client has it, at QoS 1 or 2
+        self.on_acked: Callable[[str | None, SubscriberId, Message], None] | None = None
         self.on_offline_message: Callable[[SubscriberId, Message], None] | None = None
         #: (subscriber id, lazy message, reason)
         self.on_message_drop: Callable[[SubscriberId, Callable[[], Message], str], None] | None = (

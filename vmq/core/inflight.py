@@ -5,6 +5,7 @@ wait before it is sent is the business of `vmq.core.queue`.
 """
 
 import logging
+from collections.abc import Callable
 
 from mypy_extensions import i64
 from vmq_hooks.types import Message as SeenMessage
@@ -209,6 +210,7 @@ class Sender:
             ProtocolError: a message in flight is acknowledged with another packet than that which is due.
         """
         inflight = self.inflight
+        told = self.core.hooks.on_acked
         for index in range(0, len(run), 4):
             packet_id = packet_id_at(run, index, kind)
             delivery = inflight.get(packet_id)
@@ -219,8 +221,12 @@ class Sender:
             action: int = ANSWERS[kind << 2 | state]
             if action == DONE:
                 inflight.remove(delivery)
+                if told is not None and not delivery.released:
+                    self.tell_acked(told, delivery)
                 self.forget(delivery)
             elif action == RELEASE:
+                if told is not None:
+                    self.tell_acked(told, delivery)
                 self.release(delivery)
             elif action == BREAKS:
                 self.answer(kind, run[:index])
@@ -308,6 +314,19 @@ class Sender:
         self.on_window_open()
 
     # Hooks
+
+    def tell_acked(
+        self, told: Callable[[str | None, SubscriberId, SeenMessage], None], delivery: Delivery
+    ) -> None:
+        """The client has a message: plugins may know. What jobs send is theirs to tell."""
+        if isinstance(delivery, Transient):
+            return
+        message = delivery.message
+        seen = SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain)
+        try:
+            told(self.username, self.subscriber_id(), seen)
+        except Exception as error:  # noqa: BLE001 - contained, whatever it is
+            self.core.hook_failed("on_acked", error)
 
     def rewrite(self, message: Message, qos: int, retain: bool) -> Message | None:
         """What on_deliver makes of a message; the queue keeps the original. None: it is kept back."""

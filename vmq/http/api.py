@@ -18,6 +18,7 @@ from vmq.admin.errors import AdminError, TooSlow
 from vmq.admin.keys import KeyRow
 from vmq.admin.listing import Listing
 from vmq.config.text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
+from vmq.http import http_pub
 from vmq.http.auditing import audited, key_at_work, name_of
 from vmq.http.dashboard.dashboard import Dashboard, dashboard_of
 from vmq.http.dashboard.routes import LiveRoutes
@@ -157,6 +158,7 @@ def add_api(
         answer.headers["Allow"] = allowed
         return answer
 
+    app.router.add_route("*", http_pub.PATH, _guarded(http_pub.handler(do), keys))
     if trusted:
         for path, follow in live.items():
             app.router.add_get(PREFIX + path, _guarded(follow, None))
@@ -231,7 +233,7 @@ def _handler(operation: Operation, do: Doing, is_audited: bool) -> Handler:
 
     async def handle(request: web.Request) -> web.StreamResponse:
         plain = await read(request)
-        if is_audited and operation.method != "GET":
+        if is_audited and operation.change and operation.method != "GET":
             with audited(request, operation.name, plain):
                 result = await perform(plain)
         else:

@@ -6,6 +6,7 @@
 /health, /health/...                        vmq.http.health
 /status.json                                vmq.http.status
 /api/v1/...                                 vmq.http.api
+/restmqtt/api/v1/publish                    vmq.http.http_pub
 """
 
 from collections.abc import Awaitable, Callable

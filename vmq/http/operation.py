@@ -30,7 +30,8 @@ class Operation:
     """One operation.
 
     `row` is what it gives: one, or with `many` a list in `rows`. GET and DELETE take `parameters` from the query, POST
-    from a JSON body. A `local` one is served on the socket in the data directory only.
+    from a JSON body. A `local` one is served on the socket in the data directory only; what is no `change` of the
+    broker is not told of in the audit log.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Operation:
     run: Callable[[Context, Any], Result | Awaitable[Result]]
     many: bool = False
     local: bool = False
+    change: bool = True
 
 
 class List(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):

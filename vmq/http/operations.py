@@ -29,6 +29,8 @@ from vmq.config.streams import StreamOptions
 from vmq.config.text import toml_value
 from vmq.http.job_operations import JOB_OPERATIONS
 from vmq.http.operation import Context, List, Operation
+from vmq.http.publishing import PUBLISH
+from vmq.plugins.shadow import ShadowReport
 
 ClientId = Annotated[str, Meta(min_length=1, description="The client")]
 AnyMountpoint = Annotated[
@@ -173,6 +175,16 @@ class ReloadPlugin(Struct, forbid_unknown_fields=True):
             description="Also if the new code serves an auth hook no more that the old one serves"
         ),
     ] = False
+    commit: Annotated[
+        bool, Meta(description="The code that was tried, instead of what the files hold by now")
+    ] = False
+
+
+class ShadowPlugin(Struct, forbid_unknown_fields=True):
+    """Which plugin to try with its code as it is now, and for how long."""
+
+    name: Annotated[str, Meta(description="As in [plugins.NAME]")]
+    seconds: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
 
 
 class OneStream(Struct, forbid_unknown_fields=True):
@@ -531,7 +543,27 @@ OPERATIONS: Final = (
         "Start a plugin's code as it is now, in place of what runs",
         ReloadPlugin,
         plugins.PluginRow,
-        lambda context, wanted: plugins.reload(context.broker, wanted.name, force=wanted.force),
+        lambda context, wanted: plugins.reload(
+            context.broker, wanted.name, force=wanted.force, commit=wanted.commit
+        ),
+    ),
+    Operation(
+        "shadow_plugin",
+        "POST",
+        "/plugin/shadow",
+        "Have a plugin's code as it is now asked beside what runs, without effect",
+        ShadowPlugin,
+        ShadowReport,
+        lambda context, wanted: plugins.shadow(context.broker, wanted.name, wanted.seconds),
+    ),
+    Operation(
+        "show_shadow",
+        "GET",
+        "/plugin/shadow",
+        "Show where code that was tried answered otherwise",
+        OnePlugin,
+        ShadowReport,
+        lambda context, wanted: plugins.show_shadow(context.broker, wanted.name),
     ),
     Operation(
         "list_streams",
@@ -680,5 +712,6 @@ OPERATIONS: Final = (
         lambda context, wanted: context.api_keys.delete(wanted.id),
         local=True,
     ),
+    PUBLISH,
     *JOB_OPERATIONS,
 )

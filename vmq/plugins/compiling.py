@@ -12,7 +12,7 @@ from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
 _REWRITES: Final = ("on_unsubscribe", "on_deliver")
 _REGISTER: Final = ("auth_on_register",)
-_AUTHORISE: Final = ("auth_on_publish", "auth_on_subscribe")
+_AUTHORISE: Final = ("auth_on_publish", "auth_on_subscribe", "auth_on_unsubscribe")
 
 
 class Member(Protocol):

@@ -41,6 +41,7 @@ _ALWAYS: Final[dict[str, tuple[Facts, ...]]] = {
         lambda a: a[1].mountpoint,
         lambda a: tuple((each.topic_filter, each.qos) for each in a[2]),
     ),
+    "auth_on_unsubscribe": (lambda a: a[1].mountpoint, lambda a: tuple(a[2])),
 }
 _FACTS: Final[dict[str, dict[str, Facts | None]]] = {
     "auth_on_register": {
@@ -65,6 +66,11 @@ _FACTS: Final[dict[str, dict[str, Facts | None]]] = {
         "topic": None,
         "qos": None,
         "retain": None,
+    },
+    "auth_on_unsubscribe": {
+        "username": lambda a: a[0],
+        "client_id": lambda a: a[1].client_id,
+        "topic": None,
     },
 }
 

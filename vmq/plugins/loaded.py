@@ -8,6 +8,7 @@ from vmq.plugins.handle import Handle
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.loading import source_of
 from vmq.plugins.notices import NoticeQueues
+from vmq.plugins.shadow import Shadow
 
 
 class LoadedPlugin:
@@ -25,3 +26,5 @@ class LoadedPlugin:
         #: The file of its code, or the folder.
         self.source = source_of(type(plugin))
         self.handle: Handle | None = None
+        #: Other code of it that is tried beside it, and as what that is loaded.
+        self.shadow: tuple[Shadow, LoadedPlugin] | None = None

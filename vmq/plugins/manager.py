@@ -6,16 +6,12 @@ were.
 """
 
 import asyncio
-import contextlib
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-import msgspec
 from vmq_hooks import Plugin, Refuse
-from vmq_hooks.breaker import State
 
 from vmq.config.options import Config
 from vmq.config.plugins import PluginOptions, own_config
@@ -27,36 +23,14 @@ from vmq.plugins.compiling import PluginSelection, Wrap, compile_into, first, no
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.loaded import LoadedPlugin
-from vmq.plugins.loading import LoadError, forget, installed
-from vmq.plugins.places import is_within, said, where_it_waits, where_raised
+from vmq.plugins.loading import LoadError, installed
+from vmq.plugins.places import is_within
 from vmq.plugins.protection import lost, told, unguarded
+from vmq.plugins.shadow import Shadow, ShadowHost
+from vmq.plugins.starting import START_TIMEOUT, PluginError, retire, start
+from vmq.plugins.status import Status, status_of
 
 log = logging.getLogger("vmq.plugins")
-
-#: Seconds that a plugin has to start, and to stop.
-START_TIMEOUT: Final = 30.0
-STOP_TIMEOUT: Final = 10.0
-#: Seconds after which the log says that a plugin is still starting.
-TELL_AFTER: Final = 2.0
-
-
-class PluginError(Exception):
-    """A change of plugins that was not made; the text is for the operator."""
-
-
-class Status(msgspec.Struct, frozen=True):
-    """A plugin, for the operator."""
-
-    name: str
-    status: Literal["running", "disabled"]
-    priority: int
-    source: str
-    hooks: str
-    breaker: str
-    errors: int
-    timeouts: int
-    #: Of a change: what everybody may do since then, as no plugin is asked any more.
-    opened: str = ""
 
 
 class Plugins:
@@ -168,7 +142,8 @@ class Plugins:
             self.loaded.clear()
             self._compile()
             for each in reversed(members):
-                await self._retire(each)
+                await self._end_shadow(each)
+                await retire(each)
 
     async def add(self, name: str, plugin: Plugin, options: PluginOptions | None = None) -> None:
         """Starts a plugin that the program itself has made; `options` is its section.
@@ -207,18 +182,74 @@ class Plugins:
         """
         async with self._lock:
             old = self._running(name)
+            await self._end_shadow(old)
             del self.loaded[name]
             opened = self._take_effect()
-            await self._retire(old)
+            await retire(old)
             log.info("plugin disabled name=%s", name)
             return opened
 
-    async def reload(self, name: str, *, force: bool = False) -> list[str]:
+    async def shadow(self, name: str, seconds: float) -> Shadow:
+        """Has the plugin's code as it is now asked beside what runs, without effect, for so long.
+
+        It stays at hand for `reload(commit=True)` until the plugin is reloaded, disabled, or tried with other code.
+
+        Raises:
+            PluginError: it does not run, or the new code cannot be loaded or started.
+        """
+        async with self._lock:
+            old = self._reloadable(name)
+            await self._end_shadow(old)
+            options = self.sections[name]
+            plugin, config = await self._prepare(name, options)
+            try:
+                new = LoadedPlugin(name, options, plugin, self._guard(name, options))
+            except LoadError as error:
+                raise PluginError(str(error)) from error
+            await self._start(new, config, ShadowHost(self._host))
+            tried = Shadow(name, old.steps, new.steps, new.guard, new.notices, plugin, config)
+            old.shadow, old.steps = (tried, new), tried.mirrored()
+            self.forget_verdicts()
+            self._compile()
+            asyncio.get_running_loop().call_later(seconds, self._ask_no_more, old, tried)
+            log.info("plugin tried beside itself name=%s seconds=%g", name, seconds)
+            return tried
+
+    def _ask_no_more(self, old: LoadedPlugin, tried: Shadow) -> None:
+        """The time is over: the old code serves alone; what was found stays to be seen."""
+        if old.shadow is not None and old.shadow[0] is tried and tried.is_running:
+            tried.is_running = False
+            old.steps = tried.old
+            self._compile()
+
+    async def _end_shadow(self, old: LoadedPlugin, *, keep_code: bool = False) -> None:
+        if old.shadow is not None:
+            tried, new = old.shadow
+            self._ask_no_more(old, tried)
+            old.shadow = None
+            await tried.stop()
+            await retire(new, keep_code=keep_code)
+
+    def tried(self, name: str) -> Shadow:
+        """What is, or was, tried beside a plugin.
+
+        Raises:
+            PluginError: nothing.
+        """
+        shadow = self._running(name).shadow
+        if shadow is None:
+            raise PluginError(
+                f"no other code of plugin {name!r} was tried; vmq plugin reload {name} --shadow SECONDS does"
+            )
+        return shadow[0]
+
+    async def reload(self, name: str, *, force: bool = False, commit: bool = False) -> list[str]:
         """Starts the plugin's code and configuration as they are now, in place of what runs.
 
         Args:
             name: the plugin.
             force: also if it serves an auth hook no more that it served.
+            commit: the code that `shadow` tried, instead of what the files hold by now.
 
         Returns:
             What everybody may do since then.
@@ -227,11 +258,10 @@ class Plugins:
             PluginError: the new code cannot be loaded or started, or protects less; the old goes on.
         """
         async with self._lock:
-            old = self._running(name)
-            if name in self._given:
-                raise PluginError(
-                    f"plugin {name!r} was made by the program; there is no newer code"
-                )
+            old = self._reloadable(name)
+            if commit:
+                self._prepared[name] = self.tried(name).again()
+            await self._end_shadow(old, keep_code=commit)
             try:
                 new = await self._bring_up(name)
                 if not force:
@@ -241,16 +271,22 @@ class Plugins:
                 raise
             self.loaded[name] = new
             opened = self._take_effect()
-            await self._retire(old)
+            await retire(old)
             log.info("plugin reloaded name=%s", name)
             return opened
+
+    def _reloadable(self, name: str) -> LoadedPlugin:
+        """A plugin that runs, of which there may be newer code."""
+        if name in self._given:
+            raise PluginError(f"plugin {name!r} was made by the program; there is no newer code")
+        return self._running(name)
 
     async def _refuse_lost(self, old: LoadedPlugin, new: LoadedPlugin) -> None:
         """Refuses new code that serves an auth hook no more: by a misspelt name, most often."""
         missing = lost(old.steps, new.steps)
         if missing:
             self._guards[old.name] = old.guard
-            await self._retire(new)
+            await retire(new)
             raise PluginError(
                 f"plugin {old.name}: the new code serves {', '.join(missing)} no more (but "
                 f"{', '.join(new.steps) or 'nothing'}); vmq plugin reload --force {old.name} takes it all the same"
@@ -332,15 +368,7 @@ class Plugins:
             plugin, config = self._prepared.pop(name)
         else:
             plugin, config = await self._prepare(name, options)
-        guard = PluginGuard(
-            name,
-            options.deadline,
-            options.breaker_failures,
-            options.breaker_seconds,
-            self._clock,
-        )
-        if options.on_deliver_failure == "withhold":
-            guard.failed_delivery = Refuse(f"plugin {name} fails")
+        guard = self._guard(name, options)
         try:
             loaded = LoadedPlugin(name, options, plugin, guard)
         except LoadError as error:
@@ -350,6 +378,18 @@ class Plugins:
         await self._start(loaded, config)
         self._guards[name] = guard
         return loaded
+
+    def _guard(self, name: str, options: PluginOptions) -> PluginGuard:
+        guard = PluginGuard(
+            name,
+            options.deadline,
+            options.breaker_failures,
+            options.breaker_seconds,
+            self._clock,
+        )
+        if options.on_deliver_failure == "withhold":
+            guard.failed_delivery = Refuse(f"plugin {name} fails")
+        return guard
 
     async def _prepare(self, name: str, options: PluginOptions) -> tuple[Plugin, Any]:
         """Loads and checks a plugin."""
@@ -372,65 +412,17 @@ class Plugins:
             return given, own_config(name, options, given.Config)
         return prepare(name, options)
 
-    async def _start(self, loaded: LoadedPlugin, config: Any) -> None:
-        counters = self._counters.setdefault(loaded.name, PluginCounters())
-        loaded.handle = handle = Handle(
-            loaded.name,
-            self._host,
-            folder_of(loaded.options),
-            counters,
-            self.forget_verdicts,
-        )
-        try:
-            async with asyncio.timeout(START_TIMEOUT):
-                started = loaded.plugin.start(handle, config)
-                if inspect.isawaitable(started):
-                    await self._patiently(loaded, started)
-                loaded.steps = {
-                    hook: step for hook, step in loaded.steps.items() if loaded.plugin.serves(hook)
-                }
-        except Exception as error:
-            await handle.close()
-            what = said(error)
-            if isinstance(error, TimeoutError):
-                what = f"it has not started within {START_TIMEOUT:.0f} s"
-            where = where_raised(error, loaded.source)
-            raise PluginError(f"plugin {loaded.name} cannot start: {what}{where}") from error
-
-    async def _patiently(self, loaded: LoadedPlugin, started: Awaitable[None]) -> None:
-        """Waits for a plugin's start, and tells after a while where it hangs."""
-
-        def tell() -> None:
-            log.warning(
-                "plugin %s is still starting%s; it has %.0f s",
-                loaded.name,
-                where_it_waits(started, loaded.source),
-                START_TIMEOUT,
-            )
-
-        timer = asyncio.get_running_loop().call_later(TELL_AFTER, tell)
-        try:
-            await started
-        finally:
-            timer.cancel()
-
-    async def _retire(self, old: LoadedPlugin) -> None:
-        """Lets a plugin answer what it was asked, then stops it. What fails is logged."""
-        try:
-            # Each verdict has its deadline, but for those that wait for their turn: `stop` answers them.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(old.guard.deadline + 1):
-                    await old.guard.wait_idle()
-            await old.notices.finish(STOP_TIMEOUT)
-            async with asyncio.timeout(STOP_TIMEOUT):
-                stopped = old.plugin.stop()
-                if inspect.isawaitable(stopped):
-                    await stopped
-        except Exception as error:
-            log.error("plugin failed to stop name=%s", old.name, exc_info=error)
-        if old.handle is not None:
-            await old.handle.close()
-        forget(type(old.plugin))
+    async def _start(
+        self, loaded: LoadedPlugin, config: Any, tried: ShadowHost | None = None
+    ) -> None:
+        """Starts a plugin; `tried` stands for the broker where what it does is to have no effect."""
+        counters, forget = PluginCounters(), lambda: None
+        if tried is None:
+            counters = self._counters.setdefault(loaded.name, counters)
+            forget = self.forget_verdicts
+        host, folder = tried or self._host, folder_of(loaded.options)
+        loaded.handle = Handle(loaded.name, host, folder, counters, forget)
+        await start(loaded, loaded.handle, config)
 
     # Who holds the event loop up
 
@@ -458,17 +450,7 @@ class Plugins:
         return rows
 
     def _status(self, name: str, options: PluginOptions, loaded: LoadedPlugin | None) -> Status:
-        guard = self._guards.get(name)
-        return Status(
-            name=name,
-            status="disabled" if loaded is None else "running",
-            priority=options.priority,
-            source="program" if name in self._given else options.path or "installed",
-            hooks=" ".join(loaded.steps) if loaded is not None else "",
-            breaker=loaded.guard.state.value if loaded is not None else State.CLOSED.value,
-            errors=guard.errors.total() if guard is not None else 0,
-            timeouts=guard.timeouts.total() if guard is not None else 0,
-        )
+        return status_of(name, options, loaded, self._guards.get(name), name in self._given)
 
     @property
     def guards(self) -> Mapping[str, PluginGuard]:

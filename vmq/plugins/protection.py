@@ -11,6 +11,7 @@ OPEN: Final = {
     "everybody may, under any name; elsewhere nobody can log in",
     "auth_on_publish": "no plugin is asked about publishing: every client may publish to every topic",
     "auth_on_subscribe": "no plugin is asked about subscribing: every client may subscribe to every topic filter",
+    "auth_on_unsubscribe": "no plugin is asked about unsubscribing: every client may end its subscriptions",
 }
 
 

@@ -72,6 +72,18 @@ def tell_of_split(registry: Registry, client_id: str, event: str, what: str, nam
     log.info(text, *values, named[:SHOWN], SPLIT)
 
 
+def tell_of_unsubscribe(
+    registry: Registry, client_id: str, username: str | None, filters: list[str], refusal: Refuse
+) -> None:
+    """An UNSUBSCRIBE was refused."""
+    shown = " ".join([each[:SHOWN] for each in filters[:NAMED]])
+    name, values = registry.named(client_id)
+    text = "unsubscribe refused " + name + ' user="%s" filters="%s" more=%d plugin=%s reason="%s"'
+    who = (*values, username or "")
+    more = max(0, len(filters) - NAMED)
+    log.info(text, *who, shown, more, refusal.plugin or NOBODY, refusal.reason)
+
+
 def tell_of_subscribe(
     registry: Registry,
     client_id: str,

@@ -23,7 +23,13 @@ from vmq.mqtt.packets import LEVEL_3_1, SUBSCRIBE, SUBSCRIPTION_FAILED
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import split_shared
 from vmq.protocol.publish import Publisher
-from vmq.protocol.refusals import SPLIT, tell_of_split, tell_of_subscribe
+from vmq.protocol.refusals import (
+    SPLIT,
+    reason_of,
+    tell_of_split,
+    tell_of_subscribe,
+    tell_of_unsubscribe,
+)
 from vmq.protocol.retain_source import send_retained
 from vmq.protocol.rights import lapse_of
 
@@ -257,6 +263,28 @@ class Subscribing(Publisher):
             self.core.counters.mqtt_unsubscribe_error += 1
             self.output.close(SPLIT + " (allow_unsubscribe_during_netsplit) [MQTT-4.8.0-2]")
             return
+        allowed = self.hooks.auth_on_unsubscribe
+        if allowed is None:
+            self.rewrite_unsubscribe(request, filters)
+            return
+        answer = self.ask(
+            "auth_on_unsubscribe", allowed, self.username, self.subscriber_id(), filters
+        )
+        if isinstance(answer, Pending):
+            self.suspend(answer, lambda later: self.may_unsubscribe(request, filters, later))
+        else:
+            self.may_unsubscribe(request, filters, answer)
+
+    def may_unsubscribe(self, request: Request, filters: list[str], answer: Answer) -> None:
+        """Goes on with an UNSUBSCRIBE that a plugin allows. There is no answer to it that says no."""
+        if isinstance(answer, Refuse):
+            self.core.counters.mqtt_unsubscribe_error += 1
+            tell_of_unsubscribe(self.registry, self.client_id, self.username, filters, answer)
+            self.output.close("unsubscribe refused: " + reason_of(answer) + " [MQTT-4.8.0-2]")
+            return
+        self.rewrite_unsubscribe(request, filters)
+
+    def rewrite_unsubscribe(self, request: Request, filters: list[str]) -> None:
         hook = self.hooks.on_unsubscribe
         answer: Answer = None
         if hook is not None:

@@ -46,6 +46,8 @@ class SupervisorOperations:
             "enable_plugin": lambda wanted: self._plugin("enable_plugin", wanted, True),
             "disable_plugin": lambda wanted: self._plugin("disable_plugin", wanted, False),
             "reload_plugin": lambda wanted: self._plugin("reload_plugin", wanted, None),
+            "shadow_plugin": _no_shadow,
+            "show_shadow": _no_shadow,
             "list_streams": self._list_streams,
             "scrub_stream": self._scrub_stream,
             "list_metrics": self._list_metrics,
@@ -253,3 +255,9 @@ def _sum(one: StreamRow, other: StreamRow) -> StreamRow:
         for name in ("owned", "messages", "bytes", "gathered", "dropped", "refused")
     }
     return msgspec.structs.replace(one, **added)
+
+
+def _no_shadow(_wanted: Any) -> Done:
+    raise RefusedError(
+        "code is tried beside a plugin in one process alone; accepted: broker.workers = 1"
+    )

@@ -10,8 +10,10 @@ from vmq_hooks.testing.fake_broker import (
     Figure,
     Published,
 )
+from vmq_hooks.testing.loop_thread import LoopThread
 from vmq_hooks.testing.recording import Recorder, ReplayError, read_trace, replay
 from vmq_hooks.testing.running import RunningBroker, running_broker
+from vmq_hooks.testing.started import StartedPlugin, started
 
 __all__ = [
     "Disconnected",
@@ -20,10 +22,12 @@ __all__ = [
     "FakeChecking",
     "FakeCounter",
     "Figure",
+    "LoopThread",
     "Published",
     "Recorder",
     "ReplayError",
     "RunningBroker",
+    "StartedPlugin",
     "call",
     "call_async",
     "check",
@@ -32,4 +36,5 @@ __all__ = [
     "read_trace",
     "replay",
     "running_broker",
+    "started",
 ]

@@ -47,16 +47,12 @@ async def running_broker(
         options: [plugins.NAME] of each, as in a configuration file.
         allow_anonymous: let clients in without asking auth_on_register.
     """
-    config = import_module("vmq.config.load")
-    sections = {name: {"enabled": True, **dict((options or {}).get(name, {}))} for name in plugins}
-    loaded = config.load(
-        overrides={
-            "broker.data_dir": str(folder / "broker"),
-            "auth.allow_anonymous": allow_anonymous,
-            "listeners": ["tcp://127.0.0.1:0"],
-            "plugins": sections,
-        }
+    stated = options or {}
+    broker = import_module("vmq").Broker(
+        listen="tcp://127.0.0.1:0",
+        data_dir=folder / "broker",
+        auth={"allow_anonymous": allow_anonymous},
+        plugins={name: (plugin, stated.get(name, {})) for name, plugin in plugins.items()},
     )
-    broker_type = import_module("vmq.broker").Broker
-    async with broker_type(loaded.config, plugins=plugins) as broker:
+    async with broker:
         yield RunningBroker(broker)

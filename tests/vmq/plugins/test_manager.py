@@ -26,7 +26,7 @@ from tests.support.wire import (
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
 from vmq.broker import StartError
-from vmq.plugins.manager import PluginError
+from vmq.plugins.starting import PluginError
 
 # --- one bad plugin harms its own verdicts only
 

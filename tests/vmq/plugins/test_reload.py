@@ -10,7 +10,7 @@ from vmq_hooks import Plugin, hook
 
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, publish_packet
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
-from vmq.plugins.manager import PluginError
+from vmq.plugins.starting import PluginError
 
 CODE = """
 import asyncio
@@ -207,7 +207,7 @@ async def test_a_reload_that_fails_is_in_the_log_with_the_line(
 async def test_a_start_that_hangs_is_told_with_where_it_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vmq.plugins.manager.TELL_AFTER", 0)
+    monkeypatch.setattr("vmq.plugins.starting.TELL_AFTER", 0)
     told = asyncio.Event()
 
     class Listening(logging.Handler):

@@ -71,32 +71,35 @@ class {type_name}(Plugin):
 '''
 
 _TEST: Final = '''\
-"""What {type_name} allows."""
-
-from pathlib import Path
+"""What {type_name} allows. The fixtures come with vmq (vmq.testing)."""
 
 import pytest
 from vmq_hooks import Message, Refuse, SubscriberId
-from vmq_hooks.testing import FakeBroker, call
 
-from vmq_{name} import Config, {type_name}
+from vmq_{name} import {type_name}
 
 
 @pytest.mark.parametrize(
     ("topic", "allowed"),
     (("public/news", True), ("lamp1/state", True), ("lamp2/state", False)),
 )
-def test_a_client_publishes_below_its_own_id(tmp_path: Path, topic: str, allowed: bool) -> None:
-    plugin = {type_name}()
-    plugin.start(FakeBroker(tmp_path), Config())
-    verdict = call(
-        plugin,
-        "auth_on_publish",
-        username=None,
-        subscriber_id=SubscriberId("lamp1"),
-        message=Message(topic, b"on"),
-    )
+def test_a_client_publishes_below_its_own_id(vmq_hooks, topic: str, allowed: bool) -> None:
+    with vmq_hooks({type_name}()) as plugin:
+        verdict = plugin.call(
+            "auth_on_publish",
+            username=None,
+            subscriber_id=SubscriberId("lamp1"),
+            message=Message(topic, b"on"),
+        )
     assert isinstance(verdict, Refuse) is not allowed
+
+
+@pytest.mark.vmq(plugins={"{name}": {type_name}()})
+def test_clients_of_a_broker_feel_it(vmq_client) -> None:
+    lamp = vmq_client("lamp1")
+    lamp.publish("lamp1/state", "on", qos=1)
+    with pytest.raises(ConnectionError):
+        lamp.publish("lamp2/state", "on", qos=1)
 '''
 
 _README: Final = """\

@@ -58,7 +58,7 @@ def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
         check=False,
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert "3 passed" in tested.stdout
+    assert "4 passed" in tested.stdout
     again = here("plugin", "new", "rooms", "--folder", str(folder))
     assert again.code == 1
     assert "is not empty" in again.err

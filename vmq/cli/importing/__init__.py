@@ -1,0 +1,1 @@
+"""`vmq config import`: the configurations of other brokers."""

@@ -1,0 +1,151 @@
+"""The configuration of a broker that a program makes: keywords stand where otherwise a file does."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from vmq_hooks import Plugin
+
+from vmq.config.options import Config
+from vmq.config.sources import ConfigError, Problem, Sources
+from vmq.config.text import toml_key, toml_value
+
+#: Who states what stands in the call, for messages.
+CALL: Final = "Broker()"
+
+#: A plugin for `Broker(plugins=...)`: made by the program, its options, or both.
+GivenPlugin = Plugin | Mapping[str, Any] | tuple[Plugin, Mapping[str, Any]]
+
+
+class Keywords(msgspec.Struct, frozen=True, kw_only=True):
+    """What `Broker` is told beside a configuration. What is left out is as the configuration says."""
+
+    listen: str | Sequence[str] | None = None
+    data_dir: str | Path | None = None
+    users: Mapping[str, str] | None = None
+    acl: str | Sequence[str] | None = None
+    plugins: Mapping[str, GivenPlugin] = {}
+    sections: Mapping[str, Any] = {}
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Keywords":
+        """Those of a call whose keywords are all in one mapping."""
+        own = {name: each for name, each in options.items() if name in cls.__struct_fields__}
+        return cls(**own, sections={k: each for k, each in options.items() if k not in own})
+
+    def over(self, config: Config | None) -> Config:
+        """The configuration with these in force.
+
+        Raises:
+            ConfigError: with every problem, each with its key and what is accepted.
+            TypeError: two keywords say the same.
+        """
+        base = Config() if config is None else config
+        tree = self.tree(base)
+        if not tree:
+            return base
+        known = Config.__struct_fields__
+        problems = [
+            Problem(name, f"there is no section {name!r}; accepted: {', '.join(known)}", CALL)
+            for name, section in tree.items()
+            if name not in known and not section
+        ]
+        if problems:
+            raise ConfigError(problems)
+        sources = Sources(Config)
+        origins = msgspec.to_builtins(base, enc_hook=os.fspath)
+        sources.add_tree(origins, lambda _key: None)
+        sources.add_tree(tree, lambda _key: CALL)
+        return sources.resolve()[0]
+
+    def made(self) -> dict[str, Plugin]:
+        """The plugins that the program has made itself, by name."""
+        firsts = {
+            name: given[0] if isinstance(given, tuple) else given
+            for name, given in self.plugins.items()
+        }
+        return {name: each for name, each in firsts.items() if isinstance(each, Plugin)}
+
+    def tree(self, base: Config) -> dict[str, Any]:
+        """The sections that are stated, as a file would hold them."""
+        tree: dict[str, Any] = {
+            name: _plain(section, f"Broker({name}=...)") for name, section in self.sections.items()
+        }
+        if self.listen is not None:
+            if "listeners" in tree:
+                raise TypeError(
+                    "Broker(): listen and listeners say the same; accepted: one of them"
+                )
+            urls = [self.listen] if isinstance(self.listen, str) else list(self.listen)
+            tree["listeners"] = {str(n): {"url": url} for n, url in enumerate(urls, 1)}
+        if self.data_dir is not None:
+            tree["broker"] = {**tree.get("broker", {}), "data_dir": os.fspath(self.data_dir)}
+        stated = self._plugins()
+        if stated:
+            had = {name: msgspec.to_builtins(each) for name, each in base.plugins.items()}
+            # One that the program has made, without a word about options, goes by those that are there.
+            bare = [name for name, each in self.plugins.items() if isinstance(each, Plugin)]
+            kept = {name: had[name] for name in bare if name in had}
+            tree["plugins"] = {**had, **stated, **kept}
+        return tree
+
+    def _plugins(self) -> dict[str, Any]:
+        """The sections of plugins that are stated; those for users and rules among them."""
+        stated: dict[str, Any] = {}
+        if self.users is not None and not self.users:
+            raise TypeError("Broker(): users is empty, so nobody could connect")
+        if self.users is not None:
+            stated["vmq_passwd"] = {"passwords": _hashed(self.users)}
+        if self.acl is not None:
+            lines = self.acl.splitlines() if isinstance(self.acl, str) else list(self.acl)
+            stated["vmq_acl"] = {"rules": lines or ["# nobody may do anything"]}
+        for name, given in self.plugins.items():
+            options: Any = given[1] if isinstance(given, tuple) else given
+            if isinstance(options, Plugin):
+                options = {}
+            own = _plain(options, f"Broker(plugins={{{name!r}: ...}})")
+            # `enabled` makes a table of what states nothing else.
+            stated[name] = {"enabled": True, **stated.get(name, {}), **own}
+        return stated
+
+
+def as_toml(options: Mapping[str, Any]) -> str:
+    """The keywords of `Broker` as a configuration file.
+
+    Raises:
+        TypeError: a plugin is an object of this process.
+    """
+    stated = Keywords.of(options)
+    if stated.made():
+        raise TypeError(
+            "a plugin that the program has made cannot go to another process: name its path"
+        )
+    tree = stated.tree(Config())
+    return "".join(f"{toml_key(name)} = {toml_value(table)}\n" for name, table in tree.items())
+
+
+def temporary_folder() -> Path:
+    """A new folder's name, that nobody can guess: for data that go with the broker."""
+    return Path(tempfile.gettempdir()) / f"vmq-{uuid4().hex}"
+
+
+def _plain(section: Any, where: str) -> dict[str, Any]:
+    """A section as a file would give it: mappings, lists, text, numbers."""
+    if not isinstance(section, Mapping):
+        raise TypeError(f"{where}: accepted: a mapping of options")
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(dict(section), enc_hook=os.fspath)
+    except TypeError as error:
+        raise TypeError(f"{where}: {error}") from None
+    return plain
+
+
+def _hashed(users: Mapping[str, str]) -> dict[str, str]:
+    """The users with hashes that cost microseconds: their passwords lie open in the program that has them."""
+    from vmq_passwd.hashes import quick_hash
+
+    return {name: quick_hash(password.encode()) for name, password in users.items()}

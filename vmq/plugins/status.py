@@ -1,0 +1,53 @@
+"""A plugin as the operator sees it."""
+
+from typing import Literal
+
+from msgspec import Struct
+from vmq_hooks.breaker import State
+
+from vmq.config.plugins import PluginOptions
+from vmq.plugins.guard import PluginGuard
+from vmq.plugins.loaded import LoadedPlugin
+
+
+class Status(Struct, frozen=True):
+    """A plugin, for the operator."""
+
+    name: str
+    status: Literal["running", "disabled"]
+    priority: int
+    source: str
+    hooks: str
+    breaker: str
+    errors: int
+    timeouts: int
+    #: Of a change: what everybody may do since then, as no plugin is asked any more.
+    opened: str = ""
+
+
+def status_of(
+    name: str,
+    options: PluginOptions,
+    loaded: LoadedPlugin | None,
+    guard: PluginGuard | None,
+    is_given: bool,
+) -> Status:
+    """The status of one plugin.
+
+    Args:
+        name: the plugin.
+        options: its section.
+        loaded: it, if it runs.
+        guard: what has become of its calls, if there were any.
+        is_given: whether the program has made it.
+    """
+    return Status(
+        name=name,
+        status="disabled" if loaded is None else "running",
+        priority=options.priority,
+        source="program" if is_given else options.path or "installed",
+        hooks=" ".join(loaded.steps) if loaded is not None else "",
+        breaker=loaded.guard.state.value if loaded is not None else State.CLOSED.value,
+        errors=guard.errors.total() if guard is not None else 0,
+        timeouts=guard.timeouts.total() if guard is not None else 0,
+    )
