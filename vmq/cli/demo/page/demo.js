@@ -85,7 +85,7 @@ function draw(now) {
     const [x, y] = device.place(now / 1000);
     const age = (now - device.heard) / 1000;
     const isHot = device.value > 30;
-    if (age < 0.7) {
+    if (age >= 0 && age < 0.7) {
       paper.beginPath();
       paper.arc(x * width, y * height, 3 + 14 * age, 0, 7);
       paper.strokeStyle = isHot ? hot : cool;
@@ -126,7 +126,7 @@ function chart() {
       legend: { show: false },
       cursor: { show: false },
       scales: { x: { time: false, range: () => [(rows.time.at(-1) || SPAN) - SPAN, rows.time.at(-1) || SPAN] }, y: { range: (_plot, _low, high) => [0, Math.max(10, high * 1.1)] } },
-      axes: [{ ...axis, grid: { show: false }, values: (_plot, values) => values.map((each) => `${Math.round(each)} s`) }, { ...axis, size: 48, space: 28 }],
+      axes: [{ ...axis, grid: { show: false }, values: (_plot, values) => values.map((each) => (each < 0 ? "" : `${Math.round(each)} s`)) }, { ...axis, size: 48, space: 28 }],
       series: [{}, { stroke: colour("second"), width: 2 }, { stroke: colour("accent"), width: 2, fill: `${colour("accent")}2a` }],
     },
     [rows.time, rows.sent, rows.received],

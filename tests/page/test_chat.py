@@ -1,0 +1,87 @@
+"""The chat of docs/examples in a real browser, as its README starts it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.page.conftest import PageBroker
+from tests.page.live_page import MARKUP, LivePage
+from tests.support.wire import Wire
+
+CHAT = Path(__file__).parents[2] / "docs" / "examples" / "chat"
+
+
+@pytest.fixture
+def chat(start_page: PageBroker) -> tuple[str, Wire]:
+    """The address of the chat, and somebody else in its lobby."""
+    text = (CHAT / "chat.toml").read_text()
+    text = text.replace(":8080", ":0").replace("docs/examples/chat", str(CHAT))
+    broker = start_page(text + '\n[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n', listen=())
+    wire = Wire.connect_tcp(broker.tcp)
+    wire.connect("other")
+    wire.subscribe(("chat/#", 1))
+    return broker.http, wire
+
+
+def enter(window: LivePage, address: str, name: str) -> None:
+    window.page.open(address)
+    window.type("#name", name)
+    window.press("Enter", text="\r")
+    window.until("!document.getElementById('chat').hidden")
+
+
+def said(who: str, text: str) -> bytes:
+    return json.dumps({"id": f"{who}-{text}", "from": who, "text": text, "at": 1}).encode()
+
+
+def test_who_is_there_hears_and_is_heard(page: LivePage, chat: tuple[str, Wire]) -> None:
+    address, other = chat
+    enter(page, address, "anna")
+    other.expect_publish("chat/lobby/here/anna", b"here", qos=1)
+    page.until(
+        "[...document.querySelectorAll('#people li')].some(each => each.textContent === 'anna')"
+    )
+    other.publish("chat/lobby/say", said(MARKUP, MARKUP), qos=1)
+    page.says(MARKUP)
+    assert page.value("document.title") == "Chat"
+    assert page.value("document.images.length") == 0
+    other.publish("chat/lobby/say", said("bob", "well, DARN it"), qos=1)
+    page.says("well, **** it")
+    page.type("#text", "grüße")
+    page.press("Enter", text="\r")
+    page.says("grüße")
+    page.picture("chat")
+    page.click("Leave")
+    other.close()
+
+
+def test_what_was_said_before_is_there(page: LivePage, chat: tuple[str, Wire]) -> None:
+    address, other = chat
+    enter(page, address, "anna")
+    other.publish("chat/lobby/say", said("bob", "first"), qos=1)
+    page.says("first")
+    page.page.open("about:blank")
+    enter(page, address, "anna")
+    page.says("first")
+    assert page.value("[...document.querySelectorAll('#said li')].length") == 1
+    other.close()
+
+
+def test_a_stranger_who_says_no_json_is_not_heard(page: LivePage, chat: tuple[str, Wire]) -> None:
+    address, other = chat
+    enter(page, address, "anna")
+    for payload in (
+        b"",
+        b"x",
+        b"[]",
+        b"null",
+        b'{"id": 1}',
+        b"\xff\xfe",
+        b'{"id":"a","from":"b","text":"c"}',
+    ):
+        other.publish("chat/lobby/say", payload, qos=1)
+    other.publish("chat/lobby/say", said("bob", "last"), qos=1)
+    page.says("last")
+    assert page.value("[...document.querySelectorAll('#said li')].length") == 1
+    other.close()
