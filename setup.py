@@ -28,6 +28,7 @@ COMPILED = (
     "vmq/core/source.py",
     "vmq/core/cork.py",
     "vmq/streams/serving/batch_commit.py",
+    "vmq/streams/replay/sending.py",
     "vmq/core/on_commit.py",
     "vmq/core/losses.py",
     "vmq/core/ports.py",

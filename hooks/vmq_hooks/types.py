@@ -69,6 +69,10 @@ class Subscription(msgspec.Struct, frozen=True):
     #: With filters of a service what is to be done there: "take" jobs from `$jobs/QUEUE`, or "inspect" them. Empty: to
     #: subscribe.
     action: str = ""
+    #: Where the history begins that is wanted first, as in `$replay/FROM/FILTER`: "earliest", "-15m". Empty: none is.
+    history: str = ""
+    #: The consumer group that is joined, as in `$share/GROUP/$stream/NAME/FILTER`. Empty: none is.
+    group: str = ""
 
     @property
     def words(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark_vmq.errors import DataLossError, OptionError, ServerError, VmqError
 from pyspark_vmq.parse import parse
 from pyspark_vmq.source import DefaultSource
+from pyspark_vmq.views import register_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ __all__ = [
     "VmqError",
     "parse",
     "register",
+    "register_streams",
 ]
 
 

@@ -54,7 +54,7 @@ def may_carry(task: Task, options: SourceOptions) -> bool:
 
 
 def rows_of(
-    task: Task, options: SourceOptions, columns: Mapping[str, bool]
+    task: Task, options: SourceOptions, columns: Mapping[str, bool | str]
 ) -> "list[pa.RecordBatch] | None":
     """All rows of a task, if they are few bytes and all there."""
     rows: list[pa.RecordBatch] = []

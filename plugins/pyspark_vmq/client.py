@@ -70,6 +70,14 @@ class Client:
         found: dict[str, list[str]] = self.ask("streams", {})
         return found
 
+    def schema(self, stream: str) -> "pa.Schema":
+        """The columns that a stream has."""
+        from pyarrow import flight
+
+        descriptor = flight.FlightDescriptor.for_path(stream)
+        info = self.patiently(lambda: self.client.get_flight_info(descriptor, self.call_options))
+        return info.schema
+
     def earliest(self, stream: str) -> dict[int, int]:
         """The first offset of each partition."""
         return self._offsets("earliest", {"stream": stream})

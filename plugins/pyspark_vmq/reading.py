@@ -33,7 +33,7 @@ class Task(InputPartition):
 
 
 def read_task(
-    task: InputPartition, options: SourceOptions, columns: Mapping[str, bool]
+    task: InputPartition, options: SourceOptions, columns: Mapping[str, bool | str]
 ) -> "Iterator[pa.RecordBatch]":
     """The messages of a task, in the order of its ranges.
 
@@ -48,18 +48,19 @@ def read_task(
 
 
 def read_range(
-    client: Client, wanted: Range, options: SourceOptions, columns: Mapping[str, bool]
+    client: Client, wanted: Range, options: SourceOptions, columns: Mapping[str, bool | str]
 ) -> "Iterator[pa.RecordBatch]":
     """The messages of a range; a read that breaks off is taken up where it was."""
     import pyarrow as pa
 
     start = wanted.start
+    typed = any(isinstance(each, str) for each in columns.values())  # those the broker makes
     ticket: dict[str, Any] = {
         "stream": wanted.stream,
         "partition": wanted.partition,
         "end": wanted.end,
         "columns": list(columns),
-        "packed": BULK in columns,
+        "packed": BULK in columns and not typed,
     }
     schema = arrow_schema(columns)
     unpacker = Unpacker(wanted, schema)
@@ -70,7 +71,7 @@ def read_range(
     files = Files(client, ticket, Unpacker(wanted, schema, options.topic))
     while start < wanted.end:
         try:
-            if options.local_reads:
+            if options.local_reads and not typed:
                 for rows, following in files.read(start):
                     start = following
                     if rows.num_rows:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark_vmq.errors import OptionError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 #: Column -> Spark's DDL type.
@@ -32,25 +33,54 @@ DDL: Final = ", ".join(
 )
 
 
-def projection(schema: "StructType") -> dict[str, bool]:
+#: The types that the typed columns of a stream may have.
+TYPED: Final = ("string", "boolean", "int", "bigint", "double", "timestamp")
+
+#: The columns that are fetched: one that every stream has with whether it may be null, a typed one with its type.
+Columns = dict[str, bool | str]
+
+
+def columns_of(schema: "pa.Schema") -> dict[str, str]:
+    """The typed columns of a stream, with Spark's types, by the schema of its flight."""
+    import pyarrow as pa
+
+    kinds = {
+        pa.string(): "string",
+        pa.bool_(): "boolean",
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.float64(): "double",
+        pa.timestamp("us", tz="UTC"): "timestamp",
+    }
+    return {each.name: kinds[each.type] for each in schema if each.name not in COLUMNS}
+
+
+def projection(schema: "StructType") -> Columns:
     """The columns to fetch for a schema that the user gave with `.schema(...)`, in its order.
 
-    Each comes with whether it may be null in that schema.
+    Those that not every stream has are typed columns (`[streams.NAME.schema]`); the broker knows them.
 
     Raises:
-        OptionError: a column that streams do not have, or have with another type.
+        OptionError: a column that no stream has, or every stream has with another type.
     """
-    columns: dict[str, bool] = {}
+    columns: Columns = {}
     for field in schema.fields:
-        kind = COLUMNS.get(field.name)
-        if kind is None:
-            raise OptionError(
-                "schema", f"there is no column '{field.name}'; there are: {', '.join(COLUMNS)}"
-            )
+        name, kind = field.name, COLUMNS.get(field.name)
         given = field.dataType.simpleString()
-        if given != kind:
-            raise OptionError("schema", f"column '{field.name}' is {kind}, not {given}")
-        if field.name in columns:
-            raise OptionError("schema", f"column '{field.name}' is named twice")
-        columns[field.name] = field.nullable
+        if name in columns:
+            raise OptionError("schema", f"column '{name}' is named twice")
+        if kind is not None:
+            if given != kind:
+                raise OptionError("schema", f"column '{name}' is {kind}, not {given}")
+            columns[name] = field.nullable
+        elif given in TYPED:
+            if not field.nullable:
+                raise OptionError("schema", f"column '{name}' may be null, as every typed column")
+            columns[name] = given
+        else:
+            raise OptionError(
+                "schema",
+                f"there is no column '{name}' of type {given}; there are: {', '.join(COLUMNS)}, and the typed "
+                f"columns of the stream, each {', '.join(TYPED)}",
+            )
     return columns

@@ -27,7 +27,7 @@ from pyspark_vmq.planning import Range, falls_back, limited, ranges_between, tas
 from pyspark_vmq.positions import at, checked, end_of, start_of, streams_to_read
 from pyspark_vmq.process import spare_collector
 from pyspark_vmq.reading import Task, read_task
-from pyspark_vmq.schema import DDL, projection
+from pyspark_vmq.schema import DDL, Columns, projection
 from pyspark_vmq.writing import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def deal(ranges: list[Range], options: SourceOptions) -> list[InputPartition]:
 class Reader(DataSourceReader):
     """`spark.read.format("vmq")`: what lies between two positions."""
 
-    def __init__(self, options: SourceOptions, columns: dict[str, bool]) -> None:
+    def __init__(self, options: SourceOptions, columns: Columns) -> None:
         self.options = options
         self.columns = columns
 
@@ -104,7 +104,7 @@ class StreamReader(Carrying, DataSourceStreamReader, SupportsTriggerAvailableNow
     `commit` for the last batch, nor `stop`, so nothing depends on them.
     """
 
-    def __init__(self, options: SourceOptions, columns: dict[str, bool]) -> None:
+    def __init__(self, options: SourceOptions, columns: Columns) -> None:
         self.options = options
         self.columns = columns
         #: Where a query with the trigger AvailableNow ends.

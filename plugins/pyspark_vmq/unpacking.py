@@ -26,8 +26,8 @@ RAMP: Final = 1 << 15
 _ramps: "list[pa.Array]" = []
 
 
-def arrow_schema(columns: Mapping[str, bool]) -> "pa.Schema":
-    """The schema that Spark expects of batches with these columns; True: may be null."""
+def arrow_schema(columns: Mapping[str, bool | str]) -> "pa.Schema":
+    """The schema that Spark expects of batches with these columns; see `pyspark_vmq.schema.Columns`."""
     import pyarrow as pa
 
     types = {
@@ -43,8 +43,21 @@ def arrow_schema(columns: Mapping[str, bool]) -> "pa.Schema":
         "partition": pa.int32(),
         "offset": pa.int64(),
     }
+    typed = {
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
     return pa.schema(
-        [pa.field(name, types[name], nullable=nullable) for name, nullable in columns.items()]
+        [
+            pa.field(name, typed[each])
+            if isinstance(each, str)
+            else pa.field(name, types[name], each)
+            for name, each in columns.items()
+        ]
     )
 
 

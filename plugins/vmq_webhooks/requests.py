@@ -37,5 +37,16 @@ def message(seen: Message, *, with_payload: bool) -> Body:
 
 
 def topics(subscriptions: Sequence[Subscription]) -> Body:
-    """What is subscribed to."""
-    return {"topics": [{"topic": each.topic_filter, "qos": each.qos} for each in subscriptions]}
+    """What is subscribed to. With filters of a service, what is wanted there: see `Subscription`."""
+    return {"topics": [_topic(each) for each in subscriptions]}
+
+
+def _topic(subscription: Subscription) -> Body:
+    found: Body = {"topic": subscription.topic_filter, "qos": subscription.qos}
+    if subscription.action:
+        found["action"] = subscription.action
+    if subscription.history:
+        found["history"] = subscription.history
+    if subscription.group:
+        found["group"] = subscription.group
+    return found

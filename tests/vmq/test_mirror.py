@@ -64,6 +64,16 @@ ELSEWHERE = {
         "clustering/node/test_initial_sync.py",
         "what a node that starts waits for",
     ),
+    "clustering/hinted_handoff/giving.py": (
+        "clustering/hinted_handoff/test_redirect.py",
+        "seen in what sessions elsewhere get",
+    ),
+    "clustering/messages/sessions.py": (
+        "clustering/node/test_session_questions.py",
+        "what a node is asked, and says",
+    ),
+    "clustering/messages/wills.py": ("clustering/node/test_wills.py", "what nodes keep"),
+    "runtime/session_figures.py": ("admin/test_sessions.py", "seen in the rows of sessions"),
     "cli/start/foreground.py": ("cli/start/test_start.py", "seen in the command"),
     "__main__.py": ("cli/test_command_line.py", "only runs as a program"),
     "admin/bans.py": ("runtime/test_banning.py", "seen in a running broker"),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from vmq.clustering.directory.directory import Directory
     from vmq.clustering.directory.records import Record
     from vmq.ports import BrokerView
+    from vmq.runtime.session_figures import SessionFigures
 
 
 def own_name(broker: "BrokerView") -> str:
@@ -28,6 +29,16 @@ def home_of(broker: "BrokerView", mountpoint: str, client_id: str) -> str:
     """The other node that has a client's session; "" if none is known."""
     record = record_of(broker, mountpoint, client_id)
     return "" if record is None else record.node
+
+
+async def ask(
+    broker: "BrokerView", node: str, mountpoint: str, client_id: str
+) -> "SessionFigures | None":
+    """What another node says of a session that it has; None: it does not answer."""
+    clustering = broker.clustering
+    if clustering is None or not clustering.is_running:
+        return None
+    return await clustering.sessions.ask(node, mountpoint, client_id)
 
 
 def records(

@@ -13,19 +13,22 @@ from vmq.admin.listing import Listing, Selection
 from vmq.admin.trees import Mountpoint, find, registries, registry_of
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
-from vmq.protocol.connection import Connection
+from vmq.runtime.session_figures import SessionFigures, figures_of
 
 if TYPE_CHECKING:
     from vmq.clustering.directory.records import Record
     from vmq.ports import BrokerView
 
-_ITS_OWN: Final = "; null = known to its own node only"
+_ITS_OWN: Final = (
+    "; null = known to its own node only, which does not answer or was not asked (lists)"
+)
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
     """One session; the names are VerneMQ's.
 
-    Of a session that another node has, this one knows what its record says. All else is null.
+    Of a session that another node has, a list has what its record says; all else is null. Of one that is shown, that
+    node is asked.
     """
 
     node: Annotated[str, Meta(description="Which node has it; empty: the broker is no node")]
@@ -139,21 +142,26 @@ def _row_elsewhere(mountpoint: str, client_id: str, record: "Record") -> Session
     )
 
 
-def show_session(
+async def show_session(
     broker: "BrokerView", client_id: str, mountpoint: str = "", *, local: bool = False
 ) -> SessionDetails:
-    """One session with its subscriptions, also one that another node has (not with `local`)."""
+    """One session with its subscriptions, also one that another node has (not with `local`): that node is asked."""
     registry = registry_of(broker, mountpoint)
     record = None
     if not local and client_id not in registry.subscribers:
         record = elsewhere.record_of(broker, mountpoint, client_id)
-    if record is not None:
-        row = _row_elsewhere(mountpoint, client_id, record)
-        granted = dict(record.subscriptions)
-    else:
+    if record is None:
         subscriber = find(broker, client_id, mountpoint)
         row = row_of(registry, subscriber, elsewhere.own_name(broker))
         granted = {name: each.qos for name, each in subscriber.subscriptions.items()}
+    else:
+        figures = await elsewhere.ask(broker, record.node, mountpoint, client_id)
+        if figures is None:
+            row = _row_elsewhere(mountpoint, client_id, record)
+            granted = dict(record.subscriptions)
+        else:
+            row = _row(figures, record.node, mountpoint, client_id)
+            granted = figures.subscriptions
     filters = [SubscriptionRow(name, qos) for name, qos in sorted(granted.items())]
     values = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
     return SessionDetails(**values, filters=filters)
@@ -161,31 +169,32 @@ def show_session(
 
 def row_of(registry: Registry, subscriber: Subscriber, node: str) -> SessionRow:
     """A session of this node as a row."""
-    queue = subscriber.queue
-    waiting = queue.waiting()
-    output = subscriber.output
-    session = output.session if isinstance(output, Connection) else None
-    host, port = (None, None) if output is None else split_peer(output.describe())
-    since = registry.offline.get(subscriber.client_id)
+    figures = figures_of(registry, subscriber)
+    return _row(figures, node, registry.mountpoint, subscriber.client_id)
+
+
+def _row(figures: SessionFigures, node: str, mountpoint: str, client_id: str) -> SessionRow:
+    waiting = figures.queue_size
+    host, port = (None, None) if figures.peer is None else split_peer(figures.peer)
     return SessionRow(
         node=node,
-        client_id=subscriber.client_id,
-        mountpoint=registry.mountpoint,
-        is_online=queue.online,
-        user=queue.username,
+        client_id=client_id,
+        mountpoint=mountpoint,
+        is_online=figures.is_online,
+        user=figures.user,
         peer_host=host,
         peer_port=port,
-        protocol=None if session is None else session.level,
-        clean_session=not queue.durable,
-        keep_alive=None if session is None else session.keep_alive,
+        protocol=figures.protocol,
+        clean_session=not figures.is_durable,
+        keep_alive=figures.keep_alive,
         queue_size=waiting,
-        online_messages=waiting if queue.online else 0,
-        offline_messages=0 if queue.online else waiting,
-        waiting_acks=None if queue.inflight_is_stored else len(queue.inflight),
-        subscriptions=len(subscriber.subscriptions),
-        dropped=queue.dropped,
-        session_started_at=None if session is None else _when(session.started_at),
-        offline_since=None if since is None else _when(since / 1000),
+        online_messages=waiting if figures.is_online else 0,
+        offline_messages=0 if figures.is_online else waiting,
+        waiting_acks=figures.waiting_acks,
+        subscriptions=len(figures.subscriptions),
+        dropped=figures.dropped,
+        session_started_at=_when(figures.connected_at),
+        offline_since=_when(figures.offline_since),
     )
 
 

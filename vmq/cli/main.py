@@ -51,6 +51,8 @@ PANELS: Final = {
     },
     "Streams and Spark": {
         "stream": "data.stream:app",
+        "group": "admin.group:app",
+        "sql": "data.sql:sql",
         "spark": "spark:app",
     },
 }

@@ -160,8 +160,8 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=0,
             le=31_536_000,
             description="Seconds after which the durable sessions of a node that is down go on at those that have "
-            "their copies, and other nodes take its place as the keeper of copies. Clients that come sooner are not "
-            "kept waiting.",
+            "their copies, other nodes take its place as the keeper of copies and publish its clients' wills, and "
+            "what was under way to it goes on with its sessions. Clients that come sooner are not kept waiting.",
         ),
     ] = 10.0
     allow_register_during_netsplit: Annotated[

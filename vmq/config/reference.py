@@ -145,7 +145,10 @@ def _outline(header: str, struct: type[Struct]) -> str:
     lines = [f"# [{header}]"]
     for field in msgspec.structs.fields(struct):
         lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
-        value = "..." if field.required else toml_value(field.default)
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        value = "..." if field.required else toml_value(default)
         lines.append(f"# {field.name} = {value}")
     return "\n".join(lines) + "\n"
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.config.columns import COLUMN_FORMS, TypedColumn, read_columns
 from vmq.config.values import DURATION_FORMS, DURATION_PATTERN, parse_duration
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import SHARE_PREFIX, check_filter
@@ -79,6 +80,13 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Literal["none", "lz4", "zstd"],
         Meta(description="How record batches are compressed."),
     ] = "lz4"
+    schema: Annotated[
+        dict[str, str],
+        Meta(
+            description="Typed columns of the payloads and topics, for readers by Flight, SQL and Spark.",
+            extra={"accepts": COLUMN_FORMS},
+        ),
+    ] = {}
     acks: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(
@@ -86,6 +94,15 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "(survives a crash of the broker), or on disk (survives power loss)."
         ),
     ] = "os"
+
+    @property
+    def typed(self) -> list[TypedColumn]:
+        """The typed columns.
+
+        Raises:
+            ValueError: one of them is wrong.
+        """
+        return read_columns(self.schema)
 
     @property
     def retention_age_seconds(self) -> int | None:
@@ -131,6 +148,10 @@ def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
                 yield "filters", f"{what}; accepted: {FILTER_FORMS}"
             elif "\0" in each:
                 yield "filters", f"U+0000 is in no topic; accepted: {FILTER_FORMS}"
+    try:
+        read_columns(options.schema)
+    except ValueError as error:
+        yield "schema", str(error)
 
 
 def from_plain(name: str, plain: object) -> StreamOptions:

@@ -21,17 +21,21 @@ from vmq.core.ports import (
     MemoryPort,
     Peers,
     Propagation,
+    ReadersPort,
     ReceiptsPort,
     RecheckPort,
     RegistryFinder,
     RetainedListener,
+    ServicePort,
     SessionListener,
     SessionOptionsPort,
     StreamFinder,
     Traffic,
+    Wills,
 )
 from vmq.core.source import Source
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
+from vmq.mqtt.special import is_read
 from vmq.store.store import Store
 
 log = logging.getLogger("vmq.hooks")
@@ -259,6 +263,7 @@ class Core:
         self.stream_finder = StreamFinder()
         self.receipts = ReceiptsPort()
         self.jobs = JobsPort()
+        self.readers = ReadersPort()
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []
@@ -274,6 +279,7 @@ class Core:
         # What follows is another node's business; these are for a broker that is none.
         self.sessions = SessionListener()
         self.claims = Claims()
+        self.wills = Wills()
         self.propagation = Propagation()
         self.elsewhere = Elsewhere()
         self.peers = Peers()
@@ -283,6 +289,10 @@ class Core:
         self.session_options = SessionOptionsPort()
         #: Wills about which plugins are being asked.
         self.awaited_wills: int = 0
+
+    def service_of(self, topic: str) -> ServicePort:
+        """What has the say of a topic or filter that is served."""
+        return self.readers if is_read(topic) else self.jobs
 
     def tell(self, name: str, hook: Callable[..., object] | None, *arguments: object) -> None:
         """Calls a hook for its information, if there is one; whatever it raises ends here."""

@@ -14,6 +14,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
+from vmq.core.ports import TOKEN_OF_READERS
 from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
 from vmq.core.window import LAST_ID, InflightWindow
 from vmq.mqtt.decoder import packet_id_at
@@ -157,6 +158,9 @@ class Sender:
         self.inflight_bytes += message.length()
         self.core.counters.mqtt_publish_sent += 1
         output = self.output
+        if delivery.retain:
+            output.add(publish(message.topic, message.payload, 1, delivery.packet_id, True, False))
+            return
         output.pieces.append(message.head(1))
         output.pieces.append(PACKET_IDS[delivery.packet_id])
         output.pieces.append(message.payload)
@@ -279,7 +283,11 @@ class Sender:
         if delivery.order and store is not None:
             store.remove_inflight(self.session, delivery)
         elif isinstance(delivery, Transient):
-            self.core.jobs.on_acknowledged(self, delivery.token)
+            core = self.core
+            if delivery.token[:1] == TOKEN_OF_READERS:
+                core.readers.on_acknowledged(self, delivery.token)
+            else:
+                core.jobs.on_acknowledged(self, delivery.token)
 
     # Connections come and go
 

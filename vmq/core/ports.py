@@ -6,13 +6,17 @@ sets its attribute of `vmq.core.context.Core`, and puts a base back when it ends
 module: registries (`vmq.core.registry`), routes (`vmq.core.trie`), connections.
 """
 
+import logging
 from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
+from vmq_hooks.types import REFUSED_QOS
 
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
 from vmq.core.source import Source
+
+log = logging.getLogger("vmq.session")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -37,6 +41,17 @@ class Claims:
     def find_owner(self, mountpoint: str, client_id: str) -> str:
         """The user whose durable session is on another node; "" if none, or nobody's."""
         return ""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Wills:
+    """Who keeps the wills of this broker's clients, should it end before them."""
+
+    def left(self, client: Any) -> None:
+        """A client has connected with a will."""
+
+    def over(self, client: Any) -> None:
+        """Its connection is over: its will is published now, or is not to be."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -142,24 +157,25 @@ class ReceiptsPort:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class JobsPort:
-    """The jobs, as clients of MQTT reach them; see `vmq.mqtt.special`. Clients are `vmq.protocol.session.Session`."""
+class ServicePort:
+    """What has the say of topics that begin with `$`, as clients of MQTT reach it; see `vmq.mqtt.special`.
 
-    #: Somebody has added or taken jobs: else `on_pubrel` needs not be called.
-    is_on: bool
-
-    def __init__(self) -> None:
-        self.is_on = False
+    Clients are `vmq.protocol.session.Session`.
+    """
 
     def publish(self, client: Any, topic: str, message: Any, packet_id: int) -> None:
-        """A client publishes to a topic of jobs."""
-        client.output.close("jobs are not served here")
+        """A client publishes to one of its topics."""
+        client.output.close("not served here: " + topic[:80])
 
     def publish_will(self, client: Any, registry: Any, topic: str, will: Any) -> None:
         """Its will is due, in the topic tree of a registry."""
 
+    def prepare(self, client: Any, topic_filter: str) -> Pending | None:
+        """A client may subscribe as far as plugins say: None, or `Pending` comes when `grant` may be asked."""
+        return None
+
     def grant(self, client: Any, topic_filter: str, qos: int) -> int:
-        """A client wants to work: the QoS that it is granted, or 128."""
+        """A client wants to subscribe: the QoS that it is granted, or 128."""
         return 128
 
     def on_subscribed(self, queue: Any, topic_filter: str) -> None:
@@ -177,8 +193,50 @@ class JobsPort:
     def on_acknowledged(self, queue: Any, token: bytes) -> None:
         """A client has acknowledged a `Transient` delivery."""
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class JobsPort(ServicePort):
+    """The jobs."""
+
+    #: Somebody has added or taken jobs: else `on_pubrel` needs not be called.
+    is_on: bool
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    def bury(self, queue: str, body: bytes, reason: str) -> None:
+        """Something that can never be done is a dead letter of a queue of the default topic tree."""
+
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         """A client releases a packet id of QoS 2."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReadersPort(ServicePort):
+    """Those who read streams; this one is of a broker that has none.
+
+    The tokens of what they send begin with `TOKEN_OF_READERS`.
+    """
+
+    def publish(self, client: Any, topic: str, message: Any, packet_id: int) -> None:
+        client.output.close("nothing is published to " + topic[:80] + " [MQTT-3.3.5-2]")
+
+    def publish_will(self, client: Any, registry: Any, topic: str, will: Any) -> None:
+        text = "will of client=%s is lost: nothing is published to %s"
+        log.warning(text, client.client_id, topic[:80])
+
+    def grant(self, client: Any, topic_filter: str, qos: int) -> int:
+        return self.refuse(client, topic_filter, "there are no streams")
+
+    def refuse(self, client: Any, topic_filter: str, flaw: str) -> int:
+        """Nobody is granted that, and the log says why."""
+        client.core.counters.subscriptions_refused += 1
+        text = 'no reader client=%s filter="%s": %s'
+        log.warning(text, client.client_id, topic_filter[:200], flaw)
+        return REFUSED_QOS
+
+    def on_unblocked(self, queue: Any) -> None:
+        """The socket of a client takes bytes again."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -253,3 +311,5 @@ class ConnectionWatch:
 
 
 NOBODY: Final = ConnectionWatch()
+
+TOKEN_OF_READERS: Final = b"R"

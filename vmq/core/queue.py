@@ -394,6 +394,7 @@ class Queue(Waiting):
         self.update_fast()
         self.pump()
         self.core.jobs.on_online(self)
+        self.core.readers.on_online(self)
 
     def go_offline(self) -> None:
         """The connection of a durable session ended: QoS 0 goes, the rest stays."""
@@ -407,6 +408,7 @@ class Queue(Waiting):
 
     def leave_output(self) -> None:
         self.core.jobs.on_offline(self)
+        self.core.readers.on_offline(self)
         self.online = False
         self.fast = False
         self.output = self.core.outbox.nowhere
@@ -420,6 +422,7 @@ class Queue(Waiting):
     def on_unblocked(self) -> None:
         """The socket takes bytes again."""
         self.pump()
+        self.core.readers.on_unblocked(self)
 
     def take_shared(self, groups: set[str]) -> list[Delivery]:
         """Removes and returns what other members of these share groups should get instead.

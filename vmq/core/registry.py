@@ -262,7 +262,8 @@ class Registry:
             subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
             subscriber.put(topic_filter, subscription)
             if is_served(topic_filter):
-                self.core.jobs.on_subscribed(subscriber.queue, topic_filter)
+                service = self.core.service_of(topic_filter)
+                service.on_subscribed(subscriber.queue, topic_filter)
                 return
             before = self.trie.size()
             self.trie.subscribe(topic_filter, subscription)
@@ -274,7 +275,7 @@ class Registry:
         if not subscriber.take(topic_filter):
             return False
         if is_served(topic_filter):
-            self.core.jobs.on_unsubscribed(subscriber.queue, topic_filter)
+            self.core.service_of(topic_filter).on_unsubscribed(subscriber.queue, topic_filter)
         self.trie.unsubscribe(topic_filter, subscriber.client_id)
         self.routes.filter_changed(topic_filter)
         store = self.core.store

@@ -27,6 +27,7 @@ from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operation import Context, Operation, Result
 from vmq.http.operations import OPERATIONS
+from vmq.http.sql import SqlQueries
 from vmq.http.stream_tail import StreamTails
 from vmq.http.trace import stream
 from vmq.runtime.audit import tell_of_key
@@ -78,7 +79,11 @@ def add_routes(app: web.Application, broker: "BrokerView", *, trusted: bool = Fa
 
     tails = StreamTails(broker)
     app.on_shutdown.append(tails.stop)
-    live: dict[str, Handler] = {"/trace": traced, "/stream/tail": tails.serve}
+    live: dict[str, Handler] = {
+        "/trace": traced,
+        "/stream/tail": tails.serve,
+        "/sql": SqlQueries(broker).serve,
+    }
     if broker.share is None:
         _add_dashboard(app, dashboard, trusted)
     # A worker is asked by its supervisor, who was asked by somebody.
@@ -129,7 +134,7 @@ def add_api(
     Args:
         app: where to.
         do: does what is asked.
-        live: what answers without an end, by its path; only those get it who are trusted.
+        live: what answers otherwise than in one piece of JSON, by its path; only those get it who are trusted.
         keys: which one of them a request is to bring; None = whoever reaches the application is the operator.
         is_audited: what changes something is told of in the audit log; False = who asks us does so.
     """
@@ -161,7 +166,8 @@ def add_api(
     app.router.add_route("*", http_pub.PATH, _guarded(http_pub.handler(do), keys))
     if trusted:
         for path, follow in live.items():
-            app.router.add_get(PREFIX + path, _guarded(follow, None))
+            for method in ("GET", "POST"):
+                app.router.add_route(method, PREFIX + path, _guarded(follow, None))
     app.router.add_get(f"{PREFIX}/openapi.json", openapi)
     for path in (PREFIX, PREFIX + "/{rest:.*}"):
         app.router.add_route("*", path, _guarded(unknown, keys))

@@ -27,6 +27,7 @@ from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
 from vmq.config.streams import StreamOptions
 from vmq.config.text import toml_value
+from vmq.http.group_operations import GROUP_OPERATIONS
 from vmq.http.job_operations import JOB_OPERATIONS
 from vmq.http.operation import Context, List, Operation
 from vmq.http.publishing import PUBLISH
@@ -714,4 +715,5 @@ OPERATIONS: Final = (
     ),
     PUBLISH,
     *JOB_OPERATIONS,
+    *GROUP_OPERATIONS,
 )

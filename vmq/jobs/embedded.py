@@ -196,6 +196,10 @@ class FirstJobs(JobsPort):
         self.begin()
         return self.core.jobs.grant(client, topic_filter, qos)
 
+    def bury(self, queue: str, body: bytes, reason: str) -> None:
+        self.begin()
+        self.core.jobs.bury(queue, body, reason)
+
 
 class Jobs:
     """The jobs of a broker, as `broker.jobs`.

@@ -109,6 +109,22 @@ def matches(topic_filter: str, topic: str) -> bool:
     return len(filter_words) == len(topic_words)
 
 
+def covers(wider: str, narrower: str) -> bool:
+    """Whether every topic that matches one filter matches another, wider one."""
+    if narrower.startswith("$") and wider[:1] in ("+", "#"):  # [MQTT-4.7.2-1]
+        return False
+    wide = wider.split("/")
+    narrow = narrower.split("/")
+    for index, word in enumerate(wide):
+        if word == "#":
+            return True
+        if index >= len(narrow) or narrow[index] == "#":
+            return False
+        if word != "+" and word != narrow[index]:
+            return False
+    return len(wide) == len(narrow)
+
+
 def joined(words: list[str], index: int) -> str | None:
     """The words from an index on, as text; None if there are none."""
     return interned("/".join(words[index:])) if index < len(words) else None

@@ -16,7 +16,7 @@ from typing import Any, Final
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 
 from vmq.core.hook_sites import AcceptedUntil, Pending
-from vmq.mqtt.special import JOBS, canonical, is_served
+from vmq.mqtt.special import JOBS, canonical, group_of, history_of, is_served, with_filter
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
 from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
@@ -146,11 +146,11 @@ class VerdictChain:
 
 
 class SubscribeChain(VerdictChain):
-    """Asks about subscriptions. Filters of jobs are seen without options and ids, and with what is to be done."""
+    """Asks about subscriptions. Filters of a service are seen without options and ids, and with what is to be done."""
 
     def __call__(self, *arguments: Any) -> Any:
         user, who, wanted = arguments
-        if not any(each.topic_filter.startswith(JOBS) for each in wanted):
+        if not any(is_served(each.topic_filter) for each in wanted):
             return super().__call__(*arguments)
         seen = [_seen(each) for each in wanted]
         answer = super().__call__(user, who, seen)
@@ -164,9 +164,14 @@ class SubscribeChain(VerdictChain):
 
 def _seen(wanted: Subscription) -> Subscription:
     """What plugins see of a subscription."""
-    if not is_served(wanted.topic_filter):
+    topic_filter = wanted.topic_filter
+    if not is_served(topic_filter):
         return wanted
-    return Subscription(canonical(wanted.topic_filter), wanted.qos, wanted.action or "take")
+    seen = canonical(topic_filter)
+    if seen.startswith(JOBS):
+        return Subscription(seen, wanted.qos, wanted.action or "take")
+    history, group = history_of(topic_filter), group_of(topic_filter)
+    return Subscription(seen, wanted.qos, wanted.action, history, group)
 
 
 def _as_wanted(answer: Any, seen: Sequence[Subscription], wanted: Sequence[Subscription]) -> Any:
@@ -174,11 +179,20 @@ def _as_wanted(answer: Any, seen: Sequence[Subscription], wanted: Sequence[Subsc
     if not isinstance(answer, Granted):
         return answer
     found = Granted(
-        Subscription(had.topic_filter, now.qos) if now.topic_filter == was.topic_filter else now
+        _granted(now, was, had.topic_filter)
         for now, was, had in zip(answer, seen, wanted, strict=True)
     )
     found.plugin, found.until = answer.plugin, answer.until
     return found
+
+
+def _granted(now: Subscription, was: Subscription, topic_filter: str) -> Subscription:
+    """What a plugin made of something that it has seen, of the filter that it stands for."""
+    if now.topic_filter == was.topic_filter:
+        return Subscription(topic_filter, now.qos)
+    if was.history or was.group:
+        return Subscription(with_filter(topic_filter, now.topic_filter), now.qos)
+    return now
 
 
 class RewriteChain:

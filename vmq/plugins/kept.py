@@ -39,7 +39,9 @@ _ALWAYS: Final[dict[str, tuple[Facts, ...]]] = {
     "auth_on_publish": (lambda a: a[1].mountpoint,),
     "auth_on_subscribe": (
         lambda a: a[1].mountpoint,
-        lambda a: tuple((each.topic_filter, each.qos) for each in a[2]),
+        lambda a: tuple(
+            (each.topic_filter, each.qos, each.action, each.history, each.group) for each in a[2]
+        ),
     ),
     "auth_on_unsubscribe": (lambda a: a[1].mountpoint, lambda a: tuple(a[2])),
 }

@@ -284,6 +284,8 @@ class ClientLogin:
         assert subscriber is not None
         client.enter(ONLINE)
         client.will = self.will
+        if self.will is not None:
+            core.wills.left(client)
         client.limit_packets()
         core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.

@@ -177,7 +177,7 @@ class Publisher(Client):
         message = self.message_of(
             Route(topic, text), decoder.data[start : decoder.end], qos, retain
         )
-        self.core.jobs.publish(self, text, message, packet_id)
+        self.core.service_of(text).publish(self, text, message, packet_id)
         return True
 
     def message_of(self, route: Route, payload: bytes, qos: int, retain: bool) -> Message:

@@ -208,7 +208,9 @@ class Session(Subscribing):
         elif action == DISCONNECT:
             self.check_empty(DISCONNECT)
             counters.mqtt_disconnect_received += 1
-            self.will = None  # [MQTT-3.14.4-3]
+            if self.will is not None:
+                self.will = None  # [MQTT-3.14.4-3]
+                self.core.wills.over(self)
             self.output.finish("client disconnected", DISCONNECTED)
         elif action == CONNECT:
             self.on_connect(head)
@@ -263,6 +265,7 @@ class Session(Subscribing):
         self.will = None
         if will is None:
             return
+        self.core.wills.over(self)
         if self.core.options.suppress_lwt_on_session_takeover and reason.startswith("taken over"):
             return
         try:

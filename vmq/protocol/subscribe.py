@@ -132,9 +132,7 @@ class Subscribing(Publisher):
             self.grant(request, wanted, answer)
 
     def grant(self, request: Request, wanted: list[Subscription], answer: Answer) -> None:
-        """Subscribes filter by filter (section 3.8.4)."""
-        subscriber = self.subscriber
-        assert subscriber is not None
+        """Goes by the verdict of plugins."""
         registry = self.registry
         granted = wanted
         self.output.judge_again(lapse_of(answer))
@@ -149,12 +147,36 @@ class Subscribing(Publisher):
         elif isinstance(answer, list):
             granted = answer
             tell_of_subscribe(registry, self.client_id, self.username, wanted, answer)
+        self.prepare(request, wanted, granted, 0)
+
+    def prepare(
+        self, request: Request, wanted: list[Subscription], granted: list[Subscription], first: int
+    ) -> None:
+        """Has services look up what they need to say yes or no, from a filter on; then goes on."""
+        for index in range(first, len(granted)):
+            topic_filter: str = granted[index].topic_filter
+            if granted[index].qos > 2 or not is_served(topic_filter):
+                continue
+            pending = self.core.service_of(topic_filter).prepare(self, topic_filter)
+            if pending is not None:
+                following = index + 1
+                self.suspend(pending, lambda _: self.prepare(request, wanted, granted, following))  # noqa: B023 - it returns
+                return
+        self.accept(request, wanted, granted)
+
+    def accept(
+        self, request: Request, wanted: list[Subscription], granted: list[Subscription]
+    ) -> None:
+        """Subscribes filter by filter (section 3.8.4)."""
+        subscriber = self.subscriber
+        assert subscriber is not None
+        registry = self.registry
         accepted: list[Subscription] = []
         for index, each in enumerate(granted):
             topic_filter: str = each.topic_filter
             qos: int = each.qos
             if qos <= 2 and is_served(topic_filter):
-                qos = self.core.jobs.grant(self, topic_filter, qos)
+                qos = self.core.service_of(topic_filter).grant(self, topic_filter, qos)
             # That a filter is repeated changes its code alone.
             if request.granted.get(topic_filter, REFUSED_QOS) != qos or qos > 2:
                 if qos > 2 or not self.has_room(subscriber, topic_filter):

@@ -89,7 +89,7 @@ def publish(client: Publisher, registry: Registry, will: Message) -> None:
     core = client.core
     topic = will.topic.decode()
     if is_served(topic):
-        core.jobs.publish_will(client, registry, topic, will)
+        core.service_of(topic).publish_will(client, registry, topic, will)
         return
     route = registry.route(will.topic)
     if client.is_cut_off(client.options.allow_publish_during_netsplit):

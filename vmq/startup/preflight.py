@@ -161,17 +161,20 @@ class Preflight:
                 yield self._problem(f"listeners.{name}.url", what)
 
     def _fewer_partitions(self, config: Config, folder: Path) -> Iterator[Problem]:
-        """Streams that have more partitions on disk than they are to have."""
-        from vmq.streams.catalog import check_partitions
+        """Streams that have more partitions on disk than they are to have, or columns of other types."""
+        from vmq.streams.catalog import check_before
         from vmq.streams.log.errors import StreamError
 
         for name, options in config.streams.items():
-            key = f"streams.{name}.partitions"
             try:
-                check_partitions(folder / name, options)
+                check_before(folder / name, options)
             except StreamError as error:
-                stated = f"{key} = {options.partitions}: "
-                yield self._problem(key, str(error).removeprefix(stated))
+                text = str(error)
+                key = f"streams.{name}.schema"
+                if not text.startswith(key):
+                    key = f"streams.{name}.partitions"
+                stated = text.partition(": ")[0] if text.startswith(key) else ""
+                yield self._problem(key, text.removeprefix(stated).removeprefix(": "))
 
 
 def unwritable(folder: Path) -> str:

@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, check_name, from_plain
 from vmq.mqtt.topics import matches
 from vmq.streams.appender import Appender
@@ -196,7 +197,7 @@ class Catalog:
         if len(self.streams) >= MOST_STREAMS:
             raise StreamError(f"there are {MOST_STREAMS} streams already; accepted: fewer")
         path = self.folder / name
-        check_partitions(path, options)
+        check_before(path, options)
         write_definition(path, options, origin)
         self.streams[name] = self._stream(path, options, origin)
         return self.streams[name]
@@ -369,6 +370,16 @@ def lock_folder(folder: Path) -> int:
     return fd
 
 
+def check_schema(name: str, before: StreamOptions, after: StreamOptions) -> None:
+    """Refuses a typed column that becomes one of another type.
+
+    Raises:
+        StreamError: there is such.
+    """
+    for flaw in changed_types(before.schema, after.schema):
+        raise StreamError(f"streams.{name}.schema: {flaw}")
+
+
 def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
     """What a stream is, by its folder.
 
@@ -387,15 +398,16 @@ def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
         raise StreamError(f"{path} cannot be used: {error}") from None
 
 
-def check_partitions(folder: Path, options: StreamOptions) -> None:
-    """Refuses fewer partitions than a stream has; one that is not there yet may have any number.
+def check_before(folder: Path, options: StreamOptions) -> None:
+    """Refuses fewer partitions than a stream has, or other types; one that is not there yet may have any.
 
     Raises:
-        StreamError: there would be fewer, or the stream's definition cannot be used.
+        StreamError: there would be such, or the stream's definition cannot be used.
     """
     if not (folder / DEFINITION).exists():
         return
     before, _ = read_definition(folder)
+    check_schema(folder.name, before, options)
     if options.partitions < before.partitions:
         raise StreamError(
             f"streams.{folder.name}.partitions = {options.partitions}: there are {before.partitions}, "

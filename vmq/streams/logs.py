@@ -14,6 +14,7 @@ from vmq.streams.extents import LOOK
 from vmq.streams.log.cursor import LogReader, PartitionLog, offset_at
 from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
 from vmq.streams.log.message import StreamMessage
+from vmq.streams.log.schema import projected
 from vmq.streams.places import Page, PageQuery, PartitionPlaces
 
 T = TypeVar("T")
@@ -48,6 +49,13 @@ class OffsetSpan(NamedTuple):
 
     earliest: int
     end: int
+
+
+class RowPage(NamedTuple):
+    """Rows of one partition in order, perhaps none; the next page begins at offset `next`."""
+
+    rows: pa.RecordBatch
+    next: int
 
 
 class Logs(Protocol):
@@ -86,6 +94,13 @@ class Logs(Protocol):
         """Waits until one ends behind an offset (None: answers at all); False if none does in time."""
 
 
+class RowLogs(Logs, Protocol):
+    """The same, of which rows can be had as Arrow has them."""
+
+    def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
+        """Some columns of `COLUMNS` of a page; see `page`."""
+
+
 #: Time in microseconds and offset.
 Moment = tuple[int, int]
 
@@ -95,8 +110,8 @@ class LogsHere:
 
     def __init__(self, logs: Sequence[PartitionLog]) -> None:
         self._logs = logs
-        #: By topic filter and partition.
-        self._readers: dict[tuple[str | None, int], LogReader] = {}
+        #: By topic filter, partition and columns.
+        self._readers: dict[tuple[str | None, int, tuple[str, ...]], LogReader] = {}
 
     def count(self) -> int:
         return len(self._logs)
@@ -125,11 +140,18 @@ class LogsHere:
         return last_of(self._logs[number], span.end, count, topics)
 
     def page(self, number: int, wanted: PageQuery) -> Page:
-        reader = self._readers.get((wanted.filter, number))
+        return page_of(self._reader(number, wanted.filter, COLUMNS), wanted)
+
+    def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
+        """Some columns of a page."""
+        return rows_of(self._reader(number, wanted.filter, columns), wanted)
+
+    def _reader(self, number: int, topics: str | None, columns: Sequence[str]) -> LogReader:
+        key = topics, number, tuple(columns)
+        reader = self._readers.get(key)
         if reader is None:
-            reader = LogReader(self._logs[number], COLUMNS, wanted.filter)
-            self._readers[wanted.filter, number] = reader
-        return page_of(reader, wanted)
+            self._readers[key] = reader = LogReader(self._logs[number], columns, topics)
+        return reader
 
     def wait(self, _after: Mapping[int, int | None], _seconds: float) -> bool:
         return False  # nobody writes to them
@@ -216,24 +238,50 @@ class LogsAnywhere:
             end = begin
 
     def page(self, number: int, wanted: PageQuery) -> Page:
+        return self._at_owner(
+            number, wanted, lambda: self._here.page(number, wanted), lambda page: page
+        )
+
+    def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
+        """The same, as Arrow has them: some columns of `COLUMNS`.
+
+        Raises:
+            AwayError: its owner does not answer.
+            StreamError: it cannot be read.
+        """
+        return self._at_owner(
+            number,
+            wanted,
+            lambda: self._here.rows(number, wanted, columns),
+            lambda page: as_rows(page, columns),
+        )
+
+    def _at_owner(
+        self,
+        number: int,
+        wanted: PageQuery,
+        here: Callable[[], T],
+        there: Callable[[Page], T],
+    ) -> T:
+        """What is read where a partition is: here, or made of a page from there."""
         owner = ""
         for _ in range(_TRIES):
             owner = self.owner(number)
             if owner and self._places is not None:
                 page = self._places.page(self._stream.name, number, within_reach(wanted))
                 if page is not None:
-                    return page
+                    return there(page)
                 if self.owner(number) == owner:
                     break
                 continue
             try:
-                page = self._here.page(number, wanted)
+                found = here()
             except StreamError:
                 if not self.owner(number):
                     raise
                 continue  # what another node owns is deleted here
             if not self.owner(number):
-                return page
+                return found
         raise AwayError(self._stream.name, number, owner)
 
     def wait(self, after: Mapping[int, int | None], seconds: float) -> bool:
@@ -284,6 +332,42 @@ def page_of(reader: LogReader, wanted: PageQuery) -> Page:
         if wanted.start >= error.earliest:
             raise
         return Page([], error.earliest)  # the retention was faster
+
+
+def rows_of(reader: LogReader, wanted: PageQuery) -> RowPage:
+    """Some rows of a partition of this process, whose columns have the offset among them.
+
+    At most about `wanted.rows` of them, and twice `wanted.size` bytes, of what is read up to `wanted.end`.
+
+    Raises:
+        OutOfRangeError: where they begin is not there.
+        StreamError: they cannot be read.
+    """
+    found: list[pa.RecordBatch] = []
+    count = size = 0
+    following = end = min(wanted.end, reader.partition.end)
+    for chunk in reader.read(wanted.start, end):
+        rows, following = chunk
+        room = wanted.size - size
+        if rows.num_rows > 1 and rows.nbytes > 2 * room:
+            # What is kept is copied: a slice holds all of what it is cut from.
+            most = max(1, rows.num_rows * room // rows.nbytes)
+            found.append(rows.take(pa.array(range(most), pa.int64())))
+            following = found[-1].column("offset")[-1].as_py() + 1
+            break
+        found.append(rows)
+        count += rows.num_rows
+        size += rows.nbytes
+        if count >= wanted.rows or size >= wanted.size:
+            break
+    return RowPage(found[0] if len(found) == 1 else pa.concat_batches(found), following)
+
+
+def as_rows(page: Page, columns: Sequence[str]) -> RowPage:
+    """A page of messages as rows."""
+    schema = projected(columns)
+    rows = [{name: getattr(each, name) for name in columns} for each in page.messages]
+    return RowPage(pa.RecordBatch.from_pylist(rows, schema=schema), page.next)
 
 
 def _page(reader: LogReader, wanted: PageQuery) -> Page:

@@ -80,7 +80,7 @@ class StoredStream:
             StreamError: there is no such column, or the filter is none.
             DamagedError: a segment is not what was written.
         """
-        projection = Projection(columns, topic_filter)
+        projection = Projection(columns, topic_filter, self.options.typed)
         for partition in self.partitions:
             if partition.is_copy:
                 continue  # another node's, on its way here or away
@@ -107,7 +107,7 @@ def export_parquet(
         StreamError: as `StoredStream.rows`.
         OSError: the file cannot be written.
     """
-    schema = Projection(columns, topic_filter).schema
+    schema = Projection(columns, topic_filter, streams[0].options.typed).schema
     work = path.with_name(path.name + ".tmp")
     count = 0
     try:

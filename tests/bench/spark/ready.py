@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
-from pyspark_vmq.schema import DDL, projection
+from pyspark_vmq.schema import DDL, Columns, projection
 from pyspark_vmq.unpacking import arrow_schema
 
 #: Rows of a batch; about those of a read of vmq.
@@ -42,7 +42,7 @@ def batch_of(schema: pa.Schema) -> pa.RecordBatch:
 class Reader(DataSourceReader):
     """So many rows, by as many tasks as there are cores."""
 
-    def __init__(self, rows: int, columns: dict[str, bool]) -> None:
+    def __init__(self, rows: int, columns: Columns) -> None:
         self.rows = rows
         self.columns = columns
 

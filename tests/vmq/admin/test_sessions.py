@@ -74,7 +74,7 @@ async def test_a_session_that_ends_during_a_listing_is_left_out(node: Broker) ->
 async def test_show_lists_subscriptions(node: Broker) -> None:
     peer = Peer(node.registry(), "me")
     peer.subscribe(("b/+", 2), ("$share/g/a", 1))
-    shown = show_session(node, "me")
+    shown = await show_session(node, "me")
     assert [(each.filter, each.qos) for each in shown.filters] == [("$share/g/a", 1), ("b/+", 2)]
     assert shown.subscriptions == 2
 
@@ -85,7 +85,7 @@ async def test_disconnect_keeps_a_durable_session(node: Broker) -> None:
     done = disconnect(node, "durable")
     assert not durable.is_open
     assert (done.was_online, done.session_ended) == (True, False)
-    assert not show_session(node, "durable").is_online
+    assert not (await show_session(node, "durable")).is_online
     done = disconnect(node, "clean")
     assert not clean.is_open
     assert done.session_ended
@@ -101,7 +101,7 @@ async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
     assert not peer.is_open
     assert not node.registry().trie.match("t")
     Peer(node.registry(), "me", clean=False)
-    assert show_session(node, "me").subscriptions == 0
+    assert (await show_session(node, "me")).subscriptions == 0
 
 
 async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
@@ -122,7 +122,7 @@ async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
 
 async def test_nobody_by_that_name(node: Broker) -> None:
     with pytest.raises(NotFoundError, match="no session of client 'nobody'"):
-        show_session(node, "nobody")
+        await show_session(node, "nobody")
     with pytest.raises(NotFoundError):
         disconnect(node, "nobody")
     with pytest.raises(NotFoundError):
@@ -171,13 +171,18 @@ async def test_sessions_of_other_nodes_are_listed_and_shown_as_far_as_they_are_k
         assert [row.client_id for row in await listing.rows()] == ["durable"]
         assert listing.more
 
-        shown = show_session(a, "clean")
+        shown = await show_session(a, "clean")
         assert (shown.node, [(each.filter, each.qos) for each in shown.filters]) == (
             "b",
             [("t", 1), ("u", 2)],
         )
-        assert show_session(b, "clean").peer_host == "10.0.0.1"
+        assert (await show_session(b, "clean")).peer_host == "10.0.0.1"
+        Peer(b.registry(), "publisher").publish("t", qos=1)
+        for client in ("clean", "durable"):
+            there, here = await show_session(a, client), await show_session(b, client)
+            assert there == here
+            assert here.queue_size == (0 if client == "clean" else 1)
         with pytest.raises(NotFoundError, match="on this node; node 'b' has it: ask there"):
-            show_session(a, "clean", local=True)
+            await show_session(a, "clean", local=True)
         with pytest.raises(NotFoundError, match="node 'b' has it"):
             disconnect(a, "clean")

@@ -3,15 +3,17 @@
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from vmq.admin.paths import socket_of, within_limit
 from vmq.cli.terminal import settings
 from vmq.cli.terminal.console import FAILURE, USAGE, CliError
+
+T = TypeVar("T")
 
 #: Seconds without an answer, after which the broker counts as stuck.
 _TIMEOUT: Final = 60.0
@@ -99,13 +101,31 @@ class AdminClient:
         finally:
             connection.close()
 
+    def fetch(self, path: str, body: bytes) -> bytes:
+        """What a POST of bytes answers, as it comes."""
+        headers = {"Content-Type": "application/octet-stream"}
+        return self._exchange("POST", path, body, headers, lambda found: found)
+
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
+        return self._exchange(method, path, body, headers, json.loads)
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        read: Callable[[bytes], T],
+    ) -> T:
         connection = _Connection(socket_of(self._folder), self.timeout)
         try:
-            connection.request(method, _PREFIX + path, body, headers)
+            connection.request(method, _PREFIX + path, body, dict(headers))
             response = connection.getresponse()
-            answer = json.loads(response.read())
+            found = response.read()
+            if response.status == 200:
+                return read(found)
+            answer = json.loads(found)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
             raise CliError(
                 f"no broker runs on {self._folder} (nobody listens on {socket_of(self._folder)}); "
@@ -122,10 +142,8 @@ class AdminClient:
             raise CliError(f"cannot ask the broker on {self._folder}: {text}") from None
         finally:
             connection.close()
-        if response.status != 200:
-            text = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
-            raise CliError(text, USAGE if response.status == HTTPStatus.BAD_REQUEST else FAILURE)
-        return answer
+        text = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
+        raise CliError(text, USAGE if response.status == HTTPStatus.BAD_REQUEST else FAILURE)
 
 
 def _owner(folder: Path) -> str:

@@ -11,7 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vmq.clustering.delivery.outbox_storage import parcel_key, prefix_of, put_total, stored_parcels
+from vmq.clustering.delivery.outbox_storage import (
+    parcel_key,
+    place_of,
+    prefix_of,
+    put_total,
+    stored_parcels,
+)
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import HEAD, close, count_of, encode_into
 from vmq.core.output import Output
@@ -88,6 +94,9 @@ class PeerOutbox:
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
         self._dones: deque[tuple[bytes, Done]] = deque()
         self._waits: deque[tuple[bytes, Confirmations]] = deque()
+        #: The last batch that the peer may have taken without having said so when it went down, or a life of this
+        #: broker ended.
+        self.doubtful = self.key
         #: The last batch that the peer is to confirm without delay.
         self._hurries = b""
         #: Connections that do not read until there is room.
@@ -95,7 +104,7 @@ class PeerOutbox:
 
     def restore(self, last: bytes, messages: int, size: int) -> None:
         """Takes over what an earlier life left in the store."""
-        self.key = self._stored = self._safe = self._written = last
+        self.key = self._stored = self._safe = self._written = self.doubtful = last
         self.messages = messages
         self.size = size
 
@@ -285,6 +294,18 @@ class PeerOutbox:
     def awaited(self) -> bytes:
         """The key of the first batch that somebody waits for; b"" if nobody does."""
         return self._waits[0][0] if self._waits else b""
+
+    def unawaited(self) -> bytes:
+        """A key behind all batches that nobody waits for any more, and before all others."""
+        if not self._waits:
+            return self.key
+        life, number = place_of(self._waits[0][0])
+        return parcel_key(self._prefix, life, number - 1)
+
+    def doubt(self) -> None:
+        """The peer is down: what is under way it may have, or not."""
+        if self._sent:
+            self.doubtful = self._sent[-1].key
 
     def settle_up_to(self, key: bytes) -> None:
         """Nobody waits any more for what is up to a key: others keep it."""

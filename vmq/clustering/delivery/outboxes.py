@@ -72,6 +72,9 @@ class HintedHandoffPort(Protocol):
     def more(self, peer: str) -> None:
         """More for a peer can be read from the disk."""
 
+    def changed(self, peer: str) -> None:
+        """What waits for a peer is less, or for fewer sessions, than before."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
 class Outboxes(Peers):
@@ -102,12 +105,16 @@ class Outboxes(Peers):
         self._changed: set[PeerOutbox] = set()
         self._is_tidy_due = False
         self._up: set[str] = set()
+        #: Since when peers are down that were up, by the core's clock.
+        self._down_since: dict[str, float] = {}
         #: What is known of the peers' stores.
         self._known: dict[str, KnownPeer] = dict(stored_known(store))
         #: Peers whose outboxes are looked through; those of them that are no members; those with another store, its
         #: name.
         self.searched: set[str] = set()
         self.lost: set[str] = set()
+        #: Those of them that are down, and of whose sessions others have some.
+        self.away: set[str] = set()
         self.renewed: dict[str, StoreName] = {}
         #: Of those that went in order the last batch from before that.
         self.left: dict[str, bytes] = {}
@@ -117,6 +124,7 @@ class Outboxes(Peers):
         self.on_searched: Callable[[str], None] = lambda peer: None
         #: What this node knew when it began to take what comes.
         self._clock: NodeClock | None = None
+        self._began = core.clock()
         #: Whether the store has not been a node's before.
         self.is_new = store.get(LIFE) is None
         self._name, self._life = begin_life(store, int(core.wall_clock() * 1000), core.choose)
@@ -136,6 +144,9 @@ class Outboxes(Peers):
             self._outbox(peer).restore(last, messages, size)
         for peer, known in self._known.items():
             self._outbox(peer).target = known.name
+            if known.moved[1]:  # an earlier life did not end with it
+                self.searched.add(peer)
+                self.away.add(peer)
         if ack_remote:
             core.peers = self
         node.hold()
@@ -481,6 +492,30 @@ class Outboxes(Peers):
         if peer not in self._outboxes:
             self._lose(self._outbox(peer))
 
+    # --- what waits for one that is down is for sessions elsewhere
+
+    def is_away(self, peer: str) -> bool:
+        """Whether a member is down."""
+        outbox = self._outboxes.get(peer)
+        is_up = peer in self._up or not self._node.is_running
+        return outbox is not None and outbox.takes and not is_up and peer not in self.lost
+
+    def away_for(self, peer: str) -> float:
+        """For how many seconds a member is down, as far as this life of the broker knows."""
+        return self._core.clock() - self._down_since.get(peer, self._began)
+
+    def search_away(self, peer: str) -> bool:
+        """Nothing goes to a peer before its outbox is looked through; False: somebody does that already."""
+        if peer in self.searched or peer not in self._known:
+            return False
+        self.away.add(peer)
+        outbox = self._outboxes[peer]
+        outbox.seal()
+        self._node.forget(peer)
+        outbox.rewind()
+        self._search(peer)
+        return True
+
     def _search(self, peer: str) -> None:
         self.searched.add(peer)
         self.on_searched(peer)
@@ -581,6 +616,7 @@ class Outboxes(Peers):
     def found(self, peer: str) -> None:
         """All is looked through: what waits now is for the peer, if it is a member."""
         self.searched.discard(peer)
+        self.away.discard(peer)
         outbox = self._outboxes[peer]
         self.left.pop(peer, None)
         self.returned.pop(peer, None)
@@ -603,7 +639,10 @@ class Outboxes(Peers):
 
     def _on_down(self, effect: PeerDown) -> None:
         self._up.discard(effect.peer)
+        self._down_since[effect.peer] = self._core.clock()
         outbox = self._outboxes.get(effect.peer)
+        if outbox is not None:
+            outbox.doubt()
         is_kept = self.stand_in is not None and self.stand_in.peer_down(effect.peer)
         if outbox is not None and not is_kept:
             outbox.settle()

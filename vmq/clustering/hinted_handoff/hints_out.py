@@ -116,6 +116,14 @@ class HintsOut:
         depositing.is_busy = False
         self._settle(peer, depositing)
 
+    def changed(self, peer: str) -> None:
+        """What waits for a peer is less, or for fewer sessions, than before: whoever keeps it gets it anew."""
+        last, keepers = self._given.pop(peer, (b"", set[str]()))
+        for keeper in sorted(keepers & self._members):
+            self.tell(keeper, but=peer)
+        if last and peer in self._all:
+            self._choose_anew(peer)
+
     def peer_down(self, peer: str) -> bool:
         """A peer cannot be reached any more; whether others are to keep what waits for it."""
         for owner, depositing in list(self._all.items()):

@@ -12,6 +12,7 @@ node.
 - **A member with another store** brings back by itself what is its own, and gets what waits for that. Sessions that
   others took over while it was down get from here what is in front of their marks. Nothing is looked at before this
   node knows all that the other knew when it decided which sessions are its own; behind later marks it is like any node.
+- **A member that is down** may come back as it was, at any moment: see `hinted_handoff.moved_on`.
 
 What is given leaves this outbox in the same commit of the store in which it enters another one, so it is given once
 whenever this broker dies. Share groups choose anew. For clean sessions, which died with their node, nothing is kept.
@@ -28,14 +29,10 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.delivery.peers import KnownPeer
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
-from vmq.clustering.hinted_handoff.route_intervals import Place, RouteIntervals
-from vmq.clustering.messages.codec import (
-    AnyMessage,
-    MessageBatch,
-    WireError,
-    decode_parcel,
-    without,
-)
+from vmq.clustering.hinted_handoff.giving import Giving, read_batch
+from vmq.clustering.hinted_handoff.moved_on import MovedOn
+from vmq.clustering.hinted_handoff.route_intervals import RouteIntervals
+from vmq.clustering.messages.codec import AnyMessage, MessageBatch, without
 from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.streams import Append
 from vmq.clustering.messages.takeover import (
@@ -43,7 +40,6 @@ from vmq.clustering.messages.takeover import (
     RedirectedPublish,
     RouteMarker,
     SessionBatch,
-    SessionMessage,
     Who,
 )
 
@@ -53,9 +49,10 @@ log = logging.getLogger("vmq.cluster")
 _LOOK: Final = 0.1
 #: Seconds after which sessions that nobody has adopted are waited for no longer.
 PATIENCE: Final = 60.0
-#: Bytes that are given in one go, and the most clients that one message names.
-STEP_BYTES: Final = 256 * 1024
-STEP_CLIENTS: Final = 500
+#: Seconds for which sessions gather that leave a node which is down; and how many times as long as the last look at
+#: what waits for it took the next one is put off.
+GATHER: Final = 0.2
+_PAUSES: Final = 10
 
 #: Makes a key one that is behind it, and in front of all others behind it.
 _BEHIND: Final = b"\0"
@@ -86,6 +83,7 @@ class Redirect:
         share: gives a message of a node for a share group to a member of it.
         forget_routes: to be called when nothing more is taken for a node.
         streams: take what was for the streams of a node.
+        patience: seconds after which a node that is down is given up.
     """
 
     def __init__(
@@ -96,18 +94,24 @@ class Redirect:
         share: Callable[[str, RemotePublish], None],
         forget_routes: Callable[[], None],
         streams: StreamRedirect,
+        patience: float,
     ) -> None:
         self._outboxes = outboxes
         self._directory = directory
-        self._give = give
-        self._share = share
+        self._giving = giving = Giving(outboxes, directory, give, share)
+        self._moved_on = MovedOn(outboxes, directory, giving, patience)
         self._forget_routes = forget_routes
         self._streams = streams
         self._tasks: dict[str, asyncio.Task[None]] = {}
         #: Sessions of nodes that are no members, which others are to adopt.
         self._orphans: dict[str, set[Who]] = {}
-        #: Messages that went to heirs since the start, counted for each.
-        self.given = 0
+        #: Watches nodes that are down, of whose sessions others have some.
+        self._watches: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def given(self) -> int:
+        """Messages that went to heirs since the start, counted for each."""
+        return self._giving.given
 
     # --- its life
 
@@ -121,11 +125,14 @@ class Redirect:
             self._outboxes.lose(peer)
         for peer in self._outboxes.searched:
             self._begin(peer)
+        for peer in sorted(present):
+            if self._outboxes.has_any(peer):
+                self._watch(peer)
 
     async def stop(self) -> None:
         """Leaves what is left to the next life."""
         self._outboxes.on_searched = lambda _: None
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._watches.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -141,6 +148,8 @@ class Redirect:
         outbox = outboxes.outbox(peer)
         while True:
             try:
+                if peer in outboxes.away:
+                    await self._moved_on.hand_on(peer, outbox)
                 if not outboxes.is_for_others(peer):
                     await self._look_through(peer, outbox)
                 while outboxes.is_for_others(peer) and not await self._empty(peer, outbox):
@@ -153,6 +162,37 @@ class Redirect:
         del self._tasks[peer]  # in the same pass: what is lost from now on is for another task
         outboxes.found(peer)
         self._forget_routes()
+
+    # --- a member that is down
+
+    def _watch(self, peer: str) -> None:
+        if peer not in self._watches:
+            task = asyncio.get_running_loop().create_task(self._while_away(peer))
+            self._watches[peer] = task
+
+    async def _while_away(self, peer: str) -> None:
+        """As long as a node is down, gives what waits for it to sessions that others have by now."""
+        outboxes, moved_on = self._outboxes, self._moved_on
+        clock = asyncio.get_running_loop().time
+        has_seen_all, pause = False, GATHER
+        while True:
+            await asyncio.sleep(pause)  # who leaves it next is likely not to be the only one
+            if not outboxes.is_away(peer):
+                break
+            is_given_up = outboxes.away_for(peer) >= moved_on.patience
+            if peer not in moved_on.changed and has_seen_all:
+                break
+            if peer in moved_on.changed or is_given_up:
+                began = clock()
+                moved_on.changed.discard(peer)
+                if outboxes.search_away(peer):
+                    await asyncio.wait([self._tasks[peer]])
+                    has_seen_all = is_given_up
+                else:
+                    moved_on.changed.add(peer)
+                pause = max(GATHER, _PAUSES * (clock() - began))
+        del self._watches[peer]
+        moved_on.changed.discard(peer)
 
     # --- a member with another store
 
@@ -218,11 +258,16 @@ class Redirect:
         ]
 
     def _on_owner(
-        self, mountpoint: str, client_id: str, _before: Record | None, after: Record | None
+        self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
     ) -> None:
         for peer, orphans in self._orphans.items():
             if after is None or after.node != peer:
                 orphans.discard((mountpoint, client_id))
+        if before is None or before.clean or (after is not None and after.node == before.node):
+            return
+        if before.node in self._outboxes.away or self._outboxes.is_away(before.node):
+            self._moved_on.changed.add(before.node)
+            self._watch(before.node)
 
     # --- batch by batch
 
@@ -232,7 +277,7 @@ class Redirect:
         """What the marks up to a key say, but for those up to another: of these sessions the peer took care itself."""
         stretches = RouteIntervals(peer)
         for key, raw in outbox.stored(b"", end):
-            parcel = _read(raw)
+            parcel = read_batch(raw)
             for index, message in enumerate(parcel.messages):
                 if isinstance(message, RouteMarker) and (message.source != peer or key > ignored):
                     stretches.on_mark(message, (key, index))
@@ -251,7 +296,7 @@ class Redirect:
     ) -> None:
         """Gives what is in a batch to whom it was for, and with each step notes how far that is."""
         key, raw = entry
-        parcel = _read(raw)
+        parcel = read_batch(raw)
         size = 0
         here = set() if keeps else await self._take_here(parcel)
 
@@ -267,12 +312,12 @@ class Redirect:
                 self._outboxes.changed(outbox)
 
         for index, message in enumerate(parcel.messages):
-            found = self._heirs_of(message, (key, index), stretches, known)
-            while self._is_full(message, found):
+            found = self._giving.find(message, (key, index), stretches, known)
+            while self._giving.is_full(message, found):
                 note(index)
                 await asyncio.sleep(_LOOK)
             if keeps:
-                size += sum(self._give_each(each) for each in found)
+                size += self._giving.give_each(found)
             elif isinstance(message, Append):
                 size += len(message.payload)
                 commit = 0 if index in here else self._streams.take_back(message)
@@ -282,7 +327,7 @@ class Redirect:
                     await self._streams.written()  # its owner became this node just now
             else:
                 size += self._dispose(peer, parcel, message, found)
-            if size >= STEP_BYTES:
+            if size >= self._giving.STEP_BYTES:
                 note(index + 1)
                 size = 0
                 await asyncio.sleep(0)
@@ -307,49 +352,16 @@ class Redirect:
             await self._streams.written()
         return places
 
-    def _heirs_of(
-        self, message: AnyMessage, place: Place, stretches: RouteIntervals, known: KnownPeer
-    ) -> list[RedirectedPublish]:
-        if not isinstance(message, RemotePublish) or message.group:
-            return []
-        return [
-            RedirectedPublish(
-                message.mountpoint,
-                clients[at : at + STEP_CLIENTS],
-                SessionMessage(message.topic, message.payload, qos),
-            )
-            for qos, clients in stretches.find(message, place, known).items()
-            for at in range(0, len(clients), STEP_CLIENTS)
-        ]
-
-    def _is_full(self, message: AnyMessage, found: list[RedirectedPublish]) -> bool:
-        """Whether too much waits already for a node that some of it goes to, or may."""
-        if isinstance(message, RemotePublish) and message.group:
-            return any(self._outboxes.is_filling(node) for node in self._outboxes.up)
-        records = (
-            self._directory.record(each.mountpoint, client)
-            for each in found
-            for client in each.clients
-        )
-        return any(
-            self._outboxes.is_filling(node) for node in {each.node for each in records if each}
-        )
-
-    def _give_each(self, inherited: RedirectedPublish) -> int:
-        self.given += len(inherited.clients)
-        self._give(inherited)
-        return len(inherited.entry.payload) + sum(map(len, inherited.clients))
-
     def _dispose(
         self, peer: str, parcel: MessageBatch, message: AnyMessage, found: list[RedirectedPublish]
     ) -> int:
         """Gives a message of which nothing is to be left; returns how much that was."""
         if found:
-            return sum(self._give_each(each) for each in found)
+            return self._giving.give_each(found)
         if isinstance(message, RemotePublish):
             size = len(message.topic) + len(message.payload)
             if message.group:  # what it had had of that, who left said
-                self._share(peer, message)
+                self._giving.share(peer, message)
                 return size
             self._outboxes.dropped.add(peer, [message], size, NODE_REMOVED)
             return size
@@ -357,15 +369,6 @@ class Redirect:
         if isinstance(message, RedirectedPublish) or (
             isinstance(message, SessionBatch) and parcel.life < self._outboxes.life
         ):
-            self._give(message)
-            return STEP_BYTES
+            self._giving.give(message)
+            return self._giving.STEP_BYTES
         return 0
-
-
-def _read(raw: bytes) -> MessageBatch:
-    """A batch of this broker's own; nothing of one that a damaged store spoiled."""
-    try:
-        return decode_parcel(raw)[0]
-    except WireError as error:
-        log.error("what waited for another node is lost: %s", error)
-        return MessageBatch(1, 1, 1, [])

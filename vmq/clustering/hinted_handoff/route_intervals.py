@@ -44,6 +44,12 @@ class RouteIntervals:
         tree = self._trees.setdefault(who[0], RemoteSubscriptions(""))
         tree.change(None, Record(number, 0, False, subscriptions))
 
+    def rest(self) -> "RouteIntervals":
+        """One for sessions that are the peer's still, as far as marks have said until now where they begin."""
+        found = RouteIntervals(self._peer)
+        found._since = dict(self._since)
+        return found
+
     def __bool__(self) -> bool:
         return bool(self._all)
 

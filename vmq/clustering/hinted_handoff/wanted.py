@@ -118,8 +118,13 @@ class WantedRoutes:
         return found.items()
 
 
+def may_have_marks(raw: bytes) -> bool:
+    """Whether it is worth while to decode a batch for its marks."""
+    return _MARK.search(raw) is not None
+
+
 def marks_of(raw: bytes) -> list[RouteMarker]:
     """The marks in a batch of this broker's own."""
-    if _MARK.search(raw) is None:
+    if not may_have_marks(raw):
         return []
     return [each for each in decode_parcel(raw)[0].messages if isinstance(each, RouteMarker)]

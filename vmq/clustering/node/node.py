@@ -20,7 +20,9 @@ from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import read_key
 from vmq.clustering.node.leaving import NodeLeaving
 from vmq.clustering.node.metrics import link_families
+from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import refuse_damaged
+from vmq.clustering.node.wills import ClusterWills
 from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
@@ -109,6 +111,8 @@ class Clustering:
         self._mover: Takeover | None = None
         self._replication: Replication | None = None
         self._inheritance: Redirect | None = None
+        self._wills: ClusterWills | None = None
+        self._sessions: SessionQuestions | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -235,14 +239,31 @@ class Clustering:
         routing.passed = mover.passing.passed
         self._mover = mover
         mover.start(reconciler.made)
-        self._inheritance = inheritance = Redirect(
-            outboxes, directory, mover.take, routing.share, routing.forget_routes, self.streams
-        )
-        inheritance.start(node.members if node.machine.membership.belongs else ())
+        self._stand_in(node, mover, directory)
         if outboxes.is_new:
             self._expect_own(mover, replication)
         else:
             outboxes.open()
+
+    def _stand_in(self, node: ClusterNode, mover: Takeover, directory: Directory) -> None:
+        """What was for nodes that are down goes on with their sessions, and their clients' wills are published."""
+        outboxes, routing = self.outboxes, self._routing
+        assert routing is not None
+        self._inheritance = inheritance = Redirect(
+            outboxes,
+            directory,
+            mover.take,
+            routing.share,
+            routing.forget_routes,
+            self.streams,
+            self.options.adopt_after,
+        )
+        inheritance.start(node.members if node.machine.membership.belongs else ())
+        self._sessions = SessionQuestions(outboxes, self._registries)
+        self._wills = wills = ClusterWills(
+            node, self._core, outboxes, directory, self._find_registry, self.options.adopt_after
+        )
+        wills.start()
 
     def _expect_own(self, mover: Takeover, replication: Replication) -> None:
         """Nothing is taken from others before it is known what this node had, if it was a member before."""
@@ -319,6 +340,12 @@ class Clustering:
         return self._job_links
 
     @property
+    def sessions(self) -> SessionQuestions:
+        """How sessions are that other nodes have."""
+        assert self._sessions is not None, "the node is not started"
+        return self._sessions
+
+    @property
     def streams(self) -> Streams:
         """Which node keeps what of which stream."""
         assert self._streams is not None, "the node is not started"
@@ -335,6 +362,9 @@ class Clustering:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])
             self._restoring = None
+        if self._wills is not None:
+            self._wills.stop()
+            self._wills = None
         if self._inheritance is not None:
             await self._inheritance.stop()
             self._inheritance = None
@@ -526,7 +556,7 @@ class Clustering:
             ),
             (
                 "cluster_messages_inherited",
-                "Messages that waited for a node that is gone, given to who has the sessions now.",
+                "Messages that waited for a node that is gone or down, given to who has the sessions now.",
                 0 if self._inheritance is None else self._inheritance.given,
             ),
             (
@@ -539,6 +569,8 @@ class Clustering:
             yield Family(name, "counter", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
+        if self._wills is not None:
+            yield from self._wills.families()
         if self._streams is not None:
             yield from self._streams.families()
         if self._replication is not None:

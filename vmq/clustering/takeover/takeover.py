@@ -277,6 +277,8 @@ class Takeover(LocalSessions, Claims):
                     peer, message
                 )  # it tells what in front of it was for that session
             return done is None
+        if isinstance(message, RouteMarker | RedirectedPublish):
+            return self._outboxes.move(peer, message)  # it belongs where it is, or waited already
         if done is None and not isinstance(message, SessionBatch):
             return self._outboxes.send(peer, message)
         if done is not None and self._outboxes.is_filling(peer):

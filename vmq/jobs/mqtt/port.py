@@ -11,7 +11,7 @@ from vmq.core.queue import Queue
 from vmq.durable import Waiter
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.due import DelayedMessages
-from vmq.jobs.mqtt.publishing import MqttPublishing, prefix_of, tell_error
+from vmq.jobs.mqtt.publishing import Asked, MqttPublishing, prefix_of, tell_error
 from vmq.jobs.mqtt.working import (
     AUTOMATIC,
     MOST_PREFETCHED,
@@ -62,6 +62,16 @@ class MqttJobs(JobsPort):
         if topic.startswith(DELAYED):
             self.delayed.serve(registry)
         self.publishing.publish_will(client, registry, topic, will)
+
+    def bury(self, queue: str, body: bytes, reason: str) -> None:
+        asked = Asked(JobTopic(queue), Message(b"", body, 1, False), 0)
+        asked.name = queue.encode()
+        try:
+            check_queue(asked.name)
+            self.publishing.bury(asked, reason)
+        except JobRefusedError as refusal:
+            log.error("a dead letter of queue=%s is lost (%s): %s", queue[:200], refusal, reason)
+        self.commit.end_soon()
 
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         self.publishing.release(client, packet_id)

@@ -49,7 +49,8 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
 class Located(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of a partition, and where to begin; `spot` is None at its end.
 
-    `further`: where to go on behind it, in the order of the segments; perhaps not all.
+    `further`: where to go on behind it, in the order of the segments; perhaps not all. `schema`: the typed columns of
+    the stream, for whoever makes them of what lies there.
     """
 
     start: int
@@ -57,6 +58,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     spot: Spot | None = None
     further: list[Spot] = []
+    schema: dict[str, str] = {}
 
 
 def locate(partition: PartitionLog, start: int, until: int | None = None) -> Located:

@@ -25,7 +25,7 @@ from pyarrow import flight
 from vmq.streams.flight.access import MIDDLEWARE, Handshake, basic_credentials
 from vmq.streams.flight.answering import answers
 from vmq.streams.flight.far import FarCursor, FarLog, Located
-from vmq.streams.flight.get import batches_of
+from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.service import (
     EXAMINE,
     LOCATE,
@@ -183,7 +183,8 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
                 list(self.client.do_action(flight.Action(EXAMINE, encode(hurt)), options))
 
         partition = FarLog(wanted.stream, wanted.partition, found, ask, look)
-        reader = LogReader(partition, wanted.columns, wanted.filter, FarCursor)
+        typed = typed_of(wanted, found.schema)
+        reader = LogReader(partition, wanted.columns, wanted.filter, FarCursor, typed)
         return sent(
             batches_of(reader, wanted, found.start), Slot(self.calls, "reads"), self.stopping
         )

@@ -5,11 +5,12 @@ hardly any work in the broker. Each is the one value of a batch of one binary co
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
 
+from vmq.config.columns import TypedColumn, read_columns
 from vmq.streams.flight.tickets import BadTicketError, Ticket
 from vmq.streams.log.cursor import LogReader
 
@@ -27,9 +28,18 @@ def batches_of(reader: LogReader, wanted: Ticket, start: int) -> tuple[pa.Schema
     """
     if not wanted.packed:
         return reader.projection.schema, _rows(reader, wanted, start)
+    if reader.projection.typed is not None:
+        raise BadTicketError(
+            "a typed column in a packed get; accepted: those that every stream has"
+        )
     if wanted.limit is not None:
         raise BadTicketError("a limit in a packed get; accepted: start and end")
     return PACKED, _packed(reader, wanted, start)
+
+
+def typed_of(wanted: Ticket, schema: Mapping[str, str]) -> list[TypedColumn]:
+    """The typed columns that a get may have: packed, all columns are those that are stored."""
+    return [] if wanted.packed and wanted.columns is None else read_columns(schema)
 
 
 def _rows(reader: LogReader, wanted: Ticket, start: int) -> Iterator[Sent]:

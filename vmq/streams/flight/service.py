@@ -29,7 +29,7 @@ from vmq.streams.flight.access import (
 )
 from vmq.streams.flight.answering import answers, flight_error
 from vmq.streams.flight.far import Located, locate
-from vmq.streams.flight.get import Sent, batches_of
+from vmq.streams.flight.get import Sent, batches_of, typed_of
 from vmq.streams.flight.put import Put
 from vmq.streams.flight.sink import BatchQuery, PartQuery, Sink, discard, publish, stage
 from vmq.streams.flight.tickets import (
@@ -52,7 +52,8 @@ from vmq.streams.log.errors import (
     UnknownStreamError,
 )
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.schema import READ, projected
+from vmq.streams.log.schema import projected
+from vmq.streams.log.typed import typed_schema
 
 log = logging.getLogger("vmq.streams")
 
@@ -203,7 +204,6 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         """One stream, with an endpoint for each partition."""
         query = query_of(descriptor)
         stream = self.readable(context, query.stream)
-        projected(query.columns)
         return self.info(stream, query)
 
     @answers
@@ -211,7 +211,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         """What a ticket asks for; each batch comes with {"next": OFFSET}, where to read on."""
         wanted = decode(ticket.ticket, Ticket, "ticket")
         partition, start = self.begin(context, wanted)
-        reader = LogReader(partition, wanted.columns, wanted.filter)
+        typed = typed_of(wanted, partition.options.schema)
+        reader = LogReader(partition, wanted.columns, wanted.filter, typed=typed)
         return sent(batches_of(reader, wanted, start), Slot(self.calls, "reads"), self.stopping)
 
     @answers
@@ -267,15 +268,17 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             return [json.dumps(readable).encode()]
         elif action.type == LOCATE and self.is_inner:
             partition, start = self.begin(context, decode(body, Ticket, "ticket"))
-            return [msgspec.json.encode(locate(partition, start))]
+            found = locate(partition, start)
+            found = msgspec.structs.replace(found, schema=partition.options.schema)
+            return [msgspec.json.encode(found)]
         elif action.type == EXAMINE and self.is_inner:
             partition, start = self.begin(context, decode(body, Ticket, "ticket"))
             with Cursor(partition, start) as cursor:
                 cursor.read(None)  # notes what is wrong, and raises it
             return []
         elif action.type == "file":
-            found = self.file(context, decode(body, FileQuery, "body of file"))
-            return [msgspec.json.encode(found)]
+            spots = self.file(context, decode(body, FileQuery, "body of file"))
+            return [msgspec.json.encode(spots)]
         elif action.type in {"publish", "discard"}:
             return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]
         else:
@@ -363,7 +366,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                 rows += found.end - found.earliest
                 size += found.size
             endpoints.append(flight.FlightEndpoint(encode(ticket), self.locations(stream, number)))
-        schema = READ if query.columns is None else projected(query.columns)
+        schema = projected(query.columns, typed_schema(stream.options.typed))
         path = flight.FlightDescriptor.for_path(stream.name)
         return flight.FlightInfo(schema, path, endpoints, rows, size)
 

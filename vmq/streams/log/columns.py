@@ -6,10 +6,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vmq.config.columns import TypedColumn
 from vmq.streams.log.schema import STORED, projected
 from vmq.streams.log.topic_filter import TopicFilter
+from vmq.streams.log.typed import Extraction, typed_schema
 
 _TOPIC: Final = STORED.get_field_index("topic")
+_PAYLOAD: Final = STORED.get_field_index("payload")
 #: Read where only derived columns are wanted: the narrowest.
 _RETAIN: Final = STORED.get_field_index("retain")
 
@@ -18,19 +21,31 @@ class Projection:
     """Which columns, and the rows of which topics.
 
     Args:
-        columns: names of `schema.READ`, in the order that they are wanted in; None = all.
+        columns: names of `schema.READ` or of `typed`, in the order that they are wanted in; None = all.
         topic_filter: an MQTT topic filter; rows of other topics are left out. None = all rows.
+        typed: the typed columns of the stream.
 
     Raises:
         StreamError: there is no such column, or the filter is none.
     """
 
-    def __init__(self, columns: Sequence[str] | None, topic_filter: str | None) -> None:
-        self.schema = projected(columns)
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        topic_filter: str | None,
+        typed: Sequence[TypedColumn] = (),
+    ) -> None:
+        self.schema = projected(columns, typed_schema(typed))
         self.filter = None if topic_filter is None else TopicFilter(topic_filter)
+        #: Makes the typed columns; None: none is wanted.
+        self.typed: Extraction | None = None
         wanted = {STORED.get_field_index(name) for name in self.schema.names} - {-1}
         if self.filter is not None:
             wanted.add(_TOPIC)
+        made = [each for each in typed if each.name in self.schema.names]
+        if made:
+            self.typed = Extraction(made)
+            wanted |= {_TOPIC, _PAYLOAD} if self.typed.reads_payload else {_TOPIC}
         #: Numbers of the stored columns that have to be read.
         self.fields = sorted(wanted) or [_RETAIN]
 
@@ -49,9 +64,15 @@ class Projection:
             partition: its number.
             offset: that of the first.
         """
-        count = rows.num_rows
-        offsets = pc.add(_ramp(count), pa.scalar(offset, pa.int64()))
+        offsets = pc.add(_ramp(rows.num_rows), pa.scalar(offset, pa.int64()))
         kept = None if self.filter is None else self.filter.mask(rows.column("topic"))
+        if kept is not None:  # first: making typed columns costs the most
+            rows, offsets = rows.filter(kept), offsets.filter(kept)
+        count = rows.num_rows
+        made: dict[str, pa.Array] = {}
+        if self.typed is not None:
+            names = [each.name for each in self.typed.columns]
+            made = dict(zip(names, self.typed.apply(rows), strict=True))
         columns = []
         for name in self.schema.names:
             if name == "offset":
@@ -60,10 +81,11 @@ class Projection:
                 columns.append(pa.repeat(pa.scalar(partition, pa.int32()), count))
             elif name == "stream":
                 columns.append(pa.repeat(pa.scalar(stream), count))
+            elif name in made:
+                columns.append(made[name])
             else:
                 columns.append(rows.column(name))
-        result = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return (result, offsets) if kept is None else (result.filter(kept), offsets.filter(kept))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema), offsets
 
 
 _RAMP = pa.array(range(0), pa.int64())

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
+from vmq.config.columns import TypedColumn
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.frame import END
@@ -259,6 +260,7 @@ class LogReader:
         columns: those that are wanted; None = all.
         topic_filter: a filter of topics; None = all.
         cursor: what moves in this kind of partition.
+        typed: the typed columns of its stream.
 
     Raises:
         StreamError: there is no such column, or the filter is none.
@@ -270,10 +272,11 @@ class LogReader:
         columns: Sequence[str] | None = None,
         topic_filter: str | None = None,
         cursor: Callable[[Any, int], Cursor] = Cursor,
+        typed: Sequence[TypedColumn] = (),
     ) -> None:
         self.partition = partition
         self.cursor = cursor
-        self.projection = Projection(columns, topic_filter)
+        self.projection = Projection(columns, topic_filter, typed)
 
     def read_packed(self, start: int, end: int | None = None) -> Iterator[PackedChunk]:
         """`read`, but the batches come as they lie in the segment wherever all their rows match.
@@ -360,6 +363,15 @@ def as_stream(rows: pa.RecordBatch) -> pa.Buffer:
     with ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
     return sink.getvalue()
+
+
+def as_ipc(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    whole: bytes = sink.getvalue().to_pybytes()
+    return whole
 
 
 def offset_at(partition: PartitionLog, time: int) -> int:

@@ -4,7 +4,7 @@ A segment stores the first eight. `stream`, `partition` and `offset` are the sam
 batch, so they are kept once (in the schema's metadata and in each batch's) and added on reading.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -41,19 +41,24 @@ def segment_schema(stream: str, partition: int) -> pa.Schema:
     return STORED.with_metadata({"vmq.stream": stream, "vmq.partition": str(partition)})
 
 
-def projected(columns: Sequence[str] | None) -> pa.Schema:
+def projected(columns: Sequence[str] | None, typed: Iterable[pa.Field] = ()) -> pa.Schema:
     """The schema of a read that wants these columns, in this order; None = all.
+
+    `typed`: the columns that this stream has beside those of all streams.
 
     Raises:
         StreamError: there is no such column, or it is named twice, or none is named.
     """
+    there = pa.schema([*READ, *typed])
     if columns is None:
-        return READ
+        return there
     for name in columns:
-        if name not in READ.names:
-            raise StreamError(f"there is no column {name!r:.80}; accepted: {', '.join(READ.names)}")
+        if name not in there.names:
+            raise StreamError(
+                f"there is no column {name!r:.80}; accepted: {', '.join(there.names)}"
+            )
     if not columns:
-        raise StreamError(f"no column is wanted; accepted: {', '.join(READ.names)}")
+        raise StreamError(f"no column is wanted; accepted: {', '.join(there.names)}")
     if len(set(columns)) != len(columns):
         raise StreamError(f"a column is named twice in {', '.join(columns)}")
-    return pa.schema([READ.field(name) for name in columns])
+    return pa.schema([there.field(name) for name in columns])

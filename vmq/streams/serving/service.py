@@ -23,10 +23,12 @@ from vmq.streams.damaged import ADVICE
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.staging import Staging
+from vmq.streams.replay.port import StreamReaders
 from vmq.streams.serving.access import BrokerAccess
 from vmq.streams.serving.listener import FlightListener
 from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
+from vmq.streams.sql.running import SqlRunner
 
 log = logging.getLogger("vmq.streams")
 
@@ -85,6 +87,9 @@ class Streaming:
         self.forget_routes()
         self.catalog.start()
         self.sinks = Sinks(core, registry, staging, self.catalog)
+        self.readers = StreamReaders(core, registry, self.catalog, folder.with_name("readers"))
+        core.readers = self.readers
+        self.sql = SqlRunner()
         #: Those that were opened, closed ones included.
         self.listeners: list[FlightListener] = []
         self.recovery: asyncio.Task[None] | None = None
@@ -145,6 +150,8 @@ class Streaming:
 
     async def stop(self) -> None:
         """Writes what is gathered and closes the files. No message comes any more."""
+        self.sql.is_over = True
+        await self.readers.stop()
         self.core.stream_finder = StreamFinder()
         if self.receipts is not None:
             self.receipts.stop()
@@ -161,6 +168,7 @@ class Streaming:
         if self.receipts is not None:
             self.receipts.confirm(number)
         self.core.outbox.flush()
+        self.readers.on_committed()
 
     def on_pressure(self, on: bool) -> None:
         """The disk falls behind, or has caught up: publishers are not read meanwhile."""
@@ -206,6 +214,7 @@ class Streaming:
         waiting = Sample((), self.commits.pending())
         text = "Bytes of messages that the streams' disk has not taken yet."
         yield Family("stream_uncommitted_bytes", "gauge", text, (waiting,))
+        yield from self.readers.families()
         if self.listeners:
             text = "Processes of Flight listeners that ended and were started again."
             restarts = sum(each.restarts for each in self.listeners)

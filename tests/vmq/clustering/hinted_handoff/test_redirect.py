@@ -16,7 +16,7 @@ from vmq.admin import cluster
 from vmq.clustering.delivery import outbox
 from vmq.clustering.delivery.dropped import NODE_REMOVED
 from vmq.clustering.hinted_handoff import hints_out as deposits
-from vmq.clustering.hinted_handoff import redirect as inheritance
+from vmq.clustering.hinted_handoff.giving import Giving
 from vmq.clustering.hinted_handoff.redirect import Redirect
 
 
@@ -39,7 +39,7 @@ def given_by(life: Life) -> float:
 async def test_what_waits_for_a_node_that_is_taken_out_goes_to_its_heirs_once_whenever_who_has_it_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inheritance, "STEP_BYTES", 200)
+    monkeypatch.setattr(Giving, "STEP_BYTES", 200)
     monkeypatch.setattr(outbox, "PARCEL", 2000)
     async with AsyncExitStack() as stack:
         a, b, c = await stack.enter_async_context(lives(tmp_path))

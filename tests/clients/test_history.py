@@ -1,0 +1,124 @@
+"""Client libraries that read history and go on with what is appended; also when the broker is killed under them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty
+
+import pytest
+
+from tests.clients.client import Client
+from tests.clients.factory import ClientFactory, unique
+from tests.clients.program import Program
+from tests.support.broker_process import BrokerProcess
+
+KINDS = (
+    "paho",
+    "paho-31",
+    "paho-ws",
+    "aiomqtt",
+    "amqtt",
+    "mosquitto",
+    "mosquitto-31",
+    "mqttjs",
+    "mqttjs-ws",
+)
+LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt")
+STREAMS = """
+[streams.history]
+filters = ["history/#"]
+partitions = 2
+key = "level:2"
+"""
+
+
+def start(folder: Path) -> BrokerProcess:
+    """A broker with a stream."""
+    config = folder / "vmq.toml"
+    config.write_text(STREAMS)
+    args = ("--allow-anonymous", "--config", str(config))
+    return BrokerProcess.start(LISTEN, folder / "data", args=args)
+
+
+@pytest.fixture(scope="module")
+def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with start(tmp_path_factory.mktemp("history")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def readers(keeping: BrokerProcess, programs: Callable[[str], Program]) -> Iterator[ClientFactory]:
+    factory = ClientFactory(keeping, programs)
+    yield factory
+    factory.close()
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%05d" % number for number in range(first, first + count)]
+
+
+def received(client: Client, count: int) -> list[bytes]:
+    return [message.payload for message in client.receive(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("qos", [0, 1])
+def test_history_then_what_is_appended(readers: ClientFactory, kind: str, qos: int) -> None:
+    topic = f"history/{unique()}"
+    publisher = readers("paho")
+    publisher.publish(topic, *numbers(0, 300), qos=1)
+    client = readers(kind, (f"$replay/-1h/{topic}/#", qos))
+    assert received(client, 300) == numbers(0, 300)
+    publisher.publish(topic, *numbers(300, 50), qos=1)
+    found = client.receive(50)
+    assert [message.payload for message in found] == numbers(300, 50)
+    assert {(message.topic, message.qos, message.retain) for message in found} == {
+        (topic, qos, False)
+    }
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "paho", "aiomqtt", "mqttjs"])
+def test_a_broker_that_is_killed_skips_nothing(
+    tmp_path: Path, programs: Callable[[str], Program], kind: str
+) -> None:
+    """A cursor goes on at what was acknowledged, or before that; and the rows are in order."""
+    many = 4000
+    topic = f"history/{unique()}"
+    cursor = f"$replay/@board;from=earliest;prefetch=100/{topic}", 1
+    with start(tmp_path) as broker:
+        clients = ClientFactory(broker, programs)
+        clients("paho").publish(topic, *numbers(0, many), qos=1)
+        client = clients(kind, cursor, client_id="board")
+        before = received(client, many // 2)
+        broker.kill()
+        close(clients)
+        before += left_of(client)
+    with start(tmp_path) as broker:
+        clients = ClientFactory(broker, programs)
+        client = clients(kind, cursor, client_id="board")
+        clients("paho").publish(topic, *numbers(many, 10), qos=1)
+        first = int(received(client, 1)[0])
+        assert received(client, many + 9 - first) == numbers(first + 1, many + 9 - first)
+        clients.close()
+    assert before == numbers(0, len(before))
+    assert first <= len(before)
+
+
+def left_of(client: Client) -> list[bytes]:
+    """What a client has got and nobody has looked at, whose connection is over."""
+    found: list[bytes] = []
+    while True:
+        try:
+            message = client.inbox.next(5.0)
+        except Empty:
+            return found
+        if message is None:
+            return found
+        found.append(message.payload)
+
+
+def close(clients: ClientFactory) -> None:
+    """Parts clients whose broker is gone."""
+    try:
+        clients.close()
+    except ExceptionGroup:
+        pass

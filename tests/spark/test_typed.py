@@ -1,0 +1,74 @@
+"""Typed columns in Spark, by `.schema(...)` and as views, and what docs/readers.md shows of it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.support import Bridge, fails, send
+from tests.support.broker_process import BrokerProcess
+
+PAGE = Path(__file__).parents[2] / "docs" / "readers.md"
+MANY = 40
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker with the streams of the page, and readings of four devices."""
+    folder = tmp_path_factory.mktemp("typed")
+    config = folder / "vmq.toml"
+    config.write_text(blocks("toml")[0].replace(":8815", ":0"))
+    args = ("--config", str(config), "--allow-anonymous")
+    listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+    with BrokerProcess.start(listen, folder / "data", args=args) as broker:
+        payloads = [(f"sensors/d{at % 4}", b'{"temp": %d}' % at) for at in range(MANY)]
+        send(broker, [*payloads, ("sensors/d0", b"broken")])
+        yield next(each for each in broker.urls if each.startswith("grpc"))
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="the page is in the repository only")
+def test_views_by_one_line(bridge: Bridge, typed: str) -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("python")[1], names)
+    found = names["means"](bridge.spark, typed).collect()
+    assert [(row.device, row.mean, row.n) for row in found] == [
+        (f"d{at}", sum(range(at, MANY, 4)) / 10, 10 + (at == 0)) for at in range(4)
+    ]
+    view = bridge.spark.table("sensors")
+    assert view.columns[-3:] == ["offset", "device", "temp"]
+    assert view.where("temp is null").select("payload").collect()[0].payload == b"broken"
+
+
+def test_columns_that_are_asked_for(bridge: Bridge, typed: str, tmp_path: Path) -> None:
+    options = {"server": typed, "stream": "sensors"}
+    schema = "temp double, device string, offset bigint"
+    batch = bridge.spark.read.format("vmq").options(**options).schema(schema).load()
+    assert sorted(row.temp for row in batch.where("temp >= 30").collect()) == list(range(30, MANY))
+    stream = bridge.spark.readStream.format("vmq").options(**options, startingOffsets="earliest")
+    target = str(tmp_path / "out")
+    query = (
+        stream.schema(schema)
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(target)
+    )
+    assert query.awaitTermination(120)
+    found = bridge.spark.read.parquet(target)
+    assert found.count() == MANY + 1
+    assert found.where("device = 'd1'").selectExpr("sum(temp)").collect()[0][0] == sum(
+        range(1, MANY, 4)
+    )
+
+
+def test_a_column_that_the_stream_has_not(bridge: Bridge, typed: str) -> None:
+    reader = bridge.spark.read.format("vmq").options(server=typed, stream="sensors")
+    with fails("there is no column 'wind'; accepted: topic", "offset, device, temp"):
+        reader.schema("wind double").load().collect()

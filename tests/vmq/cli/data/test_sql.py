@@ -1,0 +1,98 @@
+"""`vmq sql` of a real broker, and of the folder that it leaves."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import PUBACK, Wire, publish_packet
+from vmq.cli.main import main
+from vmq.cli.terminal.console import FAILURE, USAGE
+
+CONFIG = """
+[streams.s]
+filters = ["s/#"]
+partitions = 2
+key = "topic"
+
+[streams.s.schema]
+temp = "double"
+device = "string level:2"
+"""
+QUERY = "select device, avg(temp) as mean from s group by device order by device"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    config = tmp_path / "vmq.toml"
+    config.write_text(CONFIG)
+    data_dir = tmp_path / "data"
+    with BrokerProcess.start(data_dir=data_dir, args=["--config", str(config)]) as broker:
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.connect("c")
+            for number in range(12):
+                payload = b'{"temp": %d}' % number
+                wire.send(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1))
+                wire.expect(PUBACK)
+        yield broker
+
+
+def ask(
+    capsys: pytest.CaptureFixture[str], broker: BrokerProcess, *arguments: object
+) -> tuple[int, str, str]:
+    code = main(["sql", *map(str, arguments), "--data-dir", str(broker.data_dir)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def check(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, tmp_path: Path) -> None:
+    """What is the same for a broker that runs and for one that does not."""
+    code, out, err = ask(capsys, broker, QUERY)
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["device", "mean"], ["0", "4.5"], ["1", "5.5"], ["2", "6.5"]
+    ]  # fmt: skip
+    _, out, _ = ask(capsys, broker, QUERY, "--json")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"device": str(at), "mean": 4.5 + at} for at in range(3)
+    ]
+    _, out, _ = ask(
+        capsys, broker, "select topic, payload, null as n from s where temp = 7", "--csv"
+    )
+    assert list(csv.reader(io.StringIO(out))) == [
+        ["topic", "payload", "n"],
+        ["s/1", '{"temp": 7}', ""],
+    ]
+    target = tmp_path / "found.parquet"
+    code, out, _ = ask(capsys, broker, "select * from s", "--parquet", target)
+    assert (code, out) == (0, f"12 rows in {target}\n")
+    assert pq.read_table(target).column("temp").to_pylist().count(None) == 0
+    target.unlink()
+    code, out, err = ask(capsys, broker, "select * from nothing")
+    assert (code, out) in {(USAGE, ""), (FAILURE, "")}
+    assert "nothing does not exist" in err
+    code, _, err = ask(capsys, broker, "select * from '/etc/passwd'")
+    assert code != 0
+    code, _, err = ask(capsys, broker, QUERY, "--json", "--csv")
+    assert code == USAGE
+    assert "one of them" in err
+
+
+def test_a_broker_that_runs_and_one_that_does_not(
+    broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(capsys, broker, tmp_path)
+    broker.terminate()
+    check(capsys, broker, tmp_path)
+
+
+def test_without_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BrokerProcess.start(data_dir=tmp_path / "data") as broker:
+        code, _, err = ask(capsys, broker, "select 1")
+        assert code != 0
+        assert "there are no streams" in err

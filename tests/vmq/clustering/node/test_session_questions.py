@@ -1,0 +1,33 @@
+"""A look at sessions of other nodes: what they say, and that nobody waits for who says nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.peer import Peer
+from tests.vmq.clustering.nodes import clustering, pair
+from vmq.clustering.node import session_questions
+
+
+async def test_a_node_tells_how_a_session_is(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b):
+        peer = Peer(b.registry(), "c", clean=False)
+        peer.subscribe(("t", 1))
+        peer.leave()
+        Peer(b.registry(), "p").publish("t", qos=1)
+        ask = clustering(a).sessions.ask
+        found = await ask("b", "", "c")
+        assert found is not None
+        assert (found.is_online, found.queue_size, found.subscriptions) == (False, 1, {"t": 1})
+        assert await ask("b", "", "nobody") is None
+        assert await ask("b", "no tree", "c") is None
+
+
+async def test_who_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_questions, "PATIENCE", 0.05)
+    async with pair(tmp_path) as (a, b):
+        Peer(b.registry(), "c", clean=False)
+        monkeypatch.setattr(clustering(b).node._link, "send", lambda *_: None)
+        assert await clustering(a).sessions.ask("b", "", "c") is None

@@ -1,0 +1,253 @@
+"""Wills of clients whose node ends: published once by another, unless the client has come back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.until import until
+from tests.support.wire import Will, connect_packet
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.hinted_handoff.test_redirect import dead
+from tests.vmq.clustering.house import house
+from tests.vmq.clustering.nodes import clustering, is_subscribed, together
+from tests.vmq.clustering.test_moves_and_deaths import Life, lives
+from vmq.broker import Broker
+from vmq.clustering.messages.codec import WireError, decode
+from vmq.clustering.messages.wills import KeepWill
+from vmq.clustering.node.wills import ClusterWills
+
+#: Longer than any of these tests.
+LONG = 1000.0
+
+
+class Willing(Device):
+    """A device with a will: its client id."""
+
+    def send(self, data: bytes) -> None:
+        if data[0] == 0x10:
+            will = Will("wills", self.client_id.encode(), qos=1, retain=True)
+            data = connect_packet(self.client_id, clean=self.clean, will=will)
+        super().send(data)
+
+
+def wills_of(broker: Broker) -> ClusterWills:
+    found = clustering(broker)._wills
+    assert found is not None
+    return found
+
+
+def kept(*brokers: Broker) -> list[str]:
+    """The clients whose wills others keep."""
+    all_kept = [each for broker in brokers for each in wills_of(broker)._kept.values()]
+    return sorted(client for each in all_kept for _, client in each)
+
+
+def published(*brokers: Broker) -> int:
+    return sum(wills_of(each).published for each in brokers)
+
+
+async def watching(watcher: Device, broker: Broker, *others: Broker) -> None:
+    """It hears of all wills."""
+    await watcher.connect(broker)
+    await watcher.subscribe(("wills", 1))
+    node = clustering(broker).name
+    for each in others:
+        await until(partial(is_subscribed, each, watcher.client_id, node))
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as found:
+        yield found
+
+
+async def three(
+    stack: AsyncExitStack, folder: Path, patience: float
+) -> tuple[Life, Life, Life, Device]:
+    """Three nodes, and who hears of wills at the first."""
+    a, b, c = await stack.enter_async_context(lives(folder, adopt_after=patience))
+    watcher = await stack.enter_async_context(Device("w", clean=True))
+    await watching(watcher, a.broker, b.broker, c.broker)
+    return a, b, c, watcher
+
+
+@pytest.mark.parametrize("clean", (True, False))
+async def test_when_a_node_stays_away_the_wills_of_its_clients_are_published_once(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    a, b, c, watcher = await three(stack, tmp_path, 0.3)
+    clients = [f"client {number}" for number in range(20)]
+    for name in clients:
+        device = await stack.enter_async_context(Willing(name, clean=clean))
+        await device.connect(b.broker)
+    await until(lambda: kept(a.broker, c.broker) == sorted(clients))
+    await dead(b, a, c, monkeypatch=monkeypatch)
+    await watcher.until(lambda: len(watcher.log) >= 20)
+    assert sorted(watcher.log) == sorted(clients)
+    assert kept(a.broker, c.broker) == []
+    assert published(a.broker, c.broker) == 20
+    # Retained like any will, for whoever subscribes later.
+    late = await stack.enter_async_context(Device("late", clean=True))
+    await late.connect(c.broker)
+    await late.subscribe(("wills", 1))
+    await late.until(lambda: len(late.log) == 1)
+
+
+async def test_who_has_come_back_elsewhere_is_not_gone(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c, watcher = await three(stack, tmp_path, LONG)
+    clean, durable, without, gone = [
+        await stack.enter_async_context(Willing(name, clean=name != "durable"))
+        for name in ("clean", "durable", "without", "gone")
+    ]
+    for device in (clean, durable, without, gone):
+        await device.connect(b.broker)
+    await until(lambda: len(kept(a.broker, c.broker)) == 4)
+    await dead(b, a, c, monkeypatch=monkeypatch)
+    await clean.connect(a.broker)
+    await durable.connect(c.broker)
+    again = await stack.enter_async_context(Device("without", clean=True))  # with no will
+    await again.connect(a.broker)
+    await again.subscribe(("t", 1))
+    await until(lambda: is_subscribed(c.broker, "without", "a"))
+    for life in (a, c):
+        wills = wills_of(life.broker)
+        for timer in list(wills._timers.values()):
+            timer.cancel()
+        for peer in list(wills._timers):
+            wills._when_over(peer)
+    await watcher.until(lambda: "gone" in watcher.log)
+    await gone.connect(c.broker)
+    await gone.drop()
+    await watcher.until(lambda: watcher.log.count("gone") == 2)  # behind all others
+    assert watcher.log == ["gone", "gone"]
+
+
+async def test_a_node_that_is_back_without_its_clients_left_their_wills(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c, watcher = await three(stack, tmp_path, 1.0)
+    gone, back = [await stack.enter_async_context(Willing(name, clean=True)) for name in "gb"]
+    for device in (gone, back):
+        await device.connect(b.broker)
+    await until(lambda: kept(a.broker, c.broker) == ["b", "g"])
+    monkeypatch.setattr(clustering(b.broker).node._link, "send", lambda *_: None)
+    await b.kill(monkeypatch)
+    await b.start()
+    await together(a.broker, b.broker, c.broker)
+    await back.connect(b.broker)
+    await watcher.until(lambda: bool(watcher.log))
+    await until(lambda: kept(a.broker, c.broker) == ["b"])
+    await back.drop()
+    await watcher.until(lambda: len(watcher.log) >= 2)
+    assert watcher.log == ["g", "b"]
+    await until(lambda: kept(a.broker, c.broker) == [])
+
+
+async def test_what_the_node_publishes_itself_nobody_else_does(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    a, b, c, watcher = await three(stack, tmp_path, 0.3)
+    ends, breaks, stays = [
+        await stack.enter_async_context(Willing(name, clean=True)) for name in ("e", "b", "s")
+    ]
+    for device in (ends, breaks, stays):
+        await device.connect(b.broker)
+    await until(lambda: kept(a.broker, c.broker) == ["b", "e", "s"])
+    await ends.disconnect()
+    await breaks.drop()
+    await until(lambda: kept(a.broker, c.broker) == ["s"])
+    await watcher.until(lambda: watcher.log == ["b"])
+    await b.broker.stop()  # in order: it publishes what is left
+    await until(lambda: all("b" not in clustering(each.broker).node.up for each in (a, c)))
+    assert kept(a.broker, c.broker) == []
+    await b.start()
+    await watcher.until(lambda: len(watcher.log) == 2)
+    assert watcher.log == ["b", "s"]
+    assert published(a.broker, b.broker, c.broker) == 0
+
+
+async def test_another_keeps_them_when_their_keeper_ends(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c, watcher = await three(stack, tmp_path, 0.3)
+    clients = [f"client {number}" for number in range(20)]
+    for name in clients:
+        device = await stack.enter_async_context(Willing(name, clean=True))
+        await device.connect(b.broker)
+    await until(lambda: kept(a.broker, c.broker) == sorted(clients))
+    assert kept(c.broker)
+    monkeypatch.setattr(clustering(c.broker).node._link, "send", lambda *_: None)
+    await c.kill(monkeypatch)
+    await until(lambda: kept(a.broker) == sorted(clients))
+    await dead(b, a, monkeypatch=monkeypatch)
+    await watcher.until(lambda: len(watcher.log) >= 20)
+    assert sorted(watcher.log) == sorted(clients)
+
+
+async def test_after_a_split_the_other_side_keeps_what_is_there_then(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    nodes = await stack.enter_async_context(house(tmp_path, adopt_after=LONG))
+    a, b, c = (nodes[name] for name in "abc")
+    stays, goes, comes = [
+        await stack.enter_async_context(Willing(name, clean=True)) for name in ("s", "g", "c")
+    ]
+    for device in (stays, goes):
+        await device.connect(b)
+    await until(lambda: kept(a, c) == ["g", "s"])
+    await nodes.part("b", "a", "c")
+    await goes.disconnect()
+    await comes.connect(b)
+    await nodes.mend("b", "a", "c")
+    await until(lambda: kept(a, c) == ["c", "s"])
+    assert published(a, b, c) == 0
+
+
+async def test_a_node_that_was_taken_out_publishes_nobodys_wills(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    nodes = await stack.enter_async_context(house(tmp_path, adopt_after=0.3))
+    a, b, c = (nodes[name] for name in "abc")
+    for number in range(20):
+        device = await stack.enter_async_context(Willing(f"{number}", clean=True))
+        await device.connect((a, c)[number % 2])
+    await until(lambda: len(kept(a, b, c)) == 20)
+    assert kept(b)
+    clustering(a).node.remove("b", force=True)
+    await until(lambda: clustering(b).joining.excluded_by != "")
+    await until(lambda: not wills_of(b)._timers and kept(b) == [])
+    assert published(b) == 0
+
+
+@pytest.mark.parametrize(("topic", "flags"), [(b"a/#", 1), (b"", 1), (b"a\0", 0), (b"a", 3)])
+def test_what_no_client_could_have_left_is_refused(topic: bytes, flags: int) -> None:
+    raw = msgspec.msgpack.encode(KeepWill("", "c", 1, 1, topic, b"", flags))
+    with pytest.raises(WireError):
+        decode(raw)
+
+
+async def test_a_split_that_lasts_looks_like_a_node_that_has_ended(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    nodes = await stack.enter_async_context(house(tmp_path, adopt_after=0.3))
+    a, b, c = (nodes[name] for name in "abc")
+    watcher = await stack.enter_async_context(Device("w", clean=True))
+    await watching(watcher, a, b, c)
+    stays = await stack.enter_async_context(Willing("s", clean=True))
+    await stays.connect(b)
+    await until(lambda: kept(a, c) == ["s"])
+    await nodes.part("b", "a", "c")
+    await watcher.until(lambda: watcher.log == ["s"])
+    await nodes.mend("b", "a", "c")
+    await until(lambda: kept(a, c) == ["s"])
+    await stays.drop()
+    await watcher.until(lambda: len(watcher.log) == 2)
+    assert published(a, b, c) == 1

@@ -1,0 +1,167 @@
+"""Typed columns: against a naive reading of each payload, one by one."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.vmq.streams.support import make, put, row
+from vmq.config.columns import read_columns
+from vmq.streams.log.columns import Projection
+from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.errors import StreamError
+from vmq.streams.log.typed import Extraction, Unfit
+
+SCHEMA = {
+    "temp": "double",
+    "count": "int32",
+    "ok": "bool",
+    "name": "string",
+    "at": "timestamp",
+    "deep": "int64 a.b[1]",
+    "device": "string level:2",
+    "floor": "int32 level:1",
+}
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 70), 1 << 70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.just("2026-03-01T12:00:00Z"),
+    st.just("2026-03-01T12:00:00"),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.fixed_dictionaries({"b": st.lists(st.integers(0, 9), max_size=3)}),
+)
+PAYLOADS = st.one_of(
+    st.dictionaries(st.sampled_from(["temp", "count", "ok", "name", "at", "a", "x"]), VALUES),
+    VALUES,
+).map(lambda value: json.dumps(value).encode()) | st.binary(max_size=8)
+TOPICS = st.sampled_from(["1/a", "2/b/c", "x", "roof/é", "-3/", "1.5/y"])
+
+
+def batch(rows: list[tuple[str, bytes]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([each[0] for each in rows], pa.string()),
+            pa.array([each[1] for each in rows], pa.binary()),
+        ],
+        ["topic", "payload"],
+    )
+
+
+def fitting(kind: str, value: Any) -> Any:
+    """What a column takes of a value that is there; None: it does not fit."""
+    if kind == "string":
+        return value if isinstance(value, str) else None
+    if kind == "bool":
+        return value if isinstance(value, bool) else None
+    if kind == "timestamp":
+        return datetime(2026, 3, 1, 12, tzinfo=UTC) if value == "2026-03-01T12:00:00Z" else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if kind == "double":
+        return float(value)
+    bits = 31 if kind == "int32" else 63
+    return int(value) if value == int(value) and -(1 << bits) <= value < 1 << bits else None
+
+
+def expected(name: str, text: str, topic: str, payload: bytes) -> tuple[Any, str]:
+    """The value, or what is wrong."""
+    kind, _, path = text.partition(" ")
+    if path.startswith("level:"):
+        levels = topic.split("/")
+        at = int(path[6:]) - 1
+        if at >= len(levels):
+            return None, "missing"
+        if kind == "int32":
+            found: Any = int(levels[at]) if levels[at].lstrip("-").isdigit() else None
+        else:
+            found = levels[at]
+        return found, "" if found is not None else "unfit"
+    try:
+        value = json.loads(payload)
+    except ValueError:
+        value = None
+    for step in path.replace("[", ".[").split(".") if path else [name]:
+        try:
+            value = (
+                value[int(step[1:-1])]
+                if step.startswith("[")
+                else value[step]
+                if isinstance(value, dict)
+                else None
+            )
+        except (KeyError, IndexError, TypeError):
+            value = None
+    if value is None:
+        return None, "missing"
+    found = fitting(kind, value)
+    return found, "" if found is not None else "unfit"
+
+
+@given(st.lists(st.tuples(TOPICS, PAYLOADS), max_size=30))
+def test_every_value_that_fits_and_the_counts_of_those_that_do_not(
+    rows: list[tuple[str, bytes]],
+) -> None:
+    extraction = Extraction(read_columns(SCHEMA))
+    found = extraction.apply(batch(rows))
+    for column, (name, text) in zip(found, SCHEMA.items(), strict=True):
+        wanted = [expected(name, text, *each) for each in rows]
+        assert column.to_pylist() == [value for value, _ in wanted]
+        flaws = [flaw for _, flaw in wanted]
+        assert extraction.counts[name] == Unfit(flaws.count("missing"), flaws.count("unfit"))
+        assert column.type == extraction.schema.field(name).type
+
+
+def test_the_payload_itself() -> None:
+    extraction = Extraction(read_columns({"value": "double $", "first": "int64 [0]"}))
+    value, first = extraction.apply(
+        batch([("a", b"20.5"), ("a", b"[7, 8]"), ("a", b"hot"), ("a", b"null")])
+    )
+    assert value.to_pylist() == [20.5, None, None, None]
+    assert first.to_pylist() == [None, 7, None, None]
+    assert extraction.counts == {"value": Unfit(2, 1), "first": Unfit(3, 0)}
+    assert extraction.invalid == 1
+
+
+def test_a_deep_payload_harms_nobody() -> None:
+    extraction = Extraction(read_columns({"value": "double", "whole": "double $"}))
+    (value, _) = extraction.apply(
+        batch([("a", b"[" * 100_000), ("a", b'{"value": ' + b"[" * 5000)])
+    )
+    assert value.to_pylist() == [None, None]
+    assert extraction.invalid == 2
+
+
+def test_beside_the_columns_of_all_streams(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    put(
+        partition, [row(number, f"t/{number % 2}", b'{"temp": %d}' % number) for number in range(4)]
+    )
+    typed = read_columns({"temp": "double", "device": "int32 level:2"})
+    (chunk,) = LogReader(partition, None, typed=typed).read(0)
+    assert chunk.rows.schema.names[-3:] == ["offset", "temp", "device"]
+    reader = LogReader(partition, ["temp", "offset"], "t/1", typed=typed)
+    (chunk,) = reader.read(0)
+    assert chunk.rows.to_pylist() == [{"temp": 1.0, "offset": 1}, {"temp": 3.0, "offset": 3}]
+    (chunk,) = LogReader(partition, ["device"], typed=typed).read(2)
+    assert chunk.rows.to_pylist() == [{"device": 0}, {"device": 1}]
+    partition.close()
+
+
+def test_columns_that_are_not_wanted_are_not_made() -> None:
+    typed = read_columns({"temp": "double", "device": "string level:1"})
+    assert Projection(["topic"], None, typed).typed is None
+    of_topic = Projection(["device"], None, typed)
+    assert of_topic.typed is not None
+    assert not of_topic.typed.reads_payload
+    with pytest.raises(
+        StreamError, match=r"there is no column 'x'; accepted: topic, .*offset, temp, device"
+    ):
+        Projection(["x"], None, typed)

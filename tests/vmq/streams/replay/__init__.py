@@ -1,0 +1,1 @@
+"""Tests of the replays of history over MQTT."""

@@ -1,0 +1,95 @@
+"""What docs/readers.md shows works: the same hour of data, read in each of its ways."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.clients.client import BY_NAME
+from tests.clients.mosquitto import MosquittoClient
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import PUBACK, Wire, publish_packet
+from vmq.cli.main import main
+from vmq.config.listeners import problems_of
+from vmq.config.options import ListenerOptions, StreamOptions
+
+PAGE = Path(__file__).parents[3] / "docs" / "readers.md"
+MANY = 40
+
+pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="the page is in the repository only")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The configuration of the page, and readings of four devices."""
+    folder = tmp_path_factory.mktemp("readers")
+    config = folder / "vmq.toml"
+    config.write_text(blocks("toml")[0].replace(":8815", ":0"))
+    args = ("--config", str(config), "--allow-anonymous")
+    listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+    with BrokerProcess.start(listen, folder / "data", args=args) as broker:
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.connect("devices")
+            for number in range(MANY):
+                payload = b'{"temp": %d}' % number
+                wire.send(publish_packet(f"sensors/d{number % 4}", payload, qos=1, packet_id=1))
+                wire.expect(PUBACK)
+        yield broker
+
+
+MEANS = [(f"d{at}", sum(range(at, MANY, 4)) / 10, 10) for at in range(4)]
+
+
+def test_the_configuration_is_valid() -> None:
+    found = tomllib.loads(blocks("toml")[0])
+    stream = msgspec.convert(found["streams"]["sensors"], StreamOptions)
+    assert [each.name for each in stream.typed] == ["device", "temp"]
+    listener = msgspec.convert(found["listeners"]["flight"], ListenerOptions)
+    assert list(problems_of(listener, listener.endpoint)) == []
+
+
+@pytest.mark.parametrize("block", [0, 1, 2])
+def test_mqtt(broker: BrokerProcess, block: int) -> None:
+    """The filters of the commands, by mosquitto_sub."""
+    (topic,) = re.findall(r"-t '([^']+)'", blocks("sh")[block])
+    client = MosquittoClient(BY_NAME["mosquitto"], f"page-{block}", broker.tcp)
+    try:
+        assert client.open(((topic, 1),), clean=True, keepalive=60, will=None) == [1]
+        found = client.receive(MANY)
+    finally:
+        client.close()
+    assert sorted(int(each.payload[9:-1]) for each in found) == list(range(MANY))
+    for at in range(4):
+        of_device = [each.payload for each in found if each.topic == f"sensors/d{at}"]
+        assert of_device == [b'{"temp": %d}' % number for number in range(at, MANY, 4)]
+
+
+def test_python(broker: BrokerProcess) -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("python")[0], names)
+    found = names["last_hour"](broker._url("grpc"))
+    assert sorted(found.column("temp").to_pylist()) == [float(number) for number in range(MANY)]
+    assert found.schema.names == ["device", "temp"]
+
+
+def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    query = blocks("sql")[0]
+    assert main(["sql", query, "--json", "--data-dir", str(broker.data_dir)]) == 0
+    rows = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["device"], row["mean"], row["n"]) for row in rows] == MEANS
+    for line in blocks("sh")[3].splitlines():
+        found = re.match(r'vmq sql "([^"]+)" ?(.*)', line)
+        assert found is not None
+        rest = [
+            str(tmp_path / each) if each.endswith(".parquet") else each for each in found[2].split()
+        ]
+        assert main(["sql", found[1], *rest, "--data-dir", str(broker.data_dir)]) == 0
+    assert (tmp_path / "sensors.parquet").is_file()

@@ -1,0 +1,1 @@
+"""Readers of streams, for the operator."""

@@ -1,0 +1,170 @@
+"""`vmq sql`: a query on streams, of a running broker or of a data folder."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vmq.cli.admin.client import AdminClient
+from vmq.cli.data.stored_streams import stored_streams
+from vmq.cli.terminal.console import CliError, UsageError, nobody_reads, table
+from vmq.cli.terminal.rows import clean
+from vmq.cli.terminal.settings import ConfigOption, DataDirOption
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def sql(
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="A select; streams are its tables.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a row.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header.")] = False,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE", help="Write a Parquet file.")
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> int:
+    """Ask streams in SQL, as DuckDB has it.
+
+    A stream is a table of its name, with the columns topic, payload, qos, retain,
+    timestamp, client_id, key, headers, stream, partition, offset and its typed
+    ones. Works on a running broker, and on the data folder of one that is
+    stopped. It reads only; a query has a minute, half a GiB of memory, and a
+    million rows to answer.
+
+    \b
+    Examples:
+      vmq sql "select topic, count(*) from sensors group by topic"
+      vmq sql "select device, avg(temp) from sensors
+               where timestamp > now() - interval 1 hour group by device"
+      vmq sql "from sensors limit 10" --json
+      vmq sql "select * from sensors" --parquet sensors.parquet
+    """
+    if sum((as_json, as_csv, parquet is not None)) > 1:
+        raise UsageError("--json, --csv and --parquet: one of them")
+    broker = AdminClient(config, data_dir)
+    broker.timeout = 90.0
+    if broker.finds_broker():
+        found = opened(broker.fetch("/sql", query.encode()))
+    else:
+        with of_folder(config, data_dir) as run:
+            found = run(query)
+    try:
+        if parquet is not None:
+            write_parquet(found, parquet)
+        elif as_json:
+            write_json(found)
+        elif as_csv:
+            write_csv(found)
+        else:
+            show(found)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return nobody_reads()
+    return 0
+
+
+def opened(stream: bytes) -> "pa.Table":
+    """The table that a broker answers with."""
+    try:
+        from pyarrow import ipc
+    except ImportError as error:
+        raise CliError(f"this needs more libraries ({error}): pip install 'vmq[streams]'") from None
+    with ipc.open_stream(stream) as reader:
+        return reader.read_all()
+
+
+@contextmanager
+def of_folder(config: Path | None, data_dir: str | None) -> Iterator[Any]:
+    """What runs queries on the data folder of a broker that does not run."""
+    with stored_streams(config, data_dir) as folder:
+        from vmq.streams.logs import LogsHere
+        from vmq.streams.resting import RestingLog
+        from vmq.streams.sql.running import SqlRunner, SqlSource
+        from vmq.streams.stored import StoredStream, names
+
+        sources = []
+        for name in names(folder):
+            stored = StoredStream(folder, name)
+            logs = [RestingLog(each) for each in stored.partitions]
+            sources.append(SqlSource(name, stored.options.schema, LogsHere(logs), logs))
+        runner = SqlRunner()
+        yield lambda query: runner.run(query, sources)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON and CSV have it: bytes as text where they are one, else in hexadecimal behind 0x."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return "0x" + value.hex()
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def rows_of(found: "pa.Table") -> Iterator[list[Any]]:
+    """The rows, a part of them at a time."""
+    for batch in found.to_batches(max_chunksize=4096):
+        columns = [column.to_pylist() for column in batch.columns]
+        for values in zip(*columns, strict=True):
+            yield [plain(value) for value in values]
+
+
+def write_json(found: "pa.Table") -> None:
+    """A JSON object a row."""
+    names = found.schema.names
+    for row in rows_of(found):
+        print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+
+
+def write_csv(found: "pa.Table") -> None:
+    """CSV with a header."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(found.schema.names)
+    for row in rows_of(found):
+        writer.writerow(["" if value is None else text_of(value) for value in row])
+
+
+def write_parquet(found: "pa.Table", path: Path) -> None:
+    """A Parquet file, which is there when it is complete."""
+    import pyarrow.parquet as pq
+
+    work = path.with_name(path.name + ".tmp")
+    try:
+        pq.write_table(found, work, compression="zstd")
+        work.replace(path)
+    except OSError as error:
+        raise CliError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        work.unlink(missing_ok=True)
+    print(f"{found.num_rows} rows in {path}")
+
+
+def show(found: "pa.Table") -> None:
+    """A table for people."""
+    shown = [[clean(text_of(value)) for value in row] for row in rows_of(found)]
+    table([clean(name) for name in found.schema.names], shown)
+
+
+def text_of(value: Any) -> str:
+    """A value as text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,78 @@
+"""Wills that a node keeps for another: of clients that are connected there, should it end before them."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.publishes import QOS, RETAIN, Mountpoint, Topic
+from vmq.clustering.messages.takeover import ClientId, Who
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import decode_topic_name
+
+Life = Annotated[int, Meta(ge=1, lt=1 << 62)]
+#: Numbers the connections with a will of one life.
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_User = Annotated[str, Meta(max_length=65_535)]
+
+
+class WillsBegin(NodeMessage, frozen=True, tag=61):
+    """This life has begun, or is to begin anew with you: none of its wills is yours to keep but those that follow."""
+
+    life: Life
+
+
+class KeepWill(NodeMessage, frozen=True, tag=62):
+    """The will of a client that is connected here."""
+
+    mountpoint: Mountpoint
+    client_id: ClientId
+    life: Life
+    number: Count
+    topic: Topic
+    payload: bytes
+    flags: Annotated[int, Meta(ge=0, le=RETAIN | 2)]
+    username: _User | None = None
+
+    @property
+    def who(self) -> Who:
+        return self.mountpoint, self.client_id
+
+    @property
+    def qos(self) -> int:
+        return self.flags & QOS
+
+    @property
+    def retain(self) -> bool:
+        return self.flags & RETAIN != 0
+
+    def check(self) -> None:
+        """Refuses what no client could have left."""
+        try:
+            decode_topic_name(self.topic)
+        except ProtocolError as error:
+            raise ValueError(f"its topic is none: {error}") from None
+        if self.qos == QOS:
+            raise ValueError("QoS 3")
+
+
+class ForgetWill(NodeMessage, frozen=True, tag=63):
+    """Its connection is over: the will has been published, or is not to be."""
+
+    mountpoint: Mountpoint
+    client_id: ClientId
+    life: Life
+    number: Count
+
+    @property
+    def who(self) -> Who:
+        return self.mountpoint, self.client_id
+
+
+class WillsEnd(NodeMessage, frozen=True, tag=64):
+    """This node ends in order, and its clients' connections have: no will of this life is left."""
+
+    life: Life
+
+
+WillMessage = WillsBegin | KeepWill | ForgetWill | WillsEnd

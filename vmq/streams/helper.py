@@ -1,0 +1,93 @@
+"""A process beside the broker that is asked by its pipes, with a deadline: one that is late is killed."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+#: Bytes that are read at once.
+_PIECE: Final = 1 << 16
+
+
+class HelperProcess:
+    """A process that runs, until `end`. One thread at a time talks to it.
+
+    Args:
+        command: what is run; it finds the modules that this process finds.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        found = os.pathsep.join(each for each in sys.path if each)
+        self._process = subprocess.Popen(  # noqa: S603  # this very program
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": found},
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._sink = self._process.stdin.fileno()
+        self._source = self._process.stdout.fileno()
+        os.set_blocking(self._sink, False)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def write(self, data: bytes, until: float) -> None:
+        """Tells it something.
+
+        Raises:
+            TimeoutError: it has not taken it until then (monotonic).
+            OSError: it is gone.
+        """
+        left = memoryview(data)
+        while left:
+            self._wait(until, writing=True)
+            left = left[os.write(self._sink, left[:_PIECE]) :]
+
+    def read(self, count: int, until: float) -> bytes:
+        """The next bytes that it says.
+
+        Raises:
+            TimeoutError: they have not come until then (monotonic).
+            EOFError: it has ended.
+            OSError: it is gone.
+        """
+        found = bytearray()
+        while len(found) < count:
+            self._wait(until, writing=False)
+            piece = os.read(self._source, min(_PIECE, count - len(found)))
+            if not piece:
+                raise EOFError("its process has ended")
+            found += piece
+        return bytes(found)
+
+    def _wait(self, until: float, *, writing: bool) -> None:
+        left = until - time.monotonic()
+        if left > 0:
+            poll = select.poll()
+            if writing:
+                poll.register(self._sink, select.POLLOUT)
+            else:
+                poll.register(self._source, select.POLLIN)
+            if poll.poll(left * 1000):
+                return
+        raise TimeoutError
+
+    def end(self) -> int:
+        """Ends it; its exit code, below 0 the signal that ended it."""
+        self._process.kill()
+        code = self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return code

@@ -1,0 +1,227 @@
+"""Values of payloads and topics as columns of their own: null where they are missing, or do not fit."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from vmq.config.columns import TypedColumn
+
+ARROW: Final = {
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+_BITS: Final = {"int32": 31, "int64": 63}
+#: What is not there, beside what is null.
+_NOTHING: Final = object()
+
+
+class Unfit(msgspec.Struct):
+    """What a column could not take: rows without it, and rows in which it has another type."""
+
+    missing: int = 0
+    unfit: int = 0
+
+
+class Extraction:
+    """Makes typed columns of rows, and counts what does not fit.
+
+    Args:
+        columns: those that are wanted.
+    """
+
+    def __init__(self, columns: Sequence[TypedColumn]) -> None:
+        self.columns = tuple(columns)
+        self.schema = typed_schema(columns)
+        #: By column.
+        self.counts = {each.name: Unfit() for each in columns}
+        #: Rows whose payload is no JSON, where a column is of the payload.
+        self.invalid = 0
+        self.reads_payload = any(not each.level for each in columns)
+        self._decode = _decoder(columns)
+
+    def apply(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of rows that have `topic`, and `payload` if one of them is of it."""
+        values: list[Any] = []
+        if self.reads_payload:
+            values = self._values(rows.column("payload").to_pylist())
+        found: list[pa.Array] = []
+        for column in self.columns:
+            if column.level:
+                found.append(self._of_topic(column, rows.column("topic")))
+            else:
+                found.append(self._fitted(column, _walk(values, column.path)))
+        return found
+
+    def _values(self, payloads: Iterable[bytes]) -> list[Any]:
+        decode = self._decode
+        values = []
+        for payload in payloads:
+            try:
+                values.append(decode(payload))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                self.invalid += 1
+                values.append(_NOTHING)
+        return values
+
+    def _fitted(self, column: TypedColumn, values: Iterable[Any]) -> pa.Array:
+        fit = _FITS[column.type]
+        counts = self.counts[column.name]
+        found: list[Any] = []
+        for value in values:
+            if value is _NOTHING or value is None:
+                counts.missing += 1
+                found.append(None)
+                continue
+            fitting = fit(value)
+            if fitting is None:
+                counts.unfit += 1
+            found.append(fitting)
+        return pa.array(found, ARROW[column.type])
+
+    def _of_topic(self, column: TypedColumn, topics: pa.Array) -> pa.Array:
+        """A level of the topic: looked at once a topic."""
+        encoded = topics.dictionary_encode()
+        parse = _PARSES[column.type]
+        at = column.level - 1
+        found: list[Any] = []
+        lost: list[tuple[int, bool]] = []
+        for number, topic in enumerate(encoded.dictionary.to_pylist()):
+            levels = topic.split("/")
+            is_there = at < len(levels)
+            value = parse(levels[at]) if is_there else None
+            if value is None:
+                lost.append((number, is_there))
+            found.append(value)
+        if lost:
+            counts = self.counts[column.name]
+            rows = Counter(encoded.indices.to_pylist())
+            for number, is_there in lost:
+                if is_there:
+                    counts.unfit += rows[number]
+                else:
+                    counts.missing += rows[number]
+        return pa.array(found, ARROW[column.type]).take(encoded.indices)
+
+
+def typed_schema(columns: Sequence[TypedColumn]) -> pa.Schema:
+    """The schema of typed columns."""
+    return pa.schema([pa.field(each.name, ARROW[each.type]) for each in columns])
+
+
+def _decoder(columns: Sequence[TypedColumn]) -> Callable[[bytes], Any]:
+    """Decodes as little of a payload as the columns need."""
+    paths = [each.path for each in columns if not each.level]
+    if not paths or any(not path or isinstance(path[0], int) for path in paths):
+        return msgspec.json.Decoder().decode
+    members = sorted({str(path[0]) for path in paths})
+    fields = [(f"m{number}", Any, _NOTHING) for number in range(len(members))]
+    names = {f"m{number}": member for number, member in enumerate(members)}
+    wanted = msgspec.defstruct("Payload", fields, rename=names.get)
+    decoder = msgspec.json.Decoder(wanted)
+    places = {member: f"m{number}" for number, member in enumerate(members)}
+
+    def decode(payload: bytes) -> Any:
+        found = decoder.decode(payload)
+        return {member: getattr(found, place) for member, place in places.items()}
+
+    return decode
+
+
+def _walk(values: list[Any], path: tuple[str | int, ...]) -> Iterable[Any]:
+    """What a path leads to in each of some values."""
+    if len(path) == 1 and isinstance(path[0], str):
+        member = path[0]
+        return [
+            value.get(member, _NOTHING) if isinstance(value, dict) else _NOTHING for value in values
+        ]
+    return [_at(value, path) for value in values]
+
+
+def _at(value: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        if isinstance(step, str):
+            value = value.get(step, _NOTHING) if isinstance(value, dict) else _NOTHING
+        elif isinstance(value, list) and step < len(value):
+            value = value[step]
+        else:
+            return _NOTHING
+    return value
+
+
+# What each type takes; None: it does not fit.
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _truth(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _double(value: Any) -> float | None:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _whole(bits: int) -> Callable[[Any], int | None]:
+    limit = 1 << bits
+
+    def whole(value: Any) -> int | None:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not -limit <= value < limit:
+            return None
+        return value
+
+    return whole
+
+
+def _time(value: Any) -> datetime | None:
+    if not isinstance(value, str) or len(value) > 40:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        return None if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(text: str) -> float | int | None:
+    try:
+        found: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, int | float) else None
+
+
+_FITS: Final[dict[str, Callable[[Any], Any]]] = {
+    "string": _text,
+    "bool": _truth,
+    "int32": _whole(_BITS["int32"]),
+    "int64": _whole(_BITS["int64"]),
+    "double": _double,
+    "timestamp": _time,
+}
+_PARSES: Final[dict[str, Callable[[str], Any]]] = {
+    "string": _text,
+    "bool": {"true": True, "false": False}.get,
+    "int32": lambda text: _FITS["int32"](_number(text)),
+    "int64": lambda text: _FITS["int64"](_number(text)),
+    "double": lambda text: _double(_number(text)),
+    "timestamp": _time,
+}

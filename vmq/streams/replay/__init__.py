@@ -1,0 +1,1 @@
+"""History for clients of MQTT: `$replay/FROM[;option=value].../FILTER`."""

@@ -1,0 +1,141 @@
+"""The process that evaluates expressions of clients: `python -m vmq.streams.replay.evaluator`.
+
+It reads questions from its input and answers on its output, one at a time, and ends with its input. Whoever asks kills
+it if it takes too long; it has little memory, and comes after everything else on the machine.
+"""
+
+import os
+import resource
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import pyarrow as pa
+from pyarrow import ipc
+
+#: Bytes of address space: the libraries alone take the half of it.
+_MEMORY: Final = 2 << 30
+#: Programs that are kept.
+_MOST: Final = 256
+LENGTH: Final = struct.Struct(">I")
+
+
+class Question(msgspec.Struct, array_like=True, frozen=True):
+    """Which of some rows, an Arrow IPC stream, an expression is true for. Without rows: whether it is one at all."""
+
+    expression: str
+    partition: int = 0
+    rows: bytes = b""
+
+
+class Verdict(msgspec.Struct, array_like=True, frozen=True):
+    """A byte a row, 1 where it is true; for how many it is none. `error`: it is no expression."""
+
+    error: str = ""
+    mask: bytes = b""
+    failed: int = 0
+
+
+class Evaluator:
+    """Evaluates.
+
+    Args:
+        compile_text: makes a program of an expression, with `execute` and `variables`.
+    """
+
+    def __init__(self, compile_text: Callable[[str], Any]) -> None:
+        self._compile = compile_text
+        self._programs: dict[str, Any] = {}
+
+    def answer(self, question: Question) -> Verdict:
+        """The answer to a question."""
+        program = self._programs.get(question.expression)
+        if program is None:
+            try:
+                program = self._compile(question.expression)
+            except Exception as error:  # noqa: BLE001 - whatever the library raises
+                return Verdict(" ".join(str(error).split())[:300])
+            if len(self._programs) >= _MOST:
+                self._programs.clear()
+            self._programs[question.expression] = program
+        if not question.rows:
+            return Verdict(unknown(program))
+        with ipc.open_stream(question.rows) as reader:
+            rows = reader.read_all().combine_chunks()
+        mask = bytearray(rows.num_rows)
+        failed = 0
+        execute = program.execute
+        for number, values in enumerate(values_of(program.variables(), rows, question.partition)):
+            try:
+                mask[number] = execute(values) is True
+            except Exception:  # noqa: BLE001 - a field is missing, or is of another type
+                failed += 1
+        return Verdict("", bytes(mask), failed)
+
+
+def unknown(program: Any) -> str:
+    """What an expression looks at that is not there; empty: nothing."""
+    from vmq.streams.replay.expressions import VARIABLES
+
+    for name in program.variables():
+        if name not in VARIABLES:
+            return f"there is no {name[:80]}; accepted: {', '.join(VARIABLES)}"
+    return ""
+
+
+def values_of(names: list[str], rows: pa.Table, partition: int) -> list[dict[str, Any]]:
+    """What an expression may look at, of each row."""
+    columns: dict[str, list[Any]] = {}
+    for name in names:
+        if name == "payload":
+            columns[name] = [payload_of(each) for each in rows.column("payload").to_pylist()]
+        elif name == "levels":
+            columns[name] = [each.split("/") for each in rows.column("topic").to_pylist()]
+        elif name == "time":
+            columns[name] = rows.column("timestamp").to_pylist()
+        elif name == "partition":
+            columns[name] = [partition] * rows.num_rows
+        else:
+            columns[name] = rows.column(name).to_pylist()
+    if not columns:
+        return [{}] * rows.num_rows
+    keys = list(columns)
+    return [dict(zip(keys, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def payload_of(payload: bytes) -> Any:
+    """What JSON says; else the text, or the bytes."""
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return payload
+
+
+def serve(source: BinaryIO, sink: BinaryIO, evaluator: Evaluator) -> None:
+    """Answers until the input ends."""
+    decoder = msgspec.msgpack.Decoder(Question)
+    while len(head := source.read(LENGTH.size)) == LENGTH.size:
+        question = decoder.decode(source.read(LENGTH.unpack(head)[0]))
+        answer = msgspec.msgpack.encode(evaluator.answer(question))
+        sink.write(LENGTH.pack(len(answer)) + answer)
+        sink.flush()
+
+
+def main() -> None:
+    """Serves the standard input."""
+    os.nice(10)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    from cel import compile as compile_text
+
+    serve(sys.stdin.buffer, sys.stdout.buffer, Evaluator(compile_text))
+
+
+if __name__ == "__main__":
+    main()

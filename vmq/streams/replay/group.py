@@ -1,0 +1,203 @@
+"""A consumer group in this broker: gives its members partitions, and keeps how far it is.
+
+The coordinator is `vmq.streams.groups.machine`. A member is a replay of the partitions that it has. What it has not
+acknowledged when a partition leaves it, the next one gets again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from vmq.core.queue import Queue
+from vmq.streams.catalog import Stream
+from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine
+from vmq.streams.replay.cursors import CursorKey, Place
+from vmq.streams.replay.group_request import GroupRequest
+from vmq.streams.replay.sending import Progress, ReplaySender
+
+log = logging.getLogger("vmq.streams")
+
+#: Seconds without a PUBACK after which a member is stalled, and that one has to settle what it gives back.
+ACK_TIMEOUT: Final = 60.0
+SETTLING: Final = 5.0
+#: How often a row is given to members before it is passed over.
+MAX_DELIVERIES: Final = 20
+
+
+class PartitionMember(Protocol):
+    """A member, as its group knows it; see `vmq.streams.replay.member`."""
+
+    name: str
+    queue: Queue
+    sender: ReplaySender
+    generations: dict[int, int]
+    leaving: dict[int, float]
+    quiet_since: float
+    is_stalled: bool
+
+    def give(self, partition: int, start: int, generation: int) -> None:
+        """It has a partition from now on."""
+
+    def take_away(self, partition: int, until: float) -> None:
+        """It is to give a partition back: nothing more of it goes out."""
+
+    def lose(self, partition: int) -> None:
+        """It has a partition no more."""
+
+
+class ConsumerGroup:
+    """One group that has members.
+
+    Args:
+        request: what its members asked for.
+        stream: what they read.
+        place: where it is.
+        clock: monotonic seconds.
+        on_poison: told of a row that is passed over: partition and offset.
+    """
+
+    def __init__(
+        self,
+        request: GroupRequest,
+        stream: Stream,
+        place: Place,
+        clock: Callable[[], float],
+        on_poison: "Callable[[ConsumerGroup, int, int], None]",
+    ) -> None:
+        self.request = request
+        self.stream = stream
+        self.clock = clock
+        self.on_poison = on_poison
+        self.machine = GroupMachine(len(stream.partitions))
+        self.members: dict[str, PartitionMember] = {}
+        self.positions = dict(place.positions)
+        self.deliveries = dict(place.deliveries)
+        self.kept = place
+        #: Rows by which members moved before they went.
+        self.moved_before = 0
+
+    @property
+    def key(self) -> CursorKey:
+        return self.request.key()
+
+    # Members come and go
+
+    def join(self, member: PartitionMember) -> None:
+        """A client has subscribed."""
+        self.members[member.name] = member
+        self.obey(self.machine.join(member.name))
+        if member.name in self.machine.standing_by():
+            text = "group=%s stream=%s: client=%s stands by, each partition has a member"
+            log.info(text, self.request.group, self.stream.name, member.queue.client_id)
+
+    def leave(self, member: PartitionMember) -> None:
+        """It is gone: others have at once what it had."""
+        for number in self.machine.of(member.name):
+            self.take_back(number, member.sender.forget(number))
+        del self.members[member.name]
+        self.obey(self.machine.leave(member.name))
+
+    def obey(self, effects: Iterable[Effect]) -> None:
+        """Does what the coordinator says."""
+        for effect in effects:
+            member = self.members[effect.member]
+            if isinstance(effect, GivePartition):
+                start = self.positions.setdefault(effect.partition, 0)
+                member.give(effect.partition, start, effect.generation)
+            else:
+                member.take_away(effect.partition, self.clock() + SETTLING)
+        for member in list(self.members.values()):
+            self.release_settled(member)
+
+    def release_settled(self, member: PartitionMember) -> None:
+        """What a member is to give back goes to others once it has settled it, or its time is up."""
+        now = self.clock()
+        effects: list[Effect] = []
+        for number, until in list(member.leaving.items()):
+            if now < until and member.sender.progress_of(number).order:
+                continue
+            generation = member.generations[number]
+            member.lose(number)
+            self.take_back(number, member.sender.forget(number))
+            effects += self.machine.release(member.name, number, generation)
+        if effects:
+            self.obey(effects)
+
+    def take_back(self, number: int, progress: Progress) -> None:
+        """A partition has left its member, which had come so far."""
+        before = self.positions.get(number, 0)
+        self.positions[number] = progress.done
+        self.moved_before += progress.done - before
+        if progress.done > before:
+            self.deliveries.pop(number, None)
+        waiting = next((each for each in progress.order if not each.is_done), None)
+        if waiting is None:
+            return
+        count = self.deliveries[number] = self.deliveries.get(number, 0) + 1
+        if count >= MAX_DELIVERIES:
+            offset = waiting.following - 1
+            del self.deliveries[number]
+            self.positions[number] = waiting.following
+            self.on_poison(self, number, offset)
+
+    # Time
+
+    def look(self) -> None:
+        """To be called every second or so."""
+        now = self.clock()
+        if len(self.stream.partitions) > self.machine.partitions:
+            self.obey(self.machine.grow(len(self.stream.partitions)))
+        for member in list(self.members.values()):
+            self.release_settled(member)
+            if member.is_stalled or not member.sender.unacknowledged:
+                member.quiet_since = now
+            elif now - member.quiet_since > ACK_TIMEOUT:
+                self.stall(member)
+
+    def stall(self, member: PartitionMember) -> None:
+        """A member acknowledges nothing: others have its partitions until it does."""
+        text = "group=%s stream=%s: client=%s has acknowledged nothing for %d s, others have its partitions"
+        names = self.request.group, self.stream.name, member.queue.client_id
+        log.warning(text, *names, ACK_TIMEOUT)
+        for number in self.machine.of(member.name):
+            member.lose(number)
+            self.take_back(number, member.sender.forget(number))
+        member.is_stalled = True
+        self.obey(self.machine.stall(member.name))
+
+    def on_acknowledged(self, member: PartitionMember) -> None:
+        """A member has acknowledged something, of before or of now."""
+        member.quiet_since = self.clock()
+        if member.is_stalled:
+            member.is_stalled = False
+            self.obey(self.machine.recover(member.name))
+        elif member.leaving:
+            self.release_settled(member)
+
+    # How far it is
+
+    def stream_name(self) -> str:
+        return self.stream.name
+
+    def place(self) -> Place:
+        positions = dict(self.positions)
+        for member in self.members.values():
+            positions |= member.sender.positions()
+        return Place(positions, dict(self.deliveries))
+
+    def moved(self) -> int:
+        return self.moved_before + sum(each.sender.moved for each in self.members.values())
+
+    def settle(self) -> None:
+        """Its place is being kept."""
+        self.moved_before = 0
+        for member in self.members.values():
+            member.sender.moved = 0
+
+    def lag(self) -> dict[int, int]:
+        """By partition: rows that are committed and not acknowledged."""
+        positions = self.place().positions
+        return {
+            each.number: max(0, each.end - max(positions.get(each.number, 0), each.earliest))
+            for each in self.stream.partitions
+        }

@@ -1,0 +1,172 @@
+"""The consumer groups of a broker."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Final
+
+from vmq.core.context import Core
+from vmq.core.queue import Queue
+from vmq.runtime.metrics import Family, Sample
+from vmq.streams.catalog import Catalog
+from vmq.streams.log.errors import StreamError
+from vmq.streams.logs import LogsAnywhere
+from vmq.streams.places import PageQuery
+from vmq.streams.replay.cursors import CursorKey, Place
+from vmq.streams.replay.group import MAX_DELIVERIES, ConsumerGroup
+from vmq.streams.replay.group_request import GroupRequest
+from vmq.streams.replay.keeping import HasPlace, Keeping
+from vmq.streams.replay.member import GroupMember
+from vmq.streams.replay.replay import Replay, ReplayStart
+from vmq.streams.replay.sending import ReplaySender
+
+log = logging.getLogger("vmq.streams")
+
+#: Members of all groups at a time.
+MOST: Final = 1000
+#: Seconds between two looks at who is late.
+_TICK: Final = 1.0
+
+Told = tuple[Callable[[Replay], None], Callable[[Replay, str], None]]
+
+
+class Groups:
+    """The groups that have members.
+
+    Args:
+        core: that of the broker.
+        keeping: where their places are kept.
+        threads: those that read.
+    """
+
+    def __init__(self, core: Core, keeping: Keeping, threads: Executor) -> None:
+        self.core = core
+        self.keeping = keeping
+        self.threads = threads
+        self.loop = asyncio.get_running_loop()
+        self.all: dict[CursorKey, ConsumerGroup] = {}
+        self.members: set[Replay] = set()
+        self.timer: asyncio.TimerHandle | None = None
+        self.dead = 0
+
+    def limit(self, catalog: Catalog) -> str:
+        """Why there can be no more members, if so."""
+        if catalog.places is not None:
+            return "groups are served by a broker that is no node of a cluster"
+        if len(self.members) >= MOST:
+            return f"{MOST} clients are members of groups already"
+        return ""
+
+    # Members
+
+    def member(
+        self, start: ReplayStart, queue: Queue, topic_filter: str, sender: ReplaySender, told: Told
+    ) -> GroupMember:
+        """A member of the group that it asked for."""
+        request = start.request
+        assert isinstance(request, GroupRequest)
+        key = request.key()
+        group = self.all.get(key)
+        if group is None:
+            place = self.keeping.unwritten_of(key) or start.place or Place(start.starts, {})
+            group = ConsumerGroup(request, start.stream, place, self.core.clock, self.on_poison)
+            self.all[key] = group
+        return GroupMember(start, queue, topic_filter, sender, self.threads, *told, group)
+
+    def join(self, member: GroupMember) -> None:
+        """Gives it what is its share."""
+        self.members.add(member)
+        member.group.join(member)
+        if self.timer is None:
+            self.timer = self.loop.call_later(_TICK, self.look)
+
+    def leave(self, member: GroupMember) -> None:
+        """It is gone."""
+        self.members.discard(member)
+        group = member.group
+        group.leave(member)
+        self.keeping.leave(group)
+        if not group.members:
+            self.all.pop(group.key, None)
+
+    def of(self, replay: Replay) -> HasPlace:
+        """Whose place moves with a replay's."""
+        return replay.group if isinstance(replay, GroupMember) else replay
+
+    def on_acknowledged(self, member: GroupMember) -> None:
+        """A member has acknowledged something."""
+        member.group.on_acknowledged(member)
+        self.keeping.on_moved(member.group)
+
+    def look(self) -> None:
+        """Looks who is late."""
+        self.timer = None
+        for group in list(self.all.values()):
+            group.look()
+        if self.all:
+            self.timer = self.loop.call_later(_TICK, self.look)
+
+    def stop(self) -> None:
+        """Looks no more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    # Rows that nobody can take
+
+    def on_poison(self, group: ConsumerGroup, partition: int, offset: int) -> None:
+        """A row was given to members too often: it is a dead letter of the queue that is named as the group."""
+        self.dead += 1
+        name, stream = group.request.group, group.stream
+        text = "group=%s stream=%s passes over offset=%d of partition=%d: given %d times, never acknowledged"
+        log.error(text, name, stream.name, offset, partition, MAX_DELIVERIES)
+
+        def read() -> tuple[str, bytes]:
+            wanted = PageQuery(offset, offset + 1, 1, 1)
+            rows = (
+                LogsAnywhere(stream, None)
+                .rows(partition, wanted, ("topic", "payload", "offset"))
+                .rows
+            )
+            return str(rows.column("topic")[0].as_py()), bytes(rows.column("payload")[0].as_py())
+
+        def bury(reading: "Future[tuple[str, bytes]]") -> None:
+            try:
+                topic, payload = reading.result()
+            except (StreamError, IndexError, OSError) as error:
+                log.error("group=%s: a row that was passed over cannot be read: %s", name, error)
+                return
+            reason = (
+                f"stream {stream.name}, partition {partition}, offset {offset}, topic {topic}: given "
+                f"{MAX_DELIVERIES} times, never acknowledged"
+            )
+            self.core.jobs.bury(name, payload, reason)
+
+        try:
+            reading = self.threads.submit(read)
+        except RuntimeError:
+            return  # the broker stops
+        reading.add_done_callback(lambda done: self.loop.call_soon_threadsafe(bury, done))
+
+    # Figures
+
+    def families(self) -> Iterator[Family]:
+        """The figures."""
+        lags = [
+            Sample(
+                (
+                    ("group", group.request.group),
+                    ("stream", group.stream.name),
+                    ("partition", str(number)),
+                ),
+                lag,
+            )
+            for group in self.all.values()
+            for number, lag in group.lag().items()
+        ]
+        if lags:
+            text = "Messages of a stream that a group has not acknowledged."
+            yield Family("stream_group_lag", "gauge", text, tuple(lags))
+        text = "Messages that groups passed over: no member could take them."
+        yield Family("stream_group_dead", "counter", text, (Sample((), self.dead),))

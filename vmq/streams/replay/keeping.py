@@ -1,0 +1,250 @@
+"""Keeps how far replays are that have a cursor: every 200 ms, or 1,000 rows, and when they end."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Protocol
+
+from vmq.core.queue import Queue
+from vmq.streams.replay.cursors import NOWHERE, CursorError, CursorKey, Cursors, Place
+from vmq.streams.replay.request import ReplayRequest
+
+log = logging.getLogger("vmq.streams")
+
+#: Seconds, and rows of one replay, after which cursors are kept again.
+EVERY: Final = 0.2
+ROWS: Final = 1000
+#: Seconds between two looks for cursors that nobody uses.
+_SWEEP: Final = 3600.0
+
+Kept = tuple[CursorKey, str, Place]
+
+
+class HasPlace(Protocol):
+    """Somebody whose place is kept: a replay, or a group."""
+
+    #: What was kept last.
+    kept: Place
+
+    @property
+    def key(self) -> CursorKey | None: ...
+    def stream_name(self) -> str:
+        """Which stream it reads."""
+
+    def place(self) -> Place:
+        """Where it is."""
+
+    def moved(self) -> int:
+        """Rows since `settle`."""
+
+    def settle(self) -> None:
+        """Its place is being kept."""
+
+
+class Keeping:
+    """The cursors of a broker's readers.
+
+    Args:
+        folder: where their file is.
+        running: those under way.
+    """
+
+    def __init__(self, folder: Path, running: Callable[[], Iterator[HasPlace]]) -> None:
+        self.folder = folder
+        self.running = running
+        self.loop = asyncio.get_running_loop()
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="vmq-cursors")
+        self.cursors: Cursors | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.sweeper: asyncio.TimerHandle | None = None
+        self.is_writing = False
+        #: What is on its way to disk, or waits for that: where replays were that have ended.
+        self.unwritten: dict[CursorKey, Kept] = {}
+        #: The disk fails; said once.
+        self.is_failing = False
+
+    def key_of(
+        self, queue: Queue, topic_filter: str, request: ReplayRequest, stream: str
+    ) -> CursorKey | None:
+        """Under what the place of a replay is kept: by the client's name for it, or with its durable session.
+
+        On one cursor a reader of `a/#` would skip the rows of `b/#` for ever: what is read is part of it.
+        """
+        if request.name:
+            user = queue.username
+            owner = f"client {queue.client_id}" if user is None else f"user {user}"
+            return CursorKey(owner, f"{request.name}\0{stream}\0{request.filter}\0{request.where}")
+        if queue.durable:
+            return CursorKey("session " + queue.session.hex(), topic_filter)
+        return None
+
+    def find(self, key: CursorKey, stream: str) -> Place | None:
+        """Where a cursor is, in a thread.
+
+        Raises:
+            CursorError: it cannot be had.
+        """
+        return self.writer.submit(self._find, key, stream).result()
+
+    def _find(self, key: CursorKey, stream: str) -> Place | None:
+        return self._open().find(key, stream)
+
+    def _open(self) -> Cursors:
+        if self.cursors is None:
+            try:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise CursorError(f"{self.folder} cannot be used: {error.strerror}") from error
+            self.cursors = Cursors(self.folder / "cursors.sqlite")
+            self.cursors.expire()
+        return self.cursors
+
+    # What moves
+
+    def begin(self) -> None:
+        """There is a replay."""
+        if self.timer is None:
+            self.timer = self.loop.call_later(EVERY, self.look)
+        if self.sweeper is None:
+            self.sweeper = self.loop.call_later(_SWEEP, self.sweep)
+
+    def look(self) -> None:
+        """It is time."""
+        self.timer = None
+        self.keep()
+        if next(self.running(), None) is not None or self.unwritten:
+            self.begin()
+
+    def on_moved(self, reader: HasPlace) -> None:
+        """A reader has sent something, or something was acknowledged."""
+        if reader.moved() >= ROWS and not self.is_writing:
+            self.keep()
+
+    def leave(self, reader: HasPlace) -> None:
+        """A reader ends; its place is kept at once."""
+        if reader.key is not None:
+            self.unwritten[reader.key] = reader.key, reader.stream_name(), reader.place()
+            self.keep()
+
+    def unwritten_of(self, key: CursorKey) -> Place | None:
+        """Where a cursor is, if it is further than what `find` finds, perhaps."""
+        found = self.unwritten.get(key)
+        return None if found is None else found[2]
+
+    async def listed(self, owners: str) -> list[Kept]:
+        """The cursors of owners whose names begin so, as they are on disk or on their way there.
+
+        Raises:
+            CursorError: they cannot be read.
+        """
+        found = await self.loop.run_in_executor(self.writer, lambda: self._open().all_of(owners))
+        fresh = {key: each for key, each in self.unwritten.items() if key.owner.startswith(owners)}
+        return [each for each in found if each[0] not in fresh] + list(fresh.values())
+
+    async def put(self, key: CursorKey, stream: str, place: Place) -> None:
+        """Has a cursor that nobody reads by be elsewhere.
+
+        Raises:
+            CursorError: the disk.
+        """
+        self.unwritten.pop(key, None)
+        kept = [(key, stream, place)]
+        await self.loop.run_in_executor(self.writer, lambda: self._open().keep(kept))
+
+    async def forget(self, key: CursorKey) -> None:
+        """A cursor is needed no more."""
+        self.unwritten.pop(key, None)
+        await self.loop.run_in_executor(self.writer, lambda: self._open().forget(key))
+
+    def forget_session(self, queue: Queue, topic_filter: str) -> None:
+        """A durable session does not read this any more."""
+        if queue.durable:
+            key = CursorKey("session " + queue.session.hex(), topic_filter)
+            self.unwritten.pop(key, None)
+            self._submit(lambda: self._open().forget(key))
+
+    def keep(self) -> None:
+        """Has written what has moved, unless that is under way."""
+        if self.is_writing:
+            return
+        moved = self.take()
+        if moved:
+            self.is_writing = True
+            done = self._submit(lambda: self._open().keep(moved))
+            if done is not None:
+                done.add_done_callback(lambda done: self._in_loop(done, moved))
+
+    def take(self) -> list[Kept]:
+        """What has moved since it was kept last."""
+        moved = list(self.unwritten.values())
+        for reader in self.running():
+            if reader.key is None:
+                continue
+            place = reader.place()
+            reader.settle()
+            if place != reader.kept:
+                reader.kept = place
+                moved.append((reader.key, reader.stream_name(), place))
+        return moved
+
+    def _submit(self, call: Callable[[], None]) -> "Future[None] | None":
+        try:
+            return self.writer.submit(call)
+        except RuntimeError:
+            return None  # the broker stops
+
+    def _in_loop(self, done: "Future[None]", moved: list[Kept]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self.on_kept, done, moved)
+        except RuntimeError:
+            pass  # the loop has ended
+
+    def on_kept(self, done: "Future[None]", moved: list[Kept]) -> None:
+        """It is written, or could not be: then it is tried again."""
+        self.is_writing = False
+        error = None if done.cancelled() else done.exception()
+        if error is None:
+            self.is_failing = False
+            for each in moved:
+                if self.unwritten.get(each[0]) is each:
+                    del self.unwritten[each[0]]
+            return
+        for each in moved:
+            self.unwritten.setdefault(each[0], each)
+        if not self.is_failing:
+            self.is_failing = True
+            log.error("the places of readers cannot be kept: %s; it is tried again", error)
+
+    def sweep(self) -> None:
+        """Cursors that nobody uses go; those in use are used."""
+        self.sweeper = None
+        for reader in self.running():
+            reader.kept = NOWHERE
+        self.keep()
+        self._submit(self._expire)
+        self.begin()
+
+    def _expire(self) -> None:
+        self._open().expire()
+
+    async def stop(self) -> None:
+        """Writes what has moved, and closes the file."""
+        for timer in (self.timer, self.sweeper):
+            if timer is not None:
+                timer.cancel()
+        moved = self.take()
+        await self.loop.run_in_executor(self.writer, self._end, moved)
+        self.writer.shutdown(wait=False)
+
+    def _end(self, moved: list[Kept]) -> None:
+        if not moved and self.cursors is None:
+            return
+        try:
+            cursors = self._open()
+            if moved:
+                cursors.keep(moved)
+            cursors.close()
+        except CursorError as error:
+            log.error("the places of readers cannot be kept: %s", error)

@@ -1,0 +1,333 @@
+"""The readers of streams as the core knows them: whoever subscribes to `$replay/FROM/FILTER` comes by here."""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from vmq.core.context import Core
+from vmq.core.hook_sites import Pending
+from vmq.core.ports import ReadersPort
+from vmq.core.queue import Queue
+from vmq.core.registry import Registry
+from vmq.mqtt.message import Transient
+from vmq.mqtt.special import SpecialTopicError, is_group, is_read
+from vmq.runtime.metrics import Family, Kind, Sample
+from vmq.streams.catalog import Catalog
+from vmq.streams.replay.groups import Groups
+from vmq.streams.replay.keeping import HasPlace, Keeping
+from vmq.streams.replay.member import GroupMember
+from vmq.streams.replay.replay import Replay, ReplayStart
+from vmq.streams.replay.sending import PREFIX, ReplaySender
+from vmq.streams.replay.starting import ReplayStarter, request_of
+
+log = logging.getLogger("vmq.streams")
+
+#: Replays of a broker, and of a client of it, at a time.
+MOST: Final = 100
+MOST_A_CLIENT: Final = 2
+#: Seconds of a turn of the event loop that all of them may take.
+TURN: Final = 0.0005
+#: Threads that read for them.
+_THREADS: Final = 2
+
+
+class StreamReaders(ReadersPort):
+    """The replays of a broker.
+
+    Args:
+        core: that of the broker.
+        registry: the topic tree that streams are of.
+        catalog: the streams.
+        folder: where cursors are kept.
+    """
+
+    def __init__(self, core: Core, registry: Registry, catalog: Catalog, folder: Path) -> None:
+        super().__init__()
+        self.core = core
+        self.registry = registry
+        self.catalog = catalog
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="vmq-replay")
+        self.keeping = Keeping(folder, self.all)
+        self.groups = Groups(core, self.keeping, self.threads)
+        self.starter = ReplayStarter(core, catalog, self.threads, self.keeping)
+        #: Those of each client that has or had any since it is connected, by filter.
+        self.replays: dict[Queue, dict[str, Replay]] = {}
+        self.by_number: dict[bytes, Replay] = {}
+        self.numbers = count(1)
+        #: Those that have something to send.
+        self.ready: deque[Replay] = deque()
+        self.is_due = False
+        #: What was found out for clients that are subscribing, or were.
+        self.prepared: dict[Queue, dict[str, ReplayStart]] = {}
+        self.messages = 0
+        self.lost = 0
+
+    def all(self) -> Iterator[HasPlace]:
+        """Whose places are kept."""
+        yield from self.by_number.values()
+        yield from self.groups.all.values()
+
+    # Subscribing
+
+    def prepare(self, client: Any, topic_filter: str) -> Pending | None:
+        queue: Queue = client.queue_of()
+        if client.registry.mountpoint or topic_filter in self.replays.get(queue, ()):
+            return None
+        pending = Pending(lambda: None)
+
+        def then(start: ReplayStart) -> None:
+            if queue.online:
+                self.prepared.setdefault(queue, {})[topic_filter] = start
+            pending.finish(None)
+
+        try:
+            self.starter.find(queue, topic_filter, then)
+        except SpecialTopicError:
+            return None  # `grant` says why
+        return pending
+
+    def grant(self, client: Any, topic_filter: str, qos: int) -> int:
+        queue: Queue = client.queue_of()
+        granted = min(qos, 1)
+        running = self.replays.get(queue, {}).get(topic_filter)
+        if running is not None:  # the same again goes on where it is
+            running.sender.qos = granted
+            return granted
+        start = self.prepared.get(queue, {}).get(topic_filter)
+        flaw = self.flaw(client, queue, topic_filter) if start is None else start.error
+        if flaw := flaw or self.limit(queue, topic_filter):
+            self.prepared.get(queue, {}).pop(topic_filter, None)
+            return self.refuse(client, topic_filter, flaw)
+        if client.subscriber.find(topic_filter) is not None:
+            # To the registry it is nothing new, but its replay has ended or is not there yet.
+            self.core.call_soon(lambda: self.on_subscribed(queue, topic_filter))
+        return granted
+
+    def limit(self, queue: Queue, topic_filter: str) -> str:
+        """Which limit is reached, if one is."""
+        if is_group(topic_filter):
+            return self.groups.limit(self.catalog)
+        members = self.groups.members
+        if len(self.by_number) - len(members) >= MOST:
+            return f"{MOST} clients read history already"
+        of_client = self.replays.get(queue, {}).values()
+        if sum(each not in members for each in of_client) >= MOST_A_CLIENT:
+            return f"a client has {MOST_A_CLIENT} replays at a time"
+        return ""
+
+    def flaw(self, client: Any, queue: Queue, topic_filter: str) -> str:
+        """Why nothing was looked up."""
+        if client.registry.mountpoint:
+            return "streams keep no messages under a mountpoint"
+        try:
+            request = request_of(topic_filter, self.core.wall_clock())
+            request.stream_of(self.catalog.streams)
+        except SpecialTopicError as error:
+            return str(error)
+        return "it cannot be read now"
+
+    def on_subscribed(self, queue: Queue, topic_filter: str) -> None:
+        start = self.prepared.get(queue, {}).pop(topic_filter, None)
+        if start is not None and queue.online:
+            self.begin(queue, topic_filter, start)
+
+    def begin(self, queue: Queue, topic_filter: str, start: ReplayStart) -> None:
+        """Has a subscription read."""
+        subscriber = self.registry.subscribers.get(queue.client_id)
+        subscription = None if subscriber is None else subscriber.find(topic_filter)
+        if subscription is None or topic_filter in self.replays.get(queue, ()):
+            return
+        number, qos = next(self.numbers), min(subscription.qos, 1)
+        sender = ReplaySender(self.core, queue, number, qos, start.request.prefetch)
+        told = self.on_ready, self.on_over
+        if is_group(topic_filter):
+            replay: Replay = self.groups.member(start, queue, topic_filter, sender, told)
+        else:
+            self.take_over(start)
+            replay = Replay(start, queue, topic_filter, sender, self.threads, *told)
+        self.by_number[sender.token] = replay
+        self.replays.setdefault(queue, {})[topic_filter] = replay
+        self.keeping.begin()
+        if isinstance(replay, GroupMember):
+            self.groups.join(replay)
+        else:
+            replay.fill()
+
+    def take_over(self, start: ReplayStart) -> None:
+        """A cursor is one client's: whoever asks last goes on where the other one was."""
+        if start.key is None or start.reader is None:
+            return
+        for other in list(self.by_number.values()):
+            if other.key == start.key:
+                self.on_over(other, "another client goes on with its cursor")
+        known = self.keeping.unwritten_of(start.key)
+        if known is not None:
+            start.starts = start.reader.begin(start.request.start, known.positions)
+
+    def on_unsubscribed(self, queue: Queue, topic_filter: str) -> None:
+        replay = self.replays.get(queue, {}).get(topic_filter)
+        if replay is not None:
+            self.end(replay)
+            for delivery in queue.inflight.values():
+                if isinstance(delivery, Transient) and delivery.token.startswith(
+                    replay.sender.token
+                ):
+                    queue.take_back(delivery)
+        self.keeping.forget_session(queue, topic_filter)
+
+    def on_online(self, queue: Queue) -> None:
+        registry = self.core.registries.find(queue.mountpoint)
+        subscriber = None if registry is None else registry.subscribers.get(queue.client_id)
+        for topic_filter in () if subscriber is None else list(subscriber.subscriptions):
+            if is_read(topic_filter):
+                self.resume(queue, topic_filter)
+
+    def resume(self, queue: Queue, topic_filter: str) -> None:
+        """A durable session that reads is here again."""
+
+        def then(start: ReplayStart) -> None:
+            if start.error:
+                self.tell_of_end(queue, topic_filter, start.error)
+            elif queue.online:
+                self.begin(queue, topic_filter, start)
+
+        try:
+            self.starter.find(queue, topic_filter, then)
+        except SpecialTopicError as error:
+            self.tell_of_end(queue, topic_filter, str(error))
+
+    def on_offline(self, queue: Queue) -> None:
+        self.prepared.pop(queue, None)
+        replays = self.replays.pop(queue, None)
+        if replays is None:
+            return
+        for delivery in queue.inflight.values():
+            if isinstance(delivery, Transient):
+                queue.take_back(delivery)
+        for replay in list(replays.values()):
+            self.end(replay)
+
+    # Sending
+
+    def on_ready(self, replay: Replay) -> None:
+        """A replay may have something to send."""
+        if not replay.is_due and replay.sender.is_ready():
+            replay.is_due = True
+            self.ready.append(replay)
+            if not self.is_due:
+                self.is_due = True
+                self.core.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Sends for a part of a turn of the event loop: one after the other, each a bit."""
+        self.is_due = False
+        ready = self.ready
+        until = self.core.clock() + TURN
+        for _ in range(len(ready)):
+            replay = ready.popleft()
+            replay.is_due = False
+            if replay.is_over:
+                continue
+            before = replay.sender.messages
+            more = replay.step(until)
+            self.messages += replay.sender.messages - before
+            if more:
+                replay.is_due = True
+                ready.append(replay)
+            self.keeping.on_moved(self.groups.of(replay))
+            if self.core.clock() >= until:
+                break
+        self.core.outbox.flush()
+        if ready:
+            self.is_due = True
+            self.core.call_soon(self.turn)
+
+    def on_unblocked(self, queue: Queue) -> None:
+        for replay in self.replays.get(queue, {}).values():
+            self.on_ready(replay)
+
+    def on_acknowledged(self, queue: Queue, token: bytes) -> None:
+        replay = self.by_number.get(token[:PREFIX])
+        if replay is not None:
+            replay.sender.acknowledge(token)
+            if isinstance(replay, GroupMember):
+                self.groups.on_acknowledged(replay)
+            else:
+                self.keeping.on_moved(replay)
+            self.on_ready(replay)
+
+    def on_committed(self) -> None:
+        """Streams have more."""
+        for replay in list(self.by_number.values()):
+            replay.look()
+
+    # The end
+
+    def on_over(self, replay: Replay, why: str) -> None:
+        """A replay cannot go on."""
+        self.tell_of_end(replay.queue, replay.topic_filter, why)
+        self.end(replay)
+
+    def end(self, replay: Replay) -> None:
+        """Ends one; its subscription stays as it is."""
+        replay.stop()
+        self.lost += replay.reader.lost
+        self.by_number.pop(replay.sender.token, None)
+        self.replays.get(replay.queue, {}).pop(replay.topic_filter, None)
+        if isinstance(replay, GroupMember):
+            self.groups.leave(replay)
+        else:
+            self.keeping.leave(replay)
+
+    def tell_of_end(self, queue: Queue, topic_filter: str, why: str) -> None:
+        log.warning(
+            'replay ended client=%s filter="%s": %s', queue.client_id, topic_filter[:200], why
+        )
+
+    async def stop(self) -> None:
+        """Keeps how far cursors are, and reads no more."""
+        self.core.readers = ReadersPort()
+        for replay in list(self.by_number.values()):
+            self.end(replay)
+        self.groups.stop()
+        await self.keeping.stop()
+        self.starter.stop()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    def families(self) -> Iterator[Family]:
+        """The figures."""
+        lost = self.lost + sum(each.reader.lost for each in self.by_number.values())
+        failed = self.starter.expressions.failed
+        figures: tuple[tuple[str, Kind, str, int], ...] = (
+            (
+                "stream_replays",
+                "gauge",
+                "Replays of history to clients of MQTT.",
+                len(self.by_number) - len(self.groups.members),
+            ),
+            (
+                "stream_replay_messages",
+                "counter",
+                "Messages that replays have sent.",
+                self.messages,
+            ),
+            (
+                "stream_replay_lost",
+                "counter",
+                "Messages that retention deleted before replays came to them.",
+                lost,
+            ),
+            (
+                "stream_replay_unfit",
+                "counter",
+                "Messages for which an expression of a replay was neither true nor false.",
+                failed,
+            ),
+        )
+        for name, kind, text, value in figures:
+            yield Family(name, kind, text, (Sample((), value),))
+        yield from self.groups.families()

@@ -1,0 +1,245 @@
+"""One replay: what its threads read goes to its client, in the event loop."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, Final
+
+import pyarrow as pa
+
+from vmq.core.queue import Queue
+from vmq.streams.catalog import Stream
+from vmq.streams.log.errors import StreamError
+from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
+from vmq.streams.replay.frames import fits, pieces_of
+from vmq.streams.replay.group_request import GroupRequest
+from vmq.streams.replay.reading import AGAIN, AHEAD, ReplayReader, Slab
+from vmq.streams.replay.request import ReplayRequest
+from vmq.streams.replay.sending import ReadyRows, ReplaySender
+
+log = logging.getLogger("vmq.streams")
+
+#: What a row costs beside its bytes.
+_ROW: Final = 40
+
+
+class ReplayStart:
+    """What was found out before a replay can begin."""
+
+    def __init__(self, request: ReplayRequest | GroupRequest, stream: Stream) -> None:
+        self.request = request
+        self.stream = stream
+        self.reader: ReplayReader | None = None
+        self.starts: dict[int, int] = {}
+        #: Where the cursor is that it has; None: it is new, or there is none.
+        self.place: Place | None = None
+        self.key: CursorKey | None = None
+        #: Why it cannot.
+        self.error = ""
+
+
+class Replay:
+    """A replay under way.
+
+    Args:
+        start: what was found out.
+        queue: of the client.
+        topic_filter: which subscription it is.
+        sender: its sending side.
+        threads: those that read.
+        on_ready: told when something can go out.
+        on_over: told when it ends by itself, with the reason.
+    """
+
+    def __init__(
+        self,
+        start: ReplayStart,
+        queue: Queue,
+        topic_filter: str,
+        sender: ReplaySender,
+        threads: Executor,
+        on_ready: "Callable[[Replay], None]",
+        on_over: "Callable[[Replay, str], None]",
+    ) -> None:
+        assert start.reader is not None
+        self.request = start.request
+        self.stream = start.stream
+        self.reader = start.reader
+        self.key = start.key
+        self.queue = queue
+        self.topic_filter = topic_filter
+        self.sender = sender
+        self.threads = threads
+        self.on_ready = on_ready
+        self.on_over = on_over
+        self.loop = asyncio.get_running_loop()
+        self.is_over = False
+        self.is_reading = False
+        #: It has read all that there is.
+        self.waits = False
+        #: It is in the line of those that send.
+        self.is_due = False
+        self.again: asyncio.TimerHandle | None = None
+        #: The partitions that are looked at again then, and not before.
+        self.blind: set[int] = set()
+        #: The partitions that are read otherwise from the next time on, and from where; None: not any more.
+        self.changes: list[tuple[int, int | None]] = []
+        #: Where its cursor was kept last.
+        self.kept = NOWHERE
+        sender.begin(start.starts)
+
+    # Reading
+
+    def fill(self) -> None:
+        """Reads ahead, if there is room and nobody does."""
+        sender = self.sender
+        if self.is_reading or self.is_over or self.waits or sender.size > AHEAD // 2:
+            return
+        self.change()
+        self.is_reading = True
+        try:
+            reading = self.threads.submit(self.read, AHEAD - sender.size)
+        except RuntimeError:
+            return  # the broker stops
+        reading.add_done_callback(self._read)
+
+    def read(self, room: int) -> tuple[list[ReadyRows], bool]:
+        """Reads, in a thread."""
+        slabs, more = self.reader.read(room)
+        one_by_one = self.sender.qos > 0 or self.queue.core.hooks.on_deliver is not None
+        return [self.ready(slab, one_by_one) for slab in slabs], more
+
+    def ready(self, slab: Slab, one_by_one: bool) -> ReadyRows:
+        """Rows as they go out."""
+        rows, prefix = slab.rows, self.request.prefix
+        item = ReadyRows(slab.partition, slab.next, rows, rows.nbytes + _ROW * rows.num_rows)
+        if not rows.num_rows:
+            return item
+        mask = fits(rows, prefix)
+        if mask is not None:
+            rows = rows.filter(mask)
+        if one_by_one:
+            unpack(item, rows, prefix, self.request.as_published)
+        else:
+            item.pieces = [*pieces_of(rows, prefix, self.request.as_published)]
+        return item
+
+    def _read(self, reading: "Future[tuple[list[ReadyRows], bool]]") -> None:
+        try:
+            self.loop.call_soon_threadsafe(self.take, reading)
+        except RuntimeError:
+            pass  # the loop has ended
+
+    def take(self, reading: "Future[tuple[list[ReadyRows], bool]]") -> None:
+        """A thread has read."""
+        self.is_reading = False
+        if self.is_over or reading.cancelled():
+            return
+        try:
+            found, more = reading.result()
+        except StreamError as error:
+            self.on_over(self, str(error))
+            return
+        except Exception:
+            log.exception("a replay of stream %s cannot be read", self.stream.name)
+            self.on_over(self, "it cannot be read")
+            return
+        # What was read of a partition that it has no more, or anew, is of before.
+        changed = {partition for partition, _ in self.changes}
+        self.change()
+        for item in found:
+            if item.partition not in changed:
+                self.sender.put(item)
+        if found:
+            self.on_ready(self)
+        if more and found:
+            self.fill()
+            return
+        self.waits = True
+        # Of the news of other nodes nobody tells.
+        self.blind = self.reader.away() | self.far()
+        if more or self.blind:
+            self.again = self.loop.call_later(AGAIN, self.wake)
+        self.look()
+
+    def change(self) -> None:
+        """Reads other partitions from now on."""
+        for partition, start in self.changes:
+            self.reader.set_part(partition, start)
+        self.changes.clear()
+
+    def far(self) -> set[int]:
+        """The partitions that other nodes have."""
+        logs = self.reader.logs
+        return {number for number in range(logs.count()) if logs.owner(number)}
+
+    def look(self) -> None:
+        """Looks whether a partition has more than was read."""
+        if not self.waits:
+            return
+        ends, grows = self.reader.ends(), self.reader.grows
+        for partition in self.stream.partitions:
+            number = partition.number
+            if number in self.blind or not (grows or number in ends):
+                continue
+            if partition.end > ends.get(number, 0):
+                self.wake()
+                return
+
+    def wake(self) -> None:
+        """There may be more."""
+        if self.again is not None:
+            self.again.cancel()
+            self.again = None
+        self.waits = False
+        self.fill()
+
+    # Sending
+
+    def step(self, until: float) -> bool:
+        """Sends for a while; True if more could go out now."""
+        sender = self.sender
+        if sender.items and self.queue.core.hooks.on_deliver is not None:
+            item = sender.items[0]
+            if item.pieces and not item.at:  # a plugin came meanwhile
+                item.pieces = []
+                unpack(item, item.rows, self.request.prefix, self.request.as_published)
+        more = sender.step(until)
+        self.fill()
+        return more
+
+    # How far it is
+
+    def stream_name(self) -> str:
+        return self.stream.name
+
+    def place(self) -> Place:
+        return Place(self.sender.positions(), {})
+
+    def moved(self) -> int:
+        return 0 if self.key is None else self.sender.moved
+
+    def settle(self) -> None:
+        self.sender.moved = 0
+
+    def stop(self) -> None:
+        """Nothing more is read or sent."""
+        self.is_over = True
+        if self.again is not None:
+            self.again.cancel()
+            self.again = None
+
+
+def unpack(item: ReadyRows, rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> None:
+    """Rows that go out one by one."""
+    mask = fits(rows, prefix)
+    if mask is not None:
+        rows = rows.filter(mask)
+    encoded = rows.column("topic").dictionary_encode()
+    names = [prefix + each.encode() for each in encoded.dictionary.to_pylist()]
+    item.topics = [names[index] for index in encoded.indices.to_pylist()]
+    item.payloads = rows.column("payload").to_pylist()
+    item.offsets = rows.column("offset").to_pylist()
+    retained: list[Any] = rows.column("retain").to_pylist()
+    item.retained = retained if as_published else [False] * len(retained)

@@ -1,0 +1,249 @@
+"""What was read for one client goes out, as its socket and its acknowledgements allow; in the event loop.
+
+At QoS 1 a row is a `Transient` delivery: what of it is not acknowledged with the connection's end is not the session's.
+"""
+
+from collections import deque
+from typing import Any, Final
+
+from vmq.core.context import Core
+from vmq.core.ports import TOKEN_OF_READERS
+from vmq.core.queue import Queue
+from vmq.mqtt.message import Message, Transient
+
+#: Packet ids that are left to messages of other kinds.
+_MOST_INFLIGHT: Final = 60_000
+#: Bytes of one step, and rows between two looks at the clock.
+_STEP_BYTES: Final = 65_536
+_STEP_ROWS: Final = 16
+#: Bytes of the number of a replay, and of a row that it has sent; and of what the tokens of a replay begin with.
+_NUMBER: Final = 8
+PREFIX: Final = 1 + _NUMBER
+
+
+class Progress:
+    """How far the rows of one partition are done, without a gap: sent at QoS 0, acknowledged at QoS 1."""
+
+    def __init__(self, start: int) -> None:
+        self.done = start
+        self.order: deque[SentRow] = deque()
+
+    def send(self, following: int) -> "SentRow":
+        """A row goes out, behind which comes this offset."""
+        row = SentRow(self, following)
+        self.order.append(row)
+        return row
+
+    def skip(self, following: int) -> None:
+        """What comes before this offset needs no acknowledgement of its own."""
+        if self.order:
+            self.order.append(SentRow(self, following, True))
+        else:
+            self.done = following
+
+    def finish(self, row: "SentRow") -> int:
+        """A row is done; how many rows the progress is since."""
+        row.is_done = True
+        order = self.order
+        before = self.done
+        while order and order[0].is_done:
+            self.done = order.popleft().following
+        return self.done - before
+
+
+class SentRow:
+    """A row on its way, or what lies behind one."""
+
+    def __init__(self, progress: Progress, following: int, is_done: bool = False) -> None:
+        self.progress = progress
+        self.following = following
+        self.is_done = is_done
+
+
+class ReadyRows:
+    """Rows of one partition in order: as packets of QoS 0, or one by one."""
+
+    def __init__(self, partition: int, following: int, rows: Any, size: int) -> None:
+        self.partition = partition
+        #: The offset behind them, and what was left out.
+        self.following = following
+        #: As they were read, and their bytes.
+        self.rows = rows
+        self.size = size
+        #: Packets of so many rows each.
+        self.pieces: list[tuple[bytes, int]] = []
+        self.topics: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.retained: list[bool] = []
+        self.offsets: list[int] = []
+        #: How many pieces, or rows, are out.
+        self.at = 0
+
+
+class ReplaySender:
+    """The sending side of one replay.
+
+    Args:
+        core: the broker's.
+        queue: of the client.
+        number: of this replay; no other one of this broker's life has it.
+        qos: 0 or 1.
+        prefetch: messages that may be unacknowledged.
+    """
+
+    def __init__(self, core: Core, queue: Queue, number: int, qos: int, prefetch: int) -> None:
+        self.core = core
+        self.queue = queue
+        self.token = TOKEN_OF_READERS + number.to_bytes(_NUMBER, "big")
+        self.qos = qos
+        self.prefetch = prefetch
+        #: What is to go out, and its bytes.
+        self.items: deque[ReadyRows] = deque()
+        self.size = 0
+        self.progress: dict[int, Progress] = {}
+        #: What is not acknowledged, by number.
+        self.unacknowledged: dict[int, SentRow] = {}
+        self.last = 0
+        #: Messages that went out, and by how many rows the progress has grown since somebody asked.
+        self.messages = 0
+        self.moved = 0
+
+    def begin(self, starts: dict[int, int]) -> None:
+        """Where each partition begins."""
+        for partition, start in starts.items():
+            self.progress[partition] = Progress(start)
+
+    def put(self, item: ReadyRows) -> None:
+        """More is ready."""
+        self.items.append(item)
+        self.size += item.size
+
+    def is_ready(self) -> bool:
+        """Whether something can go out now."""
+        if not self.items or self.queue.output.blocked:
+            return False
+        return self.qos == 0 or self.has_place(0)
+
+    def has_place(self, length: int) -> bool:
+        """Whether one more message may be unacknowledged."""
+        count = len(self.unacknowledged)
+        if count == 0:
+            return True
+        queue = self.queue
+        limit = queue.options.max_inflight_bytes
+        return (
+            count < self.prefetch
+            and queue.inflight.count < _MOST_INFLIGHT
+            and (limit < 0 or queue.inflight_bytes + length <= limit)
+        )
+
+    def step(self, until: float) -> bool:
+        """Sends for a while; True if more could go out now."""
+        output = self.queue.output
+        room = _STEP_BYTES
+        clock = self.core.clock
+        while self.items and room > 0 and not output.blocked:
+            item = self.items[0]
+            if item.pieces:
+                room -= self.send_piece(item)
+            elif item.topics:
+                sent = self.send_rows(item, room)
+                if sent < 0:
+                    return False
+                room -= sent
+            if item.at >= len(item.pieces) + len(item.topics):
+                self.end(item)
+            if clock() >= until:
+                break
+        return self.is_ready()
+
+    def end(self, item: ReadyRows) -> None:
+        """All of it is out."""
+        self.items.popleft()
+        self.size -= item.size
+        progress = self.progress_of(item.partition)
+        before = progress.done
+        progress.skip(item.following)
+        self.moved += progress.done - before
+
+    def progress_of(self, partition: int) -> Progress:
+        found = self.progress.get(partition)
+        if found is None:
+            self.progress[partition] = found = Progress(0)
+        return found
+
+    def send_piece(self, item: ReadyRows) -> int:
+        """Packets that are ready; their bytes."""
+        data, rows = item.pieces[item.at]
+        item.at += 1
+        self.core.counters.mqtt_publish_sent += rows
+        self.messages += rows
+        self.queue.output.add(data)
+        return len(data)
+
+    def send_rows(self, item: ReadyRows, room: int) -> int:
+        """Some rows one by one; their bytes, -1 if none may go out now."""
+        queue = self.queue
+        sent = 0
+        for _ in range(_STEP_ROWS):
+            at = item.at
+            if at >= len(item.topics) or sent >= room:
+                break
+            message = Message(item.topics[at], item.payloads[at], self.qos, item.retained[at])
+            length = len(message.topic) + len(message.payload)
+            if self.qos == 0:
+                queue.send_quick(message, message.retain)
+            elif not self.has_place(length):
+                return sent or -1
+            else:
+                self.send_one(message, item.partition, item.offsets[at] + 1)
+            item.at = at + 1
+            self.messages += 1
+            sent += length
+        return sent
+
+    def send_one(self, message: Message, partition: int, following: int) -> None:
+        """One row at QoS 1."""
+        queue = self.queue
+        row = self.progress_of(partition).send(following)
+        if self.core.hooks.on_deliver is not None:
+            changed = queue.rewrite(message, 1, message.retain)
+            if changed is None:
+                self.moved += row.progress.finish(row)
+                return
+            message = Message(changed.topic, changed.payload, 1, message.retain)
+        self.last += 1
+        self.unacknowledged[self.last] = row
+        delivery = Transient(message, self.token + self.last.to_bytes(_NUMBER, "big"))
+        delivery.retain = message.retain
+        queue.send_transient(delivery)
+
+    def acknowledge(self, token: bytes) -> None:
+        """A message is acknowledged."""
+        row = self.unacknowledged.pop(int.from_bytes(token[-_NUMBER:], "big"), None)
+        if row is not None:
+            self.moved += row.progress.finish(row)
+
+    def drop_queued(self, partition: int) -> None:
+        """What has not gone out of a partition does not."""
+        stays: deque[ReadyRows] = deque()
+        for item in self.items:
+            if item.partition == partition:
+                self.size -= item.size
+            else:
+                stays.append(item)
+        self.items = stays
+
+    def forget(self, partition: int) -> Progress:
+        """It sends for a partition no more: what is acknowledged from now on counts for nothing. How far it came."""
+        self.drop_queued(partition)
+        progress = self.progress_of(partition)
+        del self.progress[partition]
+        for number, row in list(self.unacknowledged.items()):
+            if row.progress is progress:
+                del self.unacknowledged[number]
+        return progress
+
+    def positions(self) -> dict[int, int]:
+        """How far each partition is done."""
+        return {partition: each.done for partition, each in self.progress.items()}

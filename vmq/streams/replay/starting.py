@@ -1,0 +1,108 @@
+"""What has to be found out before a replay can begin: its stream, its expression, where it starts. In threads."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+
+import pyarrow as pa
+
+from vmq.core.context import Core
+from vmq.core.queue import Queue
+from vmq.mqtt.special import STREAM, is_group
+from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.log.errors import StreamError
+from vmq.streams.logs import LogsAnywhere
+from vmq.streams.replay.cursors import CursorError
+from vmq.streams.replay.group_request import GroupRequest
+from vmq.streams.replay.keeping import Keeping
+from vmq.streams.replay.reading import ReplayReader
+from vmq.streams.replay.replay import ReplayStart
+from vmq.streams.replay.request import ReplayRequest
+from vmq.streams.replay.where import Expressions
+
+log = logging.getLogger("vmq.streams")
+
+
+def request_of(topic_filter: str, now: float) -> ReplayRequest | GroupRequest:
+    """What a client asks for.
+
+    Raises:
+        SpecialTopicError: it means nothing; the text says what is accepted.
+    """
+    if is_group(topic_filter) or topic_filter.startswith(STREAM):
+        return GroupRequest(topic_filter, now)
+    return ReplayRequest(topic_filter, now)
+
+
+class ReplayStarter:
+    """Finds out.
+
+    Args:
+        core: that of the broker.
+        catalog: the streams.
+        threads: those that it is done in.
+        keeping: where cursors are.
+    """
+
+    def __init__(self, core: Core, catalog: Catalog, threads: Executor, keeping: Keeping) -> None:
+        self.core = core
+        self.catalog = catalog
+        self.threads = threads
+        self.keeping = keeping
+        self.loop = asyncio.get_running_loop()
+        self.expressions = Expressions()
+
+    def find(self, queue: Queue, topic_filter: str, then: Callable[[ReplayStart], None]) -> None:
+        """Looks into what a client asks for; `then` is told in the event loop, later.
+
+        Raises:
+            SpecialTopicError: it means nothing, or no stream has it.
+        """
+        request = request_of(topic_filter, self.core.wall_clock())
+        stream = request.stream_of(self.catalog.streams)
+        start = ReplayStart(request, stream)
+        if isinstance(request, GroupRequest):
+            start.key = request.key()
+        else:
+            start.key = self.keeping.key_of(queue, topic_filter, request, stream.name)
+
+        def done(finding: "Future[None]") -> None:
+            try:
+                self.loop.call_soon_threadsafe(then, start)
+            except RuntimeError:
+                pass  # the loop has ended
+
+        try:
+            self.threads.submit(self.look, start, stream).add_done_callback(done)
+        except RuntimeError:
+            start.error = "the broker stops"
+            self.core.call_soon(lambda: then(start))
+
+    def look(self, start: ReplayStart, stream: Stream) -> None:
+        """Finds what a replay needs, in a thread."""
+        request = start.request
+        try:
+            where: Callable[[int, pa.RecordBatch], pa.BooleanArray] | None = None
+            if request.where:
+                self.expressions.check(request.where)
+                text, expressions = request.where, self.expressions
+
+                def where(number: int, rows: pa.RecordBatch) -> pa.BooleanArray:
+                    return expressions.mask(text, number, rows)
+
+            if start.key is not None:
+                start.place = self.keeping.find(start.key, stream.name)
+            known = None if start.place is None else start.place.positions
+            logs = LogsAnywhere(stream, self.catalog.places)
+            start.reader = ReplayReader(logs, stream.name, request.filter, where)
+            start.starts = start.reader.begin(request.start, known)
+        except (StreamError, CursorError) as error:
+            start.error = str(error)
+        except Exception:
+            log.exception("a replay of stream %s cannot begin", stream.name)
+            start.error = "it cannot be read now"
+
+    def stop(self) -> None:
+        """Evaluates nothing more."""
+        self.expressions.close()

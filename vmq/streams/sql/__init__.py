@@ -1,0 +1,1 @@
+"""SQL on streams, by DuckDB in a process of its own."""

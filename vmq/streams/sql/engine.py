@@ -1,0 +1,233 @@
+"""The process of one query: `python -m vmq.streams.sql.engine`.
+
+DuckDB sees the streams that its orders name, and nothing else: no file, variable, network or other extension. What
+lies in segments is read here, by the answers of the broker, which says where; nothing that is not committed is in them.
+"""
+
+import os
+import resource
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Final
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import ipc
+
+from vmq.config.columns import read_columns
+from vmq.streams.flight.far import FarCursor, FarLog, Located
+from vmq.streams.log.columns import Projection
+from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.errors import StreamError
+from vmq.streams.log.schema import STORED, projected
+from vmq.streams.log.typed import typed_schema
+from vmq.streams.sql.talk import (
+    ASK,
+    DATA,
+    END,
+    FAIL,
+    HEAD,
+    SqlAsk,
+    SqlOrders,
+    SqlPartition,
+    SqlRows,
+    SqlStream,
+)
+
+#: Address space beside what DuckDB may have.
+_MEMORY: Final = 3 << 30
+#: Rows of one frame of the result.
+_ROWS: Final = 16_384
+_LOCKED: Final = (
+    "set enable_external_access = false",
+    "set python_enable_replacements = false",
+    "set autoinstall_known_extensions = false",
+    "set autoload_known_extensions = false",
+    "set allow_community_extensions = false",
+    "set TimeZone = 'UTC'",
+    "set lock_configuration = true",
+)
+
+
+class AskingBroker:
+    """The other end of the pipes."""
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+        self.source = source
+        self.sink = sink
+
+    def say(self, kind: bytes, data: bytes) -> None:
+        """Sends one frame."""
+        self.sink.write(HEAD.pack(kind, len(data)) + data)
+        self.sink.flush()
+
+    def ask(self, asked: SqlAsk) -> tuple[bytes, bytes]:
+        """Asks, and waits for the answer.
+
+        Raises:
+            StreamError: there is none.
+        """
+        self.say(ASK, msgspec.json.encode(asked))
+        kind, length = HEAD.unpack(self.source.read(HEAD.size))
+        data = self.source.read(length)
+        if kind == FAIL:
+            raise StreamError(data.decode())
+        return kind, data
+
+
+class StreamTable(ds.Dataset):  # type: ignore[misc]
+    """A stream as DuckDB scans it: the columns that a query needs, as often as it needs them.
+
+    Args:
+        number: of the stream in the orders.
+        stream: the stream.
+        broker: says where its rows lie.
+    """
+
+    def __init__(self, number: int, stream: SqlStream, broker: AskingBroker) -> None:
+        self._number = number
+        self._stream = stream
+        self._broker = broker
+        self._typed = read_columns(stream.schema)
+        self._schema = projected(None, typed_schema(self._typed))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,  # noqa: A002 - so it is called
+        **_: Any,
+    ) -> ds.Scanner:
+        """A scan; what is filtered by is read, too."""
+        wanted = list(self._schema.names) if columns is None else list(columns)
+        needed = list(wanted)
+        if filter is not None:
+            text = str(filter)
+            needed += [name for name in self._schema.names if name not in wanted and name in text]
+        needed = needed or ["retain"]
+        schema = pa.schema([self._schema.field(name) for name in needed])
+        return ds.Scanner.from_batches(
+            self._batches(needed), schema=schema, columns=wanted, filter=filter
+        )
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for partition in self._stream.partitions:
+            if partition.is_far:
+                yield from self._far(partition, columns)
+            elif partition.end > partition.earliest:
+                yield from self._near(partition, columns)
+
+    def _near(self, partition: SqlPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        def ask(offset: int) -> Located:
+            _, data = self._broker.ask(SqlAsk(self._number, partition.number, offset))
+            return msgspec.json.decode(data, type=Located)
+
+        log = FarLog(self._stream.name, partition.number, ask(partition.earliest), ask)
+        log.end = max(log.end, partition.end)
+        reader = LogReader(log, columns, None, FarCursor, self._typed)
+        for chunk in reader.read(partition.earliest, partition.end):
+            yield chunk.rows
+
+    def _far(self, partition: SqlPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        projection = Projection(columns, None, self._typed)
+        at = partition.earliest
+        while at < partition.end:
+            _, data = self._broker.ask(SqlAsk(self._number, partition.number, at))
+            found = msgspec.msgpack.decode(data, type=SqlRows)
+            with ipc.open_stream(found.rows) as stream:
+                rows = stream.read_all().combine_chunks().to_batches()
+            for each in rows:
+                if not each.num_rows:
+                    continue
+                first = each.column("offset")[0].as_py()
+                yield projection.apply(
+                    each.select(STORED.names), self._stream.name, partition.number, first
+                )[0]
+            if found.next <= at:
+                break
+            at = found.next
+
+
+def connect(orders: SqlOrders, broker: AskingBroker) -> "duckdb.DuckDBPyConnection":
+    """DuckDB with the streams, and locked."""
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "memory_limit": f"{orders.memory}B",
+            "threads": orders.threads,
+            "temp_directory": "",
+            "max_temp_directory_size": "0B",
+        },
+    )
+    for number, stream in enumerate(orders.streams):
+        connection.register(stream.name, StreamTable(number, stream, broker))
+    for each in _LOCKED:
+        connection.execute(each)
+    return connection
+
+
+def run(orders: SqlOrders, broker: AskingBroker) -> None:
+    """Answers the query.
+
+    Raises:
+        ValueError: it is not one query that reads, or its result is too large.
+        duckdb.Error: DuckDB refuses.
+        StreamError: rows cannot be read.
+    """
+    connection = connect(orders, broker)
+    statements = duckdb.extract_statements(orders.query)
+    if len(statements) != 1 or statements[0].type not in {
+        duckdb.StatementType.SELECT,
+        duckdb.StatementType.EXPLAIN,
+    }:
+        raise ValueError(
+            "accepted: one statement that reads, as select, from, with, describe, show or explain"
+        )
+    result = connection.execute(statements[0])
+    reader: Any = result.to_arrow_reader(_ROWS)
+    sink = pa.BufferOutputStream()
+    rows = size = 0
+    with ipc.new_stream(sink, reader.schema) as writer:
+        for batch in reader:
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > orders.rows or size > orders.size:
+                raise ValueError(
+                    f"the result has more than {orders.rows} rows or {orders.size >> 20} MiB; "
+                    "add a limit, or an aggregate"
+                )
+            writer.write_batch(batch)
+    broker.say(DATA, sink.getvalue().to_pybytes())
+
+
+def main() -> None:
+    """Serves one query."""
+    os.nice(10)
+    warnings.simplefilter("ignore")  # a copy more of a result that has limits
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    orders = msgspec.json.decode(source.readline(), type=SqlOrders)
+    limit = orders.memory + _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    broker = AskingBroker(source, sink)
+    try:
+        run(orders, broker)
+    except MemoryError:
+        broker.say(FAIL, b"the query takes too much memory")
+    except (ValueError, StreamError, duckdb.Error, pa.ArrowException) as error:
+        broker.say(FAIL, str(error).encode()[:4096])
+    else:
+        broker.say(END, b"")
+    # DuckDB's threads need not end one by one.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
