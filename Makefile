@@ -122,6 +122,11 @@ test-pure: ## run the tests of what is compiled interpreted
 test-wheel: ## build the wheel and test it installed, outside the repository
 	$(call suite_of_wheel,wheel,0,$(IN_WHEEL))
 
+docs: $(VENV)/.runtime ## write the documentation as a site into build/docs
+	@echo "==> docs: build/docs"
+	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[docs]'
+	@$(BIN)/mkdocs build --quiet --config-file config/mkdocs.yml
+
 deb: ## build a Debian package in build/deb, for the Python that builds it
 	@[ -n "$(PYTHON)" ] || { echo "no Python found: vmq needs 3.11, 3.12 or 3.13"; exit 1; }
 	@echo "==> deb: the wheel"

@@ -52,7 +52,9 @@ def place_of(path: str) -> str | None:
         return "reference.md"
     if path in PAGES:
         return PAGES[path]
-    if path.startswith("docs/") and path.endswith(".md"):
+    if (ROOT / path).is_dir():
+        return place_of(f"{path}/README.md")
+    if path.startswith("docs/") and not path.endswith(".py") and (ROOT / path).is_file():
         return path.removeprefix("docs/")
     return None
 
@@ -63,7 +65,7 @@ def _moved(text: str, source: str, page: str) -> str:
     def link(found: re.Match[str]) -> str:
         words, where, part = found[1], found[2], found[3] or ""
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), where))
-        place = place_of(target) or place_of(posixpath.join(target, "README.md"))
+        place = place_of(target)
         if place is None:
             return words
         return f"[{words}]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{part})"

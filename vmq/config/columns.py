@@ -6,10 +6,9 @@ value = "double $"               the payload itself is the value
 device = "string level:2"        the second level of the topic
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 #: Types as Arrow names them; those of Spark and DuckDB follow.
 TYPES: Final = ("string", "bool", "int32", "int64", "double", "timestamp")
@@ -112,46 +111,3 @@ def changed_types(before: Mapping[str, str], after: Mapping[str, str]) -> Iterat
         was = before.get(name)
         if was is not None and was.partition(" ")[0] != text.partition(" ")[0]:
             yield f"column {name!r} is {was.partition(' ')[0]}; accepted: another name for one of another type"
-
-
-def columns_of_json_schema(text: bytes) -> dict[str, str]:
-    """The columns of a JSON Schema of an object: its members of simple types, those of members too.
-
-    Raises:
-        ValueError: it is no such schema.
-    """
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {error}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("properties"), dict):
-        what = 'it is no JSON Schema of an object; accepted: one with "properties"'
-        raise ValueError(what)  # noqa: TRY004 - of a file, not of an argument
-    columns = dict(_members(found, "", 0))
-    if not columns:
-        raise ValueError("none of its properties is a string, number, integer or boolean")
-    return columns
-
-
-def _members(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, str]]:
-    for member, each in schema["properties"].items():
-        if not isinstance(each, dict) or not _STEP.fullmatch(member):
-            continue
-        path = prefix + member
-        if isinstance(each.get("properties"), dict) and depth < 8:
-            yield from _members(each, path + ".", depth + 1)
-            continue
-        kinds = each.get("type")
-        kind = (
-            next((one for one in kinds if one != "null"), None)
-            if isinstance(kinds, list)
-            else kinds
-        )
-        typed = {"number": "double", "integer": "int64", "boolean": "bool", "string": "string"}.get(
-            str(kind)
-        )
-        if kind == "string" and each.get("format") == "date-time":
-            typed = "timestamp"
-        if typed is not None:
-            name = re.sub(r"[^a-z0-9]+", "_", path.lower()).strip("_")
-            yield name, typed if name == path else f"{typed} {path}"

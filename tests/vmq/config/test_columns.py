@@ -1,6 +1,4 @@
-"""What `[streams.NAME.schema]` may say, and what becomes of a JSON Schema."""
-
-import json
+"""What `[streams.NAME.schema]` may say."""
 
 import pytest
 
@@ -9,7 +7,6 @@ from vmq.config.columns import (
     MOST_COLUMNS,
     TypedColumn,
     changed_types,
-    columns_of_json_schema,
     read_column,
     read_columns,
 )
@@ -69,44 +66,3 @@ def test_a_type_stays() -> None:
     assert list(changed_types(before, {"a": "double y", "c": "bool"})) == []
     (found,) = changed_types(before, {"a": "int64", "b": "string"})
     assert found == "column 'a' is double; accepted: another name for one of another type"
-
-
-def test_a_json_schema() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "temp": {"type": "number"},
-            "count": {"type": ["null", "integer"]},
-            "ok": {"type": "boolean"},
-            "at": {"type": "string", "format": "date-time"},
-            "deviceName": {"type": "string"},
-            "air": {"type": "object", "properties": {"humidity": {"type": "number"}}},
-            "tags": {"type": "array"},
-            "with.dot": {"type": "string"},
-            "odd": 3,
-        },
-    }
-    found = columns_of_json_schema(json.dumps(schema).encode())
-    assert found == {
-        "temp": "double",
-        "count": "int64",
-        "ok": "bool",
-        "at": "timestamp",
-        "devicename": "string deviceName",
-        "air_humidity": "double air.humidity",
-    }
-    assert [each.path for each in read_columns(found)][4:] == [("deviceName",), ("air", "humidity")]
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (b"{", "no JSON"),
-        (b"[]", "no JSON Schema of an object"),
-        (b'{"type": "object"}', 'accepted: one with "properties"'),
-        (b'{"properties": {"a": {"type": "array"}}}', "none of its properties"),
-    ],
-)
-def test_what_is_no_json_schema(text: bytes, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        columns_of_json_schema(text)
