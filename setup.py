@@ -88,6 +88,7 @@ COMPILED = (
     "vmq/jobs/rules.py",
     "vmq/jobs/queue.py",
     "vmq/jobs/record.py",
+    "vmq/jobs/sharing_port.py",
     "vmq/jobs/queues.py",
     "vmq/jobs/stock.py",
     "vmq/jobs/options.py",

@@ -218,7 +218,7 @@ class Broker(Configured):
                 self._core.store.note_alone()
             if self._streams is not None:
                 self._streams.recover()  # what goes into the logs of this node depends on the others
-            self.jobs.begin()
+            self.jobs.begin(None if self.clustering is None else self.clustering.job_links)
             await self._prepare_listeners()
             if self._wants_admin:
                 await self._open_admin()

@@ -152,7 +152,8 @@ async def leave(broker: "BrokerView", timeout: float) -> LeftCluster:  # noqa: A
         raise RefusedError(f"node {node.name!r} is in no cluster: it is alone")
     broker.turn_clients_away("the node leaves its cluster")
     try:
-        complete = await _clustering_of(broker).leave(timeout)
+        has_handed_over = await broker.jobs.hand_over(timeout)
+        complete = await _clustering_of(broker).leave(timeout) and has_handed_over
     except ClusterError as error:
         raise RefusedError(str(error)) from None
     if broker.on_left is not None:

@@ -54,6 +54,15 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra={"accepts": 'a list of addresses, as in ["tcp://10.0.0.1:44053"]'},
         ),
     ] = msgspec.field(default_factory=list)
+    host: Annotated[
+        str,
+        Meta(
+            max_length=255,
+            description="What this node shares a disk or a machine with, by a name that those others have, too: "
+            "copies of a job are on different hosts. Empty = the node is a host of its own.",
+            extra={"accepts": "any text"},
+        ),
+    ] = ""
     key_file: Annotated[
         Annotated[str, Meta(pattern=PATH_PATTERN)] | None,
         Meta(

@@ -82,6 +82,20 @@ class JobOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "full, or the queue paused; then its connection is closed, unacknowledged. Unset: 30."
         ),
     ] = None
+    replicate: Annotated[
+        Annotated[int, Meta(ge=1, le=65_535)] | None,
+        Meta(
+            description="Hosts that have a job before it is acknowledged, if it is added without REPLICATE and the "
+            "cluster has so many. A job that is delivered at most once is on one. Unset: 3."
+        ),
+    ] = None
+    when_split: Annotated[
+        Literal["wait", "reach"] | None,
+        Meta(
+            description="While fewer hosts can be reached: a job is refused (NOREPL; an MQTT client waits), or it is "
+            'acknowledged with those that can be, and gets its other copies later. Unset: "wait".'
+        ),
+    ] = None
     groups: Annotated[
         Annotated[list[Annotated[str, Meta(pattern=_GROUP)]], Meta(min_length=1, max_length=64)]
         | None,

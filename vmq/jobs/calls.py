@@ -1,4 +1,4 @@
-"""Programs inside the process, in the places of clients."""
+"""Programs inside the process and other nodes, in the places of clients."""
 
 from collections.abc import Callable
 
@@ -17,6 +17,17 @@ class CallWaiter(JobWaiter):
 
     def serve(self, jobs: list[Job]) -> None:
         self.served(jobs)
+
+
+class NodeOutput(JobOutput):
+    """What goes to another node, once a pass is safe; what is not safe does not go."""
+
+    def __init__(self, post: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self.post = post
+
+    def write(self, data: bytes) -> None:
+        self.post(data)
 
 
 class CallOutput(JobOutput):

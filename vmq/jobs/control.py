@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vmq.jobs.options import whole
 from vmq.jobs.queues import JobRefusedError
@@ -37,6 +37,8 @@ class JobControl:
         self.changed = changed
         #: Bytes of memory, instead of limits.max_job_memory; None: that holds.
         self.max_memory: int | None = None
+        #: The other nodes (`vmq.jobs.nodes`); None: it is no node.
+        self.nodes: Any = None
         #: Stops the broker; None: the program that embeds it does.
         self.stop: Callable[[], None] | None = None
         try:

@@ -22,6 +22,7 @@ from vmq.core.ports import JobsPort
 if TYPE_CHECKING:
     from vmq.config.options import Config
     from vmq.core.context import Core
+    from vmq.jobs.nodes import JobLinks
     from vmq.jobs.queue import Job
     from vmq.jobs.service import JobService
     from vmq.runtime.metrics import Family
@@ -55,7 +56,9 @@ class TakenJob:
             OSError: that cannot be written.
         """
         service = self._taking.service
-        service.machine.acknowledge(self.id.encode())
+        job_id = self.id.encode()
+        if not service.machine.acknowledge(job_id):
+            service.machine.sharing.acknowledge_unknown(job_id)
         self._taking.release(self.id)
         await service.safe()
 
@@ -219,6 +222,7 @@ class Jobs:
         self._config = config
         self._is_alone = is_alone
         self._stopper = stopper
+        self._links: JobLinks | None = None
         #: None as long as nothing serves any.
         self.service: JobService | None = None
 
@@ -233,6 +237,7 @@ class Jobs:
         priority: int | None = None,
         maxlen: int | None = None,
         key: str = "",
+        replicate: int | None = None,
     ) -> str:
         """Adds a job; returns its id when it is as safe as the queue's rules say.
 
@@ -245,6 +250,7 @@ class Jobs:
             priority: 0 to 9; 9 goes first.
             maxlen: refused if so many are queued.
             key: while the queue's window lasts no second job with it is added; the id is that of the first.
+            replicate: hosts that have it before this returns.
 
         Raises:
             ValueError: it is refused; the text begins with Disque's word for why.
@@ -252,6 +258,7 @@ class Jobs:
         """
         from vmq.jobs.options import check_queue
         from vmq.jobs.queues import JobRefusedError
+        from vmq.jobs.stock import NO_HOSTS
 
         service = self.open()
         now = service.core.clock()
@@ -270,10 +277,12 @@ class Jobs:
                 -1 if priority is None else priority,
                 -1 if maxlen is None else maxlen,
                 key.encode(),
+                -1 if replicate is None else replicate,
             )
         except JobRefusedError as refusal:
             raise ValueError(str(refusal)) from None
-        await service.safe()
+        if not await service.safe_with_copies():
+            raise ValueError(NO_HOSTS)
         return job.id.decode()
 
     @asynccontextmanager
@@ -319,10 +328,15 @@ class Jobs:
             assert core is not None, "the broker is not started"
             self.service = JobService(core, self._config())
             self.service.control.stop = self._stopper()
+            if self._links is not None:
+                self.service.join(self._links)
         return self.service
 
-    def begin(self) -> None:
-        """Opens the jobs if there were ever any, else when somebody first asks for them.
+    def begin(self, links: JobLinks | None = None) -> None:
+        """Opens the jobs if there were ever any, else when somebody first asks for them, here or on another node.
+
+        Args:
+            links: to other nodes, with which they are shared.
 
         Raises:
             StartError: the folder cannot be used.
@@ -331,11 +345,19 @@ class Jobs:
         assert core is not None, "the broker is not started"
         if not self._is_alone:
             return
+        self._links = links
         config = self._config()
         if config.schedules or (Path(config.broker.data_dir) / "jobs").is_dir():
             self.open()
-        else:
+        elif self.service is None:
             core.jobs = FirstJobs(core, self.open)
+        if links is not None:
+            links.open_with(self.open)
+
+    async def hand_over(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """This node leaves: what it has goes to others; whether they have all of it."""
+        nodes = None if self.service is None else self.service.nodes
+        return nodes is None or await nodes.hand_over(timeout)
 
     async def stop(self) -> None:
         """Ends connections and workers, and writes what is left."""

@@ -64,6 +64,15 @@ class JobIds:
         return suffix
 
 
+def named(name: bytes, ttl: int, repeats: bool) -> bytes:
+    """The id of a job that has a name: whoever makes it makes the same."""
+    digest = sha256(name).digest()
+    minutes = min((ttl + 59) // 60, _MOST_MINUTES)
+    minutes = minutes | 1 if repeats else minutes & ~1
+    token = urlsafe_b64encode(digest[4 : 4 + _RANDOM])
+    return b"D-" + digest[:4].hex().encode() + b"-" + token + b"-%04x" % minutes
+
+
 def derived(job_id: bytes, name: bytes) -> bytes:
     """The id of the same job under another name: whoever makes it makes the same."""
     token = urlsafe_b64encode(sha256(job_id + b"@" + name).digest()[:_RANDOM])

@@ -47,6 +47,9 @@ class JobListener(Listener):
         await super().open()
         endpoint = Endpoint.parse(self.url)
         self.door.host, self.door.port = endpoint.host.encode(), b"%d" % endpoint.port
+        nodes = self.door.control.nodes
+        if nodes is not None:
+            nodes.set_address(endpoint.host, endpoint.port)
 
     def _alpn(self) -> str:
         return "resp"

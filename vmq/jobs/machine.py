@@ -11,10 +11,21 @@ id, queued in `QUEUE!dead`.
 """
 
 from vmq.jobs import record
-from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job, JobHolder, JobQueue, JobWaiter
+from vmq.jobs.queue import (
+    ACKED,
+    ACTIVE,
+    DEAD,
+    QUEUED,
+    WAITING,
+    Job,
+    JobHolder,
+    JobQueue,
+    JobWaiter,
+)
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.rules import OFF
-from vmq.jobs.stock import JOB_BYTES, JobKey, JobStock
+from vmq.jobs.sharing_port import RemoteWaiter
+from vmq.jobs.stock import JOB_BYTES, JobKey, JobStock, key_name
 
 
 class JobMachine(JobStock):
@@ -53,6 +64,8 @@ class JobMachine(JobStock):
             queue.waiters[waiter] = None
             queue.used = now
             self.look_for_waiters(queue)
+            if self.sharing.is_on and not queue.depth and not waiter.is_remote:
+                self.sharing.starve(queue, now)
         if until != float("inf"):
             self.timers.set(waiter, until, now)
 
@@ -72,9 +85,30 @@ class JobMachine(JobStock):
             queue.is_ready = False
             while queue.depth and queue.waiters is not None and not queue.paused_out:
                 waiter = next(iter(queue.waiters))
+                if isinstance(waiter, RemoteWaiter):
+                    self.stop_waiting(waiter)
+                    self.sharing.serve(waiter, self.hand_out(queue, waiter.count), now)
+                    continue
                 jobs = self.take_some(waiter.queues, waiter.count, now)
                 self.stop_waiting(waiter)
                 waiter.serve(jobs)
+
+    def hand_out(self, queue: JobQueue, count: int) -> list[Job]:
+        """Jobs of a queue for another node: no worker has them."""
+        found: list[Job] = []
+        while queue.depth and len(found) < count:
+            job = queue.first()
+            assert job is not None
+            self.set_aside(job)
+            found.append(job)
+        return found
+
+    def set_aside(self, job: Job) -> None:
+        """A queued job is so no more; who has it is the caller's to say."""
+        job.queue.remove(job)
+        job.state = ACTIVE
+        if job.serial:
+            self.log.note(record.SET_ASIDE, job)
 
     def take_some(self, queues: list[JobQueue], count: int, now: float) -> list[Job]:
         """Gives jobs of several queues: one of each in turn, from left to right, while there are any."""
@@ -95,15 +129,51 @@ class JobMachine(JobStock):
     def acknowledge(self, job_id: bytes) -> bool:
         """A job is done; whether it was known."""
         job = self.jobs.get(job_id)
-        if job is None:
+        if job is None or job.state == ACKED:
             return False
         self.counts.acknowledged += 1
-        self.remove(job)
+        self.end(job)
         return True
 
     def delete(self, job: Job) -> None:
         """An operator wants it gone."""
-        self.counts.deleted += 1
+        if job.state != ACKED:
+            self.counts.deleted += 1
+            self.end(job)
+
+    def end(self, job: Job) -> None:
+        """A job is done, or is to be taken for that: it goes once all nodes that may have it know."""
+        if job.copies is None or not self.sharing.is_on:
+            self.remove(job)
+            return
+        self.entomb(job)
+        self.sharing.ended(job)
+
+    def entomb(self, job: Job) -> None:
+        """Of a job only this is left: that it is done."""
+        if job.state == QUEUED:
+            job.queue.remove(job)
+        elif self.holders:
+            self.let_go(job)
+        job.state = ACKED
+        job.is_delayed = False
+        self.timers.cancel(job)
+        if job.body is not None:
+            self.memory -= job.size
+            job.body = None
+        if job.serial:
+            self.log.note(record.DONE, job)
+
+    def abandon(self, job: Job) -> None:
+        """A job that could not be added as it was to be: whoever adds it again adds another."""
+        if job.holds_key:
+            known = self.keys.get(key_name(job.queue.name.removesuffix(DEAD), job.key))
+            if known is not None and known.job is job:
+                self.timers.cancel(known)
+                if job.serial:
+                    self.log.note(record.RELEASED, job)
+                self.end_key(known)
+                job.key = b""
         self.remove(job)
 
     def remove(self, job: Job) -> None:
@@ -211,6 +281,8 @@ class JobMachine(JobStock):
         retry = self.retry_of(job)
         if retry:
             self.timers.set(job, min(now + retry, job.expires), now)
+        if job.copies is not None:
+            self.sharing.working(job)
         return retry
 
     def enqueue(self, job: Job, now: float) -> bool:
@@ -233,14 +305,11 @@ class JobMachine(JobStock):
         """Sets a queued job aside until it is queued again; whether it was queued."""
         if job.state != QUEUED:
             return False
-        job.queue.remove(job)
-        job.state = ACTIVE
+        self.set_aside(job)
         retry: int = job.retry
         if retry < 0:
             retry = job.queue.rules.retry_after(1)
         self.timers.set(job, min(now + retry, job.expires) if retry else job.expires, now)
-        if job.serial:
-            self.log.note(record.SET_ASIDE, job)
         return True
 
     def come_back(self, job: Job, now: float) -> None:
@@ -268,6 +337,7 @@ class JobMachine(JobStock):
         if self.memory >= self.max_memory:
             self.refuse(job.queue, 0)
         self.jobs[job.id] = job
+        self.is_in_order = False
         job.queue.jobs += 1
         self.counts.added += 1
         self.memory += JOB_BYTES + job.size
@@ -302,7 +372,7 @@ class JobMachine(JobStock):
         if rules.dead_maxlen and dead.depth > rules.dead_maxlen:
             oldest = dead.oldest(1)[0]
             self.counts.dead_dropped += 1
-            self.remove(oldest)
+            self.end(oldest)
 
     def revive(self, job: Job, now: float) -> None:
         """A dead letter goes back to its queue, as if it were new."""
@@ -344,6 +414,15 @@ class JobMachine(JobStock):
         self.serve(now)
 
     def on_due(self, job: Job, now: float) -> None:
+        copies = job.copies
+        if copies is not None and (copies.is_away or job.state == ACKED or job.state == WAITING):
+            if self.sharing.is_on:
+                self.sharing.look(job, now)
+                return
+            if job.state == ACKED:  # this node has no others any more
+                self.remove(job)
+                return
+            copies.is_away = False
         if now >= job.expires:
             self.expire(job, now)
         elif job.is_delayed:

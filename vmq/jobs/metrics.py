@@ -9,6 +9,7 @@ from typing import Final
 
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import JobQueue
+from vmq.jobs.sharing.replicas import JobReplicas
 from vmq.runtime.metrics import Family, Sample
 
 #: Queues with figures of their own.
@@ -73,6 +74,28 @@ def job_families(
     yield Family("job_queue_depth", "gauge", "Queued jobs of the deepest queues.", tuple(depths))
     text = "Seconds that the oldest queued job of these has been there."
     yield Family("job_queue_oldest_seconds", "gauge", text, tuple(ages))
+
+
+_SHARING: Final = (
+    ("jobs_copied_in", "copied_in", "Copies of jobs that came from other nodes."),
+    ("jobs_copied_out", "copied_out", "Copies of jobs that went to other nodes."),
+    ("jobs_copies_mended", "mended", "Copies made anew where a node was gone that had one."),
+    ("jobs_federated", "federated", "Jobs that went to a node that has workers or takes over."),
+    ("jobs_taken_over", "taken_over", "Jobs served here since nobody else said that he had them."),
+    ("jobs_not_copied", "not_copied", "Jobs given up: too few hosts had them in time."),
+    ("jobs_fewer_copies", "fewer_copies", "Jobs acknowledged with fewer copies (when_split)."),
+)
+
+
+def sharing_families(replicas: JobReplicas) -> Iterator[Family]:
+    """Totals of a node among others."""
+    for name, attribute, text in _SHARING:
+        value: int = getattr(replicas.counts, attribute)
+        yield Family(name, "counter", text, (Sample((), value),))
+    text = "Jobs that are not on their hosts yet."
+    yield Family("jobs_copying", "gauge", text, (Sample((), len(replicas.adder.pending)),))
+    text = "Nodes whose jobs can be reached, this one included."
+    yield Family("job_nodes", "gauge", text, (Sample((), 1 + len(replicas.peers.up)),))
 
 
 def depth_of(queue: JobQueue) -> int:

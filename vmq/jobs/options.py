@@ -5,7 +5,7 @@ from typing import Final
 
 from vmq.jobs.queue import DEAD
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.stock import LONGEST
+from vmq.jobs.stock import LONGEST, ONE_HOST
 
 _LONGEST_NAME: Final = 512
 #: Why nobody adds to or takes from some queues.
@@ -24,8 +24,10 @@ class AddOptions:
         self.priority: int = -1
         self.maxlen: int = -1
         self.key: bytes = b""
-        #: -1: as many hosts as there are, up to the default.
         self.replicate: int = -1
+        #: Nobody waits until it is on its hosts; milliseconds that somebody waits, 0: as long as is usual.
+        self.is_async = False
+        self.timeout: int = 0
 
     def set(self, name: bytes, value: bytes) -> bool:
         """Reads one option, named as RESP does; False if there is none of this name.
@@ -57,16 +59,10 @@ class AddOptions:
         """Looks at what was set together.
 
         Raises:
-            JobRefusedError: it asks for more hosts than there are.
+            JobRefusedError: what is delivered at most once is to be on several hosts.
         """
-        if self.replicate > 1:
-            if self.retry == 0:
-                raise JobRefusedError(
-                    "ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)"
-                )
-            raise JobRefusedError(
-                "NOREPL Not enough reachable nodes for the requested replication level"
-            )
+        if self.replicate > 1 and self.retry == 0:
+            raise JobRefusedError(ONE_HOST)
 
 
 def options_from(queue: str, told: Mapping[str, str]) -> AddOptions:

@@ -26,6 +26,39 @@ DEAD: Final = b"!dead"
 _HISTORY: Final = 20
 
 
+class JobCopies:
+    """Which nodes may have a job, of one that is or was with several."""
+
+    def __init__(self, wanted: int, nodes: list[int]) -> None:
+        #: On so many hosts it is to be; 0: nothing is known of it but that it is done.
+        self.wanted = wanted
+        #: Every node that may have it, this one included, rising.
+        self.nodes = nodes
+        #: Those of them that said so: that they have it, or know that it is done.
+        self.confirmed: list[int] = []
+        #: Another node has it queued or with a worker; this one looks at it again when it is due.
+        self.is_away = False
+        #: This one gave it to another, of which it has not heard that it came.
+        self.is_given = False
+        #: The others were asked whether they have it; of one that is done: this node tells them.
+        self.is_asking = False
+        self.tries: i64 = 0
+
+    def add(self, nodes: list[int]) -> bool:
+        """These may have it, too; whether that is new."""
+        new = [node for node in nodes if node not in self.nodes]
+        if new:
+            self.nodes = sorted(self.nodes + new)
+        return len(new) > 0
+
+    def confirm(self, node: int) -> bool:
+        """One says that it has it, or knows that it is done; whether that is new."""
+        if node in self.confirmed:
+            return False
+        self.confirmed.append(node)
+        return True
+
+
 class Job(Timed):
     """One job. `due`: when it is given again, is due at all, or its time to live ends, whichever is first."""
 
@@ -64,10 +97,17 @@ class Job(Timed):
         #: The key keeps others out still.
         self.holds_key = False
         self.is_gone = False
+        #: None: no other node knows of it.
+        self.copies: JobCopies | None = None
         #: Where it lies on disk: its number there (0: nowhere), the segment, and the place of its body.
         self.serial: i64 = 0
         self.segment: i64 = -1
         self.offset: i64 = 0
+
+    @property
+    def generation(self) -> int:
+        """How often it went back to its queue: of two nodes that have it queued, the higher one's is the newer."""
+        return int(self.nacks + self.repeats)
 
     def note(self, event: str) -> None:
         """Remembers a failure."""
@@ -88,6 +128,8 @@ class JobWaiter(Timed):
         #: In the order in which they are asked.
         self.queues = queues
         self.count = count
+        #: Another node, which has workers.
+        self.is_remote = False
 
     def serve(self, jobs: list[Job]) -> None:
         """There are jobs; it waits no more."""

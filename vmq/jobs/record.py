@@ -15,6 +15,10 @@ REVIVED: Final = 6
 SET_ASIDE: Final = 7
 #: Its key keeps nobody out any more.
 RELEASED: Final = 8
+#: Other nodes may have it, from now on these.
+SHARED: Final = 9
+#: It is done, and not all of them know.
+DONE: Final = 10
 
 
 class JobRecord:

@@ -27,6 +27,10 @@ class JobRules:
         #: How long a key keeps a second job out.
         self.key_window: int = 3600
         self.persistence: int = OS
+        #: On so many hosts a job is before it is acknowledged, if there are so many; and whether fewer will do while
+        #: others cannot be reached.
+        self.replicate: int = 3
+        self.may_have_fewer = False
         #: Each of these gets each job, in a queue of its own, `QUEUE@GROUP`; none: the queue itself does.
         self.groups: list[bytes] = []
         #: How long a worker of MQTT may be at one job while its connection lives.

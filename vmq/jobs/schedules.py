@@ -1,11 +1,15 @@
 """Jobs that are added by the clock.
 
-A tick is a job with a key of its own, so that it is added once however often it is tried; the key is in the log with
-the job. Which tick was the last one of each schedule is kept beside the log: it tells what was missed.
+A tick is a job with a key and an id of its own, so that it is added once however often it is tried; the key is in the
+log with the job. Which tick was the last one of each schedule is kept beside the log: it tells what was missed.
+
+In a cluster the nodes that reach each other agree on the order in which they see to a schedule: the first adds the job
+and tells the others, the second does so when it heard nothing for a while. Two sides of a split add the same id each.
 """
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -16,6 +20,7 @@ from vmq.config.cron import Cron
 from vmq.config.jobs import ScheduleOptions
 from vmq.core.context import Core
 from vmq.jobs.commit import JobCommit
+from vmq.jobs.ids import named
 from vmq.jobs.queues import JobRefusedError
 
 log = logging.getLogger("vmq.jobs")
@@ -26,6 +31,8 @@ LONGEST: Final = 30.0
 _MOST_MISSED: Final = 1000
 #: Seconds after which a time counts as missed.
 _LATE: Final = 60.0
+#: Seconds that each node waits longer than the one before it, and all of them after a start.
+_RANK: Final = 5.0
 _FILE: Final = "schedules.json"
 
 
@@ -38,6 +45,8 @@ class CronSchedule:
         self.cron = Cron(options.cron)
         self.zone = ZoneInfo(options.timezone)
         self.last = last
+        #: The last one that is known to have its job, since the start.
+        self.fired = 0.0
 
     def due(self, now: float) -> tuple[list[float], float]:
         """Its times up to now that get a job, the oldest first, and the last of all of them."""
@@ -84,6 +93,14 @@ class Schedules:
             CronSchedule(name, each, min(known.get(name, now), now))
             for name, each in options.items()
         ]
+        #: How many nodes in reach are to see to a schedule before this one; 0: no other.
+        self.rank: Callable[[str], int] = lambda name: 0
+        #: Told which time of a schedule has its job.
+        self.tell: Callable[[str, float], None] = lambda name, tick: None
+        #: Another node has told of a time, which is to be kept.
+        self.has_news = False
+        #: No job is added before.
+        self.begins = 0.0
 
     def _read(self) -> dict[str, float]:
         try:
@@ -103,20 +120,47 @@ class Schedules:
     def look(self) -> float:
         """Adds what is due; seconds until the next look."""
         now = self.core.wall_clock()
-        changed = False
+        changed, self.has_news = self.has_news, False
+        soonest = now + LONGEST
         for schedule in self.all:
             ticks, last = schedule.due(now)
+            wait = self._wait(schedule, last, now)
+            if wait > 0:
+                soonest = min(soonest, now + wait)
+                continue
             if all(self._add(schedule, tick) for tick in ticks) and last != schedule.last:
-                schedule.last = last
+                schedule.last = schedule.fired = last
+                self.tell(schedule.name, last)
                 changed = True
+            soonest = min(soonest, schedule.next())
         if changed:
             self.commit.end_pass(self.commit.clock())
             try:
                 self._write()
             except OSError as error:
                 log.error("the last times of schedules cannot be kept: %s", error)
-        soonest = min((each.next() for each in self.all), default=now + LONGEST)
         return min(max(soonest - now, 0.05), LONGEST)
+
+    def _wait(self, schedule: CronSchedule, last: float, now: float) -> float:
+        """Seconds that others have to see to the last of the times that are due."""
+        if last == schedule.last:
+            return 0.0
+        wait = max(0.0, self.begins - now)
+        rank = self.rank(schedule.name)
+        return max(wait, last + rank * _RANK - now) if rank else wait
+
+    def tell_all(self) -> None:
+        """Tells which times of all schedules were seen to, as far as is known."""
+        for schedule in self.all:
+            if schedule.fired:
+                self.tell(schedule.name, schedule.fired)
+
+    def on_fired(self, name: str, tick: float) -> None:
+        """Another node has seen to a time of a schedule, and to all before it."""
+        for schedule in self.all:
+            if schedule.name == name and schedule.last < tick <= self.core.wall_clock() + LONGEST:
+                schedule.last = schedule.fired = tick
+                self.has_news = True
 
     def _add(self, schedule: CronSchedule, tick: float) -> bool:
         """Adds the job of a tick; False: it is tried again."""
@@ -125,8 +169,15 @@ class Schedules:
         prefix = options.mountpoint.encode() + b"\0" if options.mountpoint else b""
         key = b"\0cron %d " % int(tick) + schedule.name.encode()
         try:
+            queue = machine.queue(prefix + options.queue.encode(), now)
+            ttl = queue.rules.ttl if options.ttl is None else options.ttl
+            retry = queue.rules.retry_after(0) if options.retry is None else options.retry
+            job_id = named(key + queue.name, ttl, retry > 0)
+            if job_id in machine.jobs:
+                machine.counts.deduplicated += 1
+                return True
             machine.add(
-                machine.queue(prefix + options.queue.encode(), now),
+                queue,
                 options.body.encode(),
                 now,
                 -1 if options.ttl is None else options.ttl,
@@ -135,6 +186,7 @@ class Schedules:
                 -1 if options.priority is None else options.priority,
                 -1,
                 key,
+                job_id=job_id,
             )
         except JobRefusedError as refusal:
             log.warning("schedule %s: %s", schedule.name, refusal)

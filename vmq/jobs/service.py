@@ -22,10 +22,12 @@ from vmq.jobs.control import JobControl
 from vmq.jobs.ids import JobIds
 from vmq.jobs.listener import JobListener
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.metrics import job_families
+from vmq.jobs.metrics import job_families, sharing_families
 from vmq.jobs.mqtt.port import MqttJobs
+from vmq.jobs.nodes import JobLinks, JobNodes
 from vmq.jobs.resp.commands import run
 from vmq.jobs.resp.door import RespDoor
+from vmq.jobs.resp.user import PATIENCE, unsettled
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
 from vmq.jobs.schedules import Schedules
 from vmq.jobs.storage.journal import JobJournal, movable
@@ -49,6 +51,10 @@ SWEEP: Final = 10.0
 #: Parts of limits.max_job_memory above which bodies stay on disk, and nothing is added.
 _SPILL: Final = 0.75
 _FULL: Final = 0.95
+#: Seconds after a start in which other nodes may say which times of schedules they saw to.
+_SETTLES: Final = 5.0
+#: Seconds in which a broker that stops hands over its jobs.
+_HAND_OVER: Final = 10.0
 _PERSISTENCE: Final = {"off": OFF, "os": OS, "fsync": FSYNC}
 
 
@@ -114,13 +120,27 @@ class JobService:
         self.mqtt.delayed.serve_all()
         self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
         self._ticker: asyncio.TimerHandle | None = None
-        if self.schedules.all:
-            self._look_at_schedules()
+        #: This node among others, if it is one.
+        self.nodes: JobNodes | None = None
+        if self.schedules.all:  # in the next turn: other nodes may be known by then
+            self._ticker = self.loop.call_later(0, self._look_at_schedules)
         self.commit.end_pass(now)
         if self.machine.jobs:
             log.info(
                 "jobs restored count=%d queues=%d", len(self.machine.jobs), len(self.machine.queues)
             )
+
+    def join(self, links: JobLinks) -> None:
+        """Shares its jobs with other nodes from now on."""
+        boot = time.time_ns() // 1000
+        self.nodes = JobNodes(self.core, self.commit, links, self.node_id, boot)
+        self.control.nodes = self.nodes
+        replicas, schedules = self.nodes.replicas, self.schedules
+        replicas.on_fired = schedules.on_fired
+        schedules.rank, schedules.tell = replicas.rank, replicas.fired
+        replicas.on_newcomer = schedules.tell_all
+        if links.others():
+            schedules.begins = self.core.wall_clock() + _SETTLES
 
     def _read_node_id(self) -> bytes:
         """Forty hexadecimal digits that this node keeps."""
@@ -160,6 +180,8 @@ class JobService:
                 rules.groups = [each.encode() for each in dict.fromkeys(value)]
             elif option == "persistence":
                 rules.persistence = _PERSISTENCE[value]
+            elif option == "when_split":
+                rules.may_have_fewer = value == "reach"
             else:
                 setattr(rules, option, value)
         return rules
@@ -216,9 +238,14 @@ class JobService:
         now = self.core.clock()
         if self.machine.next_due() <= now:
             self.machine.tick(now)
+        if self.nodes is not None:
+            self.nodes.replicas.tick(now)
+            self.commit.wants_time = True
+            if self.nodes.replicas.has_new_queues():
+                self.mqtt.delayed.serve_all()
         if commit.wants_time:
             self.mqtt.look(now)
-            commit.wants_time = self.mqtt.waits()
+            commit.wants_time = self.mqtt.waits() or self.nodes is not None
         commit.end_pass(now)
 
     def _look_at_schedules(self) -> None:
@@ -261,6 +288,16 @@ class JobService:
         if reason:
             raise OSError(reason)
 
+    async def safe_with_copies(self) -> bool:
+        """The same, and what was just added is on its hosts; or it is not to be, then False.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        jobs = unsettled(self.machine, False, self.core.clock())
+        await self.safe()
+        return self.nodes is None or await self.nodes.copied(jobs, PATIENCE)
+
     # Disk
 
     def _sync(self) -> None:
@@ -287,7 +324,9 @@ class JobService:
         """The figures of the jobs."""
         connections = sum(len(each.clients) for each in self.listeners)
         failures, disk = int(self.commit.failures), self.segments.total()
-        return job_families(self.machine, self.core.clock(), failures, disk, connections)
+        yield from job_families(self.machine, self.core.clock(), failures, disk, connections)
+        if self.nodes is not None:
+            yield from sharing_families(self.nodes.replicas)
 
     async def _all_synced(self) -> None:
         while self.commit.syncing is not None:  # noqa: ASYNC110 - a thread is at it
@@ -299,6 +338,8 @@ class JobService:
             listener.end_all("the broker is shutting down")
         for taking in list(self.takings):
             taking.end()
+        if self.nodes is not None:
+            await self.nodes.hand_over(_HAND_OVER)
         self._sweeper.cancel()
         if self._ticker is not None:
             self._ticker.cancel()
@@ -307,6 +348,8 @@ class JobService:
         self.commit.end_pass(self.core.clock())
         await self._all_synced()
         await asyncio.sleep(0)
+        if self.nodes is not None:
+            self.nodes.stop()
         for listener in self.listeners:
             listener.abort_all()
         self.commit.watch_time = None

@@ -4,22 +4,30 @@ Pure, as all of the machine (`vmq.jobs.machine`).
 """
 
 from collections.abc import Callable
+from heapq import nsmallest
 from typing import Final
 
 from mypy_extensions import i64
 
 from vmq.jobs import record
 from vmq.jobs.ids import JobIds, derived
-from vmq.jobs.queue import DEAD, Job, JobHolder, JobQueue
+from vmq.jobs.queue import ACTIVE, DEAD, WAITING, Job, JobCopies, JobHolder, JobQueue
 from vmq.jobs.queues import JobQueues, JobRefusedError
 from vmq.jobs.record import JobRecord
 from vmq.jobs.rules import OFF, JobRules
+from vmq.jobs.sharing_port import JobSharing
 from vmq.jobs.timers import JobTimers, Timed
 
 #: Bytes that a job has in memory beside its body, as measured.
 JOB_BYTES: Final = 480
 #: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
 RECEIVED_WINDOW: Final = 14 * 86_400
+#: Why a job of class at most once is refused that several hosts would have.
+ONE_HOST: Final = (
+    "ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)"
+)
+#: Why a job is refused that too few hosts would have.
+NO_HOSTS: Final = "NOREPL Not enough reachable nodes for the requested replication level"
 #: The longest time to live and delay: some 136 years.
 LONGEST: Final = 0xFFFF_FFFF
 
@@ -64,6 +72,12 @@ class JobStock(JobQueues):
         #: Above it nothing is added.
         self.max_memory: i64 = 1 << 60
         self.last_created: i64 = 0
+        #: No job came from elsewhere: they are in the order of adding.
+        self.is_in_order = True
+        #: The other nodes.
+        self.sharing = JobSharing()
+        #: The jobs of the last addition that are not on their hosts yet.
+        self.unsettled: list[Job] = []
 
     # Queues
 
@@ -75,6 +89,11 @@ class JobStock(JobQueues):
 
     def jobs_after(self, created: int, limit: int) -> list[Job]:
         """Jobs in the order of adding, those added later than this."""
+        if not self.is_in_order:
+            later = [
+                (job.created, job.id, job) for job in self.jobs.values() if job.created > created
+            ]
+            return [each[2] for each in nsmallest(limit, later)]
         found: list[Job] = []
         for job in self.jobs.values():
             if job.created > created:
@@ -96,19 +115,49 @@ class JobStock(JobQueues):
         priority: int = -1,
         maxlen: int = -1,
         key: bytes = b"",
+        replicate: int = -1,
         job_id: bytes = b"",
     ) -> Job:
         """Adds a job, and returns it, or the one that has its key; -1 stands for what the queue's rules say.
+
+        `replicate`: on so many hosts it is to be; what is not there yet is `unsettled`.
+
+        Raises:
+            JobRefusedError: the queue is paused or full, memory is, or there are too few hosts.
+        """
+        if self.unsettled:
+            self.unsettled = []
+        return self.add_one(
+            queue, body, now, ttl, retry, delay, priority, maxlen, key, replicate, job_id
+        )
+
+    def add_one(
+        self,
+        queue: JobQueue,
+        body: bytes,
+        now: float,
+        ttl: int,
+        retry: int,
+        delay: int,
+        priority: int,
+        maxlen: int,
+        key: bytes,
+        replicate: int,
+        job_id: bytes,
+    ) -> Job:
+        """Adds a job, or one of a group.
 
         Raises:
             JobRefusedError: the queue is paused or full, or memory is.
         """
         rules = queue.rules
         if rules.groups:
-            how = ttl, retry, delay, priority
-            return self.add_to_groups(queue, body, now, how, maxlen, key)
+            how = ttl, retry, delay, priority, replicate
+            return self.add_to_groups(queue, body, now, how, maxlen, key, job_id)
         known = self.with_key(queue, key) if key else None
         if known is not None:
+            if known.state == WAITING:
+                self.unsettled.append(known)
             return known
         limit: i64 = rules.maxlen if maxlen < 0 else maxlen
         if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
@@ -122,38 +171,99 @@ class JobStock(JobQueues):
             repeats = first > 0
         else:
             repeats = retry > 0
+        wanted = 1
+        if self.sharing.is_on or replicate > 1:
+            wanted = self.hosts_for(rules, replicate, repeats)
         job = Job(job_id or self.ids.new(ttl, repeats), queue, body)
         job.retry = 0 if not repeats else retry
         job.ttl = ttl
         job.delay = delay
         job.priority = rules.priority if priority < 0 else priority
+        job.key = key
+        self.take_in(job, wanted, now)
+        return job
+
+    def take_in(self, job: Job, wanted: int, now: float) -> None:
+        """A new job is here: it goes to other hosts, waits for its time, or is queued."""
+        queue = job.queue
+        rules = queue.rules
         job.created = self.next_created(now)
-        job.expires = now + delay + ttl
+        job.expires = now + int(job.delay) + int(job.ttl)
         self.jobs[job.id] = job
         queue.jobs += 1
         queue.used = now
         self.counts.added += 1
         self.memory += JOB_BYTES + job.size
-        job.key = key
-        if key:
-            self.remember_key(job, now + window_of(key, rules), now)
-        if delay:
-            job.is_delayed = True
-            self.timers.set(job, now + delay, now)
+        if job.key:
+            self.remember_key(job, now + window_of(job.key, rules), now)
+        job.is_delayed = job.delay > 0
+        if wanted > 1:
+            job.state = WAITING
+            self.timers.set(job, job.expires, now)
+            self.unsettled.append(job)
+        elif job.is_delayed:
+            self.timers.set(job, now + int(job.delay), now)
         else:
             self.put(job, now, False)
         if rules.persistence != OFF:
             self.log.note(record.ADDED, job)
-        return job
+        if wanted > 1:
+            self.sharing.begin(job, wanted, now)
+
+    def hosts_for(self, rules: JobRules, replicate: int, repeats: bool) -> int:
+        """On how many hosts a job is to be.
+
+        Raises:
+            JobRefusedError: so many cannot be reached, or it is delivered at most once.
+        """
+        if not repeats:
+            if replicate > 1:
+                raise JobRefusedError(ONE_HOST)
+            return 1
+        hosts = self.sharing.hosts()
+        wanted = replicate if replicate > 0 else min(rules.replicate, hosts)
+        if wanted > 1 and self.sharing.reachable_hosts() < wanted:
+            if wanted > hosts or not rules.may_have_fewer:
+                self.counts.refused += 1
+                raise JobRefusedError(NO_HOSTS)
+        return wanted
+
+    def settle(self, job: Job, now: float) -> None:
+        """A job is on its hosts: it waits for its time, or is queued."""
+        if job.state != WAITING:
+            return
+        job.state = ACTIVE
+        due = job.expires - int(job.ttl)
+        if job.is_delayed and due > now:
+            self.timers.set(job, due, now)
+        else:
+            job.is_delayed = False
+            self.put(job, now, True)
+
+    def share(self, job: Job, wanted: int, nodes: list[int]) -> JobCopies:
+        """Other nodes may have a job from now on."""
+        copies = job.copies
+        if copies is None:
+            job.copies = copies = JobCopies(wanted, sorted(nodes))
+        else:
+            copies.add(nodes)
+        self.note_shared(job)
+        return copies
+
+    def note_shared(self, job: Job) -> None:
+        """Others may have a job: that is kept."""
+        if job.serial:
+            self.log.note(record.SHARED, job)
 
     def add_to_groups(
         self,
         queue: JobQueue,
         body: bytes,
         now: float,
-        how: tuple[int, int, int, int],
+        how: tuple[int, int, int, int, int],
         maxlen: int,
         key: bytes,
+        job_id: bytes,
     ) -> Job:
         """Adds a job for each group, or none if one of them cannot have it; returns the first one's.
 
@@ -164,6 +274,8 @@ class JobStock(JobQueues):
         queues = [self.queue(queue.name + b"@" + name, now) for name in names]
         known = self.with_key(queues[0], key) if key else None
         if known is not None:
+            if known.state == WAITING:
+                self.unsettled.append(known)
             return known
         if queue.paused_in:
             self.refuse(queue, 0)
@@ -171,11 +283,15 @@ class JobStock(JobQueues):
             limit: i64 = each.rules.maxlen if maxlen < 0 else maxlen
             if each.paused_in or (limit and each.depth >= limit) or self.memory >= self.max_memory:
                 self.refuse(each, limit)
-        ttl, retry, delay, priority = how
-        first = self.add(queues[0], body, now, ttl, retry, delay, priority, 0, key)
+        ttl, retry, delay, priority, replicate = how
+        first = self.add_one(
+            queues[0], body, now, ttl, retry, delay, priority, 0, key, replicate, job_id
+        )
         for place in range(1, len(queues)):
             other = derived(first.id, names[place])
-            self.add(queues[place], body, now, ttl, retry, delay, priority, 0, b"", other)
+            self.add_one(
+                queues[place], body, now, ttl, retry, delay, priority, 0, b"", replicate, other
+            )
         return first
 
     def add_failed(self, queue: JobQueue, body: bytes, now: float) -> Job:
@@ -230,6 +346,10 @@ class JobStock(JobQueues):
         queue.put(job, back)
         queue.came += 1
         self.timers.set(job, job.expires, now)
+        copies = job.copies
+        if copies is not None:
+            copies.is_away = copies.is_asking = copies.is_given = False
+            self.sharing.queued(job, now)
         if queue.waiters is not None and not queue.is_ready and not queue.paused_out:
             queue.is_ready = True
             self.ready.append(queue)

@@ -135,6 +135,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "listen": "",
             "advertise": "",
             "join": [],
+            "host": "",
             "key_file": None,
             "heartbeat_interval": 1.0,
             "heartbeat_timeout": 5.0,

@@ -54,7 +54,9 @@ async def test_the_programs_run(tmp_path: Path) -> None:
 def test_every_command_is_there_and_what_is_said_to_test_it_exists() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert {name for name in COMMANDS if name.decode() not in text} == set()
-    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
+    here = Path(__file__).parents[2]
+    rooms = (here / "vmq", here / "cluster_processes", here / "simulator")
+    tests = "".join(path.read_text() for room in rooms for path in room.rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", text)
     assert named
     assert [name for name in named if f"def {name}(" not in tests] == []

@@ -74,17 +74,22 @@ def dump(broker: "BrokerView", after: int) -> JobDump:
     service = broker.jobs.service
     if service is None:
         return JobDump([], 0)
+    from vmq.jobs.queue import ACKED
+
     found: list[DumpedJob] = []
-    size = 0
+    size = passed = 0
     created = after
     jobs = service.machine.jobs_after(after, MOST_JOBS)
     for job in jobs:
         if found and size + int(job.size) > _MOST_BYTES:
             break
-        size += int(job.size)
         created = int(job.created)
+        if job.state == ACKED or (job.copies is not None and job.copies.is_away):
+            passed += 1  # done, or another node's to dump
+            continue
+        size += int(job.size)
         found.append(_dumped(service, job))
-    has_more = len(found) < len(jobs) or len(jobs) == MOST_JOBS
+    has_more = len(found) + passed < len(jobs) or len(jobs) == MOST_JOBS
     return JobDump(found, created if has_more else 0)
 
 

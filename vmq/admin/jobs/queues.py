@@ -62,6 +62,8 @@ class JobQueueDetails(Struct, frozen=True, kw_only=True):
     max_run: int
     refuse_after: int
     persistence: str
+    replicate: int
+    when_split: str
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -247,6 +249,8 @@ def show_queue(broker: "BrokerView", name: str, mountpoint: str) -> JobQueueDeta
         max_run=rules.max_run,
         refuse_after=rules.refuse_after,
         persistence=("off", "os", "fsync")[rules.persistence],
+        replicate=rules.replicate,
+        when_split="reach" if rules.may_have_fewer else "wait",
     )
 
 
@@ -289,13 +293,16 @@ def _all_rows(
 
 def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
     """A job, for people."""
-    from vmq.jobs.queue import QUEUED
+    from vmq.jobs.queue import ACKED, QUEUED
 
     machine, now = service.machine, service.core.clock()
     mountpoint, queue = split_name(job.queue.name)
     body = _body(service, job)
     shown = show_payload(body, payload_bytes)
     state = "queued" if job.state == QUEUED else "delayed" if job.is_delayed else "active"
+    if job.copies is not None and job.state != QUEUED:
+        is_away = job.copies.is_away
+        state = "done" if job.state == ACKED else "elsewhere" if is_away else state
     is_queued = job.state == QUEUED
     return JobRow(
         id=job.id.decode("latin-1"),
@@ -340,6 +347,7 @@ async def add(
     """
     from vmq.jobs.options import check_queue
     from vmq.jobs.queues import JobRefusedError
+    from vmq.jobs.stock import NO_HOSTS
 
     name = full_name(broker, queue, mountpoint)
     service = opened(broker)
@@ -360,10 +368,16 @@ async def add(
             options.priority,
             options.maxlen,
             options.key,
+            options.replicate,
         )
     except JobRefusedError as refusal:
         raise RefusedError(str(refusal)) from None
-    await _safe(service)
+    try:
+        is_there = await service.safe_with_copies()
+    except OSError as error:
+        raise RefusedError(f"jobs cannot be written to disk: {error}") from None
+    if not is_there:
+        raise RefusedError(NO_HOSTS)
     return JobAdded(job.id.decode())
 
 

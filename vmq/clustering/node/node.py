@@ -15,6 +15,7 @@ from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.hinted_handoff.redirect import Redirect
 from vmq.clustering.messages.codec import VERSIONS
 from vmq.clustering.node.bans import ClusterBans
+from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import read_key
 from vmq.clustering.node.leaving import NodeLeaving
@@ -104,6 +105,7 @@ class Clustering:
         self._banning = banning
         self._bans: ClusterBans | None = None
         self._streams: Streams | None = None
+        self._job_links: ClusterJobLinks | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
         self._mover: Takeover | None = None
@@ -166,6 +168,9 @@ class Clustering:
             self._committer.sealing.append(outboxes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, outboxes)
             self._streams = Streams(node, self._core, outboxes, self._open_catalog)
+            self._job_links = ClusterJobLinks(
+                node, outboxes, options.host, self.joining, self.leave
+            )
             await self._save_life()
             await node.start()
         except BaseException as error:
@@ -327,6 +332,12 @@ class Clustering:
         """Sessions on their way."""
         assert self._mover is not None, "the node is not started"
         return self._mover
+
+    @property
+    def job_links(self) -> ClusterJobLinks:
+        """The links, for jobs."""
+        assert self._job_links is not None, "the node is not started"
+        return self._job_links
 
     @property
     def sessions(self) -> SessionQuestions:

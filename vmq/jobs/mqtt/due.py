@@ -186,8 +186,13 @@ class DelayedMessages:
         """
         asked = Asked(read_job_topic(kept.topic), kept.message(), 0)
         asked.name = prefix_of(registry) + asked.topic.queue.encode()
-        self.publishing.add_job(asked, b"")
-        self.done(job)
+        jobs = self.publishing.add_job(asked, b"")
+
+        def told(is_there: bool) -> None:
+            if is_there:
+                self.done(job)  # else again after its RETRY
+
+        self.machine.sharing.wait(jobs, self.commit.clock() + job.queue.rules.refuse_after, told)
 
     def done(self, job: Job) -> None:
         """The broker owns the message."""

@@ -7,6 +7,7 @@ for `refuse_after` seconds; then the connection is closed.
 
 import json
 import logging
+from functools import partial
 from math import ceil
 from typing import Any, Final
 
@@ -21,8 +22,10 @@ from vmq.core.registry import Registry
 from vmq.core.trie import Route
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.ids import is_job_id
+from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
 from vmq.jobs.options import AddOptions, check_queue, options_from
+from vmq.jobs.queue import WAITING, Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.rules import OFF
 from vmq.jobs.stock import LONGEST
@@ -230,14 +233,22 @@ class MqttPublishing:
             return
         try:
             key = received_key(client, packet_id) if is_durable else b""
-            self.add_job(asked, key)
+            jobs = self.add_job(asked, key)
         except JobRefusedError as refusal:
             self.refuse(client, asked, str(refusal))
             return
+        if jobs and message.qos:
+            failed = partial(self.give_up, client, asked)
+            acknowledge_when_copied(client, self.commit, jobs, failed)
         self.end(client, asked)
 
-    def add_job(self, asked: Asked, key: bytes) -> None:
-        """Adds the job.
+    def give_up(self, client: Any, asked: Asked, reason: str) -> None:
+        """What could not be added in time is refused unacknowledged."""
+        self.tell(client, asked, reason, b"")
+        client.output.close(f"a job is refused: {reason} [MQTT-4.8.0-2]")
+
+    def add_job(self, asked: Asked, key: bytes) -> list[Job]:
+        """Adds the job; what is not on its hosts yet.
 
         Raises:
             JobRefusedError: it cannot be, now or at all.
@@ -262,7 +273,9 @@ class MqttPublishing:
             options.priority,
             options.maxlen,
             options.key or key,
+            options.replicate,
         )
+        return [each for each in self.machine.unsettled if each.state == WAITING]
 
     def end(self, client: Any, asked: Asked) -> None:
         """The job is there."""
@@ -320,8 +333,7 @@ class MqttPublishing:
             rules = self.machine.rules_of(asked.name) if known is None else known.rules
             asked.deadline = now + rules.refuse_after
         elif now >= asked.deadline:
-            self.tell(client, asked, reason, b"")
-            client.output.close(f"a job is refused: {reason} [MQTT-4.8.0-2]")
+            self.give_up(client, asked, reason)
             return
         pending = Pending(lambda: self.waiting.pop(pending, None))
         self.waiting[pending] = asked, reason.partition(" ")[0]
@@ -340,7 +352,7 @@ class MqttPublishing:
         """Whether what stood against a job does no more, as far as can be told without trying."""
         queue = self.machine.queues.get(asked.name)
         if word == "NOREPL":
-            return False
+            return self.machine.sharing.is_on
         if word == "IOERR":
             return not self.commit.is_failing
         if word == "OOM":
@@ -368,10 +380,8 @@ class MqttPublishing:
             self.acknowledge(client, asked)
             return
         now = self.commit.clock()
-        for job_id in message.payload.split(b"\n", _MOST_IDS)[:_MOST_IDS]:
-            line = job_id.strip()
-            if not line:
-                continue
+        lines = message.payload.split(b"\n", _MOST_IDS)[:_MOST_IDS]
+        for line in filter(None, map(bytes.strip, lines)):
             try:
                 self.settle_one(verb, line, asked.name, now)
             except JobRefusedError as refusal:
@@ -388,7 +398,9 @@ class MqttPublishing:
             raise JobRefusedError("BADID Invalid Job ID format.")
         machine = self.machine
         job = machine.jobs.get(job_id)
-        if job is None or job.queue.name != name:
+        if job is None and verb == "ack":
+            machine.sharing.acknowledge_unknown(job_id, name)
+        elif job is None or job.queue.name != name:
             if verb == "working":
                 raise JobRefusedError("NOJOB Job not known in this queue.")
         elif verb == "ack":

@@ -8,15 +8,15 @@ def read_add(argv: list[bytes]) -> AddOptions:
     """Reads an ADDJOB.
 
     Raises:
-        JobRefusedError: it is wrong, or asks for more hosts than there are.
+        JobRefusedError: it is wrong.
     """
     count = len(argv)
     if count < 4:
         raise JobRefusedError("ERR wrong number of arguments for 'addjob' command")
     queue = argv[1]
     check_queue(queue)
-    whole(argv[3], "ERR timeout is not an integer or out of range", 0)
     options = AddOptions(queue)
+    options.timeout = whole(argv[3], "ERR timeout is not an integer or out of range", 0)
     if count > 4:
         read_options(options, argv, 4)
     return options
@@ -28,7 +28,8 @@ def read_options(options: AddOptions, argv: list[bytes], at: int) -> int:
     while at < count:
         name = argv[at].upper()
         if name == b"ASYNC":
-            at += 1  # alone, nothing is waited for
+            options.is_async = True
+            at += 1
             continue
         if name == b"JOBS":
             break

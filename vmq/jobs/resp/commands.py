@@ -3,12 +3,14 @@
 import re
 from collections.abc import Callable
 from fnmatch import translate
+from functools import partial
 from typing import Final
 
 from vmq.jobs.options import AddOptions, check_queue, whole
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.adding import read_options
+from vmq.jobs.resp.cluster import cluster, mending, nodes
 from vmq.jobs.resp.connection import RespConnection, check_ids
 from vmq.jobs.resp.replies import (
     NO_ARRAY,
@@ -23,7 +25,8 @@ from vmq.jobs.resp.replies import (
 )
 from vmq.jobs.resp.scanning import jscan, qscan
 from vmq.jobs.resp.shown import shown, stat
-from vmq.jobs.resp.user import INSPECT, TAKE
+from vmq.jobs.resp.user import INSPECT, TAKE, patience, unsettled
+from vmq.jobs.stock import NO_HOSTS
 from vmq.version import __version__
 
 Command = Callable[[RespConnection, list[bytes]], bytes]
@@ -56,7 +59,7 @@ def addjobs(connection: RespConnection, argv: list[bytes]) -> bytes:
     """ADDJOBS queue ms-timeout [option ...] JOBS body ...: an id or an error for each job."""
     options = AddOptions(argv[1])
     check_queue(argv[1])
-    whole(argv[2], "ERR timeout is not an integer or out of range", 0)
+    options.timeout = whole(argv[2], "ERR timeout is not an integer or out of range", 0)
     at = read_options(options, argv, 3)
     if at + 1 >= len(argv) or options.key:
         raise JobRefusedError("ERR syntax error")
@@ -65,12 +68,32 @@ def addjobs(connection: RespConnection, argv: list[bytes]) -> bytes:
         return b""
     now = connection.commit.clock()
     items: list[bytes] = []
+    waiting: list[tuple[int, list[Job]]] = []
     for body in argv[at + 1 :]:
         try:
             items.append(connection.added(options, body, door.prefix + argv[1], now))
         except JobRefusedError as refusal:
             items.append(error(str(refusal)))
-    return array(items)
+            continue
+        jobs = unsettled(connection.machine, options.is_async, now)
+        if jobs:
+            waiting.append((len(items) - 1, jobs))
+    if not waiting:
+        return array(items)
+    promise = connection.promise()
+    left = {place for place, _ in waiting}
+
+    def told(place: int, is_there: bool) -> None:
+        left.discard(place)
+        if not is_there:
+            items[place] = error(NO_HOSTS)
+        if not left:
+            connection.keep(promise, array(items))
+
+    for place, jobs in waiting:
+        until = patience(options, now)
+        connection.machine.sharing.wait(jobs, until, partial(told, place))
+    return b""
 
 
 def _known(connection: RespConnection, argv: list[bytes], action: str = TAKE) -> list[Job] | None:
@@ -185,6 +208,7 @@ def pause(connection: RespConnection, argv: list[bytes]) -> bytes:
     machine = connection.machine
     queue = machine.queue(connection.door.prefix + argv[1], connection.commit.clock())
     is_in, is_out = queue.paused_in, queue.paused_out
+    is_everywhere = False
     for word in argv[2:]:
         option = word.lower()
         if option == b"none":
@@ -192,10 +216,14 @@ def pause(connection: RespConnection, argv: list[bytes]) -> bytes:
         elif option in {b"in", b"out", b"all"}:
             is_in = is_in or option != b"out"
             is_out = is_out or option != b"in"
-        elif option not in {b"state", b"bcast"}:
+        elif option == b"bcast":
+            is_everywhere = True
+        elif option != b"state":
             return error("ERR PAUSE option must be in, out, all, none, state or bcast")
     if (is_in, is_out) != (queue.paused_in, queue.paused_out):
         machine.pause(queue, is_in, is_out)
+    if is_everywhere:
+        machine.sharing.paused(queue)
     names = {(True, True): b"all", (True, False): b"in", (False, True): b"out"}
     return bulk(names.get((is_in, is_out), b"none"))
 
@@ -221,7 +249,7 @@ def select(_connection: RespConnection, argv: list[bytes]) -> bytes:
 def hello(connection: RespConnection, argv: list[bytes]) -> bytes:
     """HELLO: the nodes, as Disque tells them. HELLO 2|3 [AUTH user password] [SETNAME name]: as Redis does."""
     if len(argv) == 1:
-        return _nodes(connection) if connection.is_known else _no_auth()
+        return nodes(connection) if connection.is_known else _no_auth()
     if argv[1] not in _PROTOCOLS:
         return error("NOPROTO unsupported protocol version")
     at = 2
@@ -256,12 +284,6 @@ def hello(connection: RespConnection, argv: list[bytes]) -> bytes:
 
 def _no_auth() -> bytes:
     return error("NOAUTH Authentication required.")
-
-
-def _nodes(connection: RespConnection) -> bytes:
-    door = connection.door
-    me = strings([door.node_id, door.host, door.port, b"1"])
-    return array([number(1), bulk(door.node_id), me])
 
 
 def client(connection: RespConnection, argv: list[bytes]) -> bytes:
@@ -347,28 +369,13 @@ def info(connection: RespConnection, _argv: list[bytes]) -> bytes:
         f"jobs_acknowledged:{counts.acknowledged}",
         f"jobs_retried:{counts.retried}",
         f"jobs_dead:{counts.dead}",
+        f"jobs_mending:{mending(connection)}",
         "",
     ]
     return bulk("\r\n".join(lines).encode())
 
 
 # The node
-
-
-def cluster(connection: RespConnection, argv: list[bytes]) -> bytes:
-    """CLUSTER NODES | INFO | MYID: this node; jobs have no others yet."""
-    what = argv[1].upper()
-    door = connection.door
-    if what == b"MYID":
-        return bulk(door.node_id)
-    if what == b"NODES":
-        line = b"%b %b:%b myself 0 0 connected\n" % (door.node_id, door.host, door.port)
-        return bulk(line)
-    if what == b"INFO":
-        return bulk(
-            b"cluster_state:ok\r\ncluster_known_nodes:1\r\ncluster_reachable_nodes:1\r\ncluster_size:1\r\n"
-        )
-    return error("ERR jobs are kept by one node: CLUSTER knows NODES, INFO and MYID")
 
 
 def config(connection: RespConnection, argv: list[bytes]) -> bytes:

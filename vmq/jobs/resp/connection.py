@@ -29,6 +29,9 @@ _PASS: Final = 500
 #: Arguments that make as much work as a command.
 _ARGUMENTS: Final = 8
 
+#: Jobs of one connection that are on their way to other hosts.
+_MOST_PROMISED: Final = 1000
+
 _ADD: Final = 1
 _GET: Final = 2
 _ACK: Final = 3
@@ -176,7 +179,7 @@ class RespConnection(RespUser):
             if self.waits() or self.closing:
                 return
             if self.unsent > REPLY_LIMIT:
-                if self.socket_full or self.commit.syncing is not None:
+                if self.socket_full or self.commit.syncing is not None or self.promised:
                     return
                 self.wake()
                 return
@@ -200,6 +203,8 @@ class RespConnection(RespUser):
 
     def waits(self) -> bool:
         """Whether a command is under way."""
+        if len(self.promised) >= _MOST_PROMISED:
+            return True
         return self.waiter is not None or self.pending is not None
 
     def wake(self) -> None:
@@ -290,6 +295,14 @@ class RespConnection(RespUser):
             self.pending.cancel()
             self.pending = None
 
+    def refuse_waiting(self, reason: str) -> None:
+        """A GETJOB that waits is answered with an error."""
+        if self.waiter is not None:
+            self.machine.stop_waiting(self.waiter)
+            self.waiter = None
+            self.reply(error(reason))
+            self.wake()
+
     def nothing_of(self) -> bytes:
         """There is no value to give."""
         return NO_BULK if self.protocol == 2 else NOTHING
@@ -331,7 +344,11 @@ class RespConnection(RespUser):
             raise JobRefusedError("OOM memory is above limits.max_memory")
         if self.commit.is_failing and queue.rules.persistence != OFF:
             raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
-        self.reply(self.added(options, argv[2], name, now))
+        reply = self.added(options, argv[2], name, now)
+        if self.machine.unsettled:
+            self.reply_when_copied(options, reply, now)
+        else:
+            self.reply(reply)
 
     def added(self, options: AddOptions, body: bytes, name: bytes, now: float) -> bytes:
         """Adds one job; the reply is its id."""
@@ -347,6 +364,7 @@ class RespConnection(RespUser):
             options.priority,
             options.maxlen,
             options.key,
+            options.replicate,
         )
         return b"+" + job.id + b"\r\n"
 
@@ -371,6 +389,8 @@ class RespConnection(RespUser):
         if options.nohang:
             self.reply(self.nothing())
             return
+        if self.machine.sharing.is_leaving:
+            raise JobRefusedError("LEAVING this node is leaving the cluster")
         self.waiter = waiter = GetWaiter(self, options)
         until = now + options.timeout / 1000 if options.timeout else float("inf")
         self.machine.wait(waiter, until, now)
@@ -406,7 +426,7 @@ class RespConnection(RespUser):
         lead = b"*7\r\n" if with_counters else b"*3\r\n"
         if is_alone:
             lead = b"*1\r\n" + lead
-        pieces = self.pieces
+        pieces = self.promised[-1].after if self.promised else self.pieces
         pieces.append(lead)
         pieces.append(head)
         pieces.append(job.id)
@@ -423,7 +443,8 @@ class RespConnection(RespUser):
                 + number(job.repeats)
             )
             self.reply(counters)
-        self.commit.touch(self)
+        if not self.promised:
+            self.commit.touch(self)
 
     def read(self, job: Job) -> bytes | None:
         """The body of a job that is on disk only; None: it cannot be read."""
@@ -443,11 +464,14 @@ class RespConnection(RespUser):
         check_ids(argv)
         found: i64 = 0
         prefix = self.door.prefix
+        is_on = machine.sharing.is_on
         for at in range(1, count):
             if prefix and not self.is_here(argv[at]):
                 continue
             if machine.acknowledge(argv[at]):
                 found += 1
+            elif is_on and self.may_take_all():
+                machine.sharing.acknowledge_unknown(argv[at])  # another node may have it
         self.reply(b":1\r\n" if found == 1 else number(found))
 
     def is_here(self, job_id: bytes) -> bool:

@@ -1,6 +1,6 @@
 """What SHOW and QSTAT tell: names and values, in Disque's order; what Disque has not comes last."""
 
-from vmq.jobs.queue import ACTIVE, STATE_NAMES, Job, JobQueue
+from vmq.jobs.queue import ACKED, ACTIVE, STATE_NAMES, Job, JobQueue
 from vmq.jobs.resp.connection import RespConnection
 from vmq.jobs.resp.replies import array, bulk, number, pairs, strings
 
@@ -15,20 +15,25 @@ def shown(connection: RespConnection, job: Job) -> bytes:
     requeue = (
         number(awake) if job.state == ACTIVE and job.due < job.expires else connection.nothing_of()
     )
-    holders = strings([connection.door.node_id])
+    copies = job.copies
+    has = [connection.door.node_id]
+    done: list[bytes] = []
+    if copies is not None:
+        has = [_node_id(connection, each) for each in copies.nodes]
+        done = [_node_id(connection, each) for each in copies.confirmed if job.state == ACKED]
     items = [
         ("id", bulk(job.id)),
         ("queue", bulk(name)),
         ("state", bulk(STATE_NAMES[job.state].encode())),
-        ("repl", number(1)),
+        ("repl", number(1 if copies is None else max(1, copies.wanted))),
         ("ttl", number(max(0, int(job.expires - now)))),
         ("ctime", number(job.created)),
         ("delay", number(job.delay)),
         ("retry", number(retry)),
         ("nacks", number(job.nacks)),
         ("additional-deliveries", number(job.repeats)),
-        ("nodes-delivered", holders),
-        ("nodes-confirmed", array([])),
+        ("nodes-delivered", strings(has)),
+        ("nodes-confirmed", strings(done)),
         ("next-requeue-within", requeue),
         ("next-awake-within", number(awake)),
         ("body", bulk(body)),
@@ -42,6 +47,13 @@ def shown(connection: RespConnection, job: Job) -> bytes:
     if job.history:
         items.append(("history", strings([each.encode() for each in job.history])))
     return pairs(items, connection.protocol == 3)
+
+
+def _node_id(connection: RespConnection, number_of_node: int) -> bytes:
+    """The id of a node; of one that is not known what is known of it."""
+    nodes = connection.door.control.nodes
+    peer = None if nodes is None else nodes.replicas.peers.all.get(number_of_node)
+    return b"%015x" % number_of_node if peer is None else bytes(peer.node_id)
 
 
 def stat(connection: RespConnection, queue: JobQueue, name: bytes) -> bytes:

@@ -13,18 +13,33 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import Answer, Pending
 from vmq.jobs.commit import JobOutput
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.options import AddOptions
+from vmq.jobs.queue import WAITING, Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.door import RespDoor
 from vmq.jobs.resp.replies import error
+from vmq.jobs.stock import NO_HOSTS
 from vmq.mqtt.special import JOBS, encode_level
 from vmq.protocol.connection import split_peer
 
 log = logging.getLogger("vmq.jobs")
 
+#: Seconds that a client which sets no limit waits until a job is on its hosts.
+PATIENCE: Final = 30.0
 #: What a client may do on a queue that it has the right of.
 ADD: Final = "add"
 TAKE: Final = "take"
 INSPECT: Final = "inspect"
+
+
+class PromisedReply:
+    """A reply that is not known yet, and those behind it."""
+
+    def __init__(self) -> None:
+        self.data: bytes = b""
+        self.is_known = False
+        self.after: list[bytes] = []
 
 
 class RespUser(JobOutput):
@@ -46,6 +61,8 @@ class RespUser(JobOutput):
         self.network = ""
         #: Bytes of replies that are not with the transport yet.
         self.unsent: i64 = 0
+        #: Replies that are not known yet, in order: those of jobs on their way to other hosts.
+        self.promised: list[PromisedReply] = []
         #: A plugin's verdict is awaited; the command that asked for it is done anew with the answer.
         self.pending: Pending | None = None
         self.asked: list[bytes] | None = None
@@ -59,11 +76,53 @@ class RespUser(JobOutput):
         """Ends the connection as soon as what it was told is written."""
 
     def reply(self, data: bytes) -> None:
-        self.pieces.append(data)
         self.unsent += len(data)
+        if self.promised:
+            self.promised[-1].after.append(data)
+            return
+        self.pieces.append(data)
         if not self.is_touched:
             self.is_touched = True
             self.commit.touched.append(self)
+
+    def promise(self) -> PromisedReply:
+        """A reply in this place, which is to be known later."""
+        found = PromisedReply()
+        self.promised.append(found)
+        return found
+
+    def keep(self, promise: PromisedReply, data: bytes) -> None:
+        """A promised reply is known; those before it may not be."""
+        promise.data = data
+        promise.is_known = True
+        self.unsent += len(data)
+        promised = self.promised
+        if not promised[0].is_known:
+            return
+        count = 0
+        while count < len(promised) and promised[count].is_known:
+            each = promised[count]
+            self.pieces.append(each.data)
+            self.pieces.extend(each.after)
+            count += 1
+        del promised[:count]
+        self.commit.touch(self)
+        self.wake()
+
+    def reply_when_copied(self, options: AddOptions, data: bytes, now: float) -> None:
+        """Answers once what was just added is on its hosts, or that it is not to be."""
+        machine = self.machine
+        jobs = unsettled(machine, options.is_async, now)
+        if not jobs:
+            self.reply(data)
+            return
+        promise = self.promise()
+        refusal = error(NO_HOSTS)
+
+        def told(is_there: bool) -> None:
+            self.keep(promise, data if is_there else refusal)
+
+        machine.sharing.wait(jobs, patience(options, now), told)
 
     def describe(self) -> str:
         """The peer, for logs and plugins."""
@@ -208,6 +267,20 @@ class RespUser(JobOutput):
                     break
         return self.is_granted(answer, TAKE, queues)
 
+    def may_take_all(self) -> bool:
+        """Whether it may take from every queue: no queue is known of a job that is not here. A late verdict is no."""
+        hook = self.door.hooks.auth_on_subscribe
+        if hook is None:
+            return True
+        wanted = [Subscription("$jobs/#", 1, TAKE)]
+        answer = hook(self.username, self.identity_of(self.username), wanted)
+        if isinstance(answer, Pending):
+            answer.cancel()
+            return False
+        if isinstance(answer, list):
+            return bool(answer[0].qos != REFUSED_QOS and answer[0].topic_filter == "$jobs/#")
+        return not isinstance(answer, Refuse)
+
     def may_inspect(self, argv: list[bytes]) -> bool:
         """Whether it may look at the queues of everybody."""
         if self.door.hooks.auth_on_subscribe is None:
@@ -223,6 +296,21 @@ class RespUser(JobOutput):
         log.info(text, right, self.username or "", shown, answer.plugin, answer.reason)
         self.reply(error("NOPERM this user has no right to " + right + " here"))
         return False
+
+
+def unsettled(machine: JobMachine, is_async: bool, now: float) -> list[Job]:
+    """What was just added and is not on its hosts; where nobody waits for that, it is queued all the same."""
+    jobs = [each for each in machine.unsettled if each.state == WAITING]
+    if not is_async:
+        return jobs
+    for each in jobs:
+        machine.settle(each, now)
+    return []
+
+
+def patience(options: AddOptions, now: float) -> float:
+    """Until when a client waits for a job to be on its hosts."""
+    return now + (options.timeout / 1000 if options.timeout else PATIENCE)
 
 
 def topic_of(queue: bytes) -> str:

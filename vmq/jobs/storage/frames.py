@@ -2,7 +2,7 @@
 
     magic, CRC-32C of the events, CRC-32C of the bodies, length of the events, of the bodies, number of events
     an event each: the job's number on this node * 16 + what happened (`vmq.jobs.record`)
-    what the events need besides, in their order: a job's header, or when and why it died
+    what the events need besides, in their order: a job's header, when and why it died, who has it
     the bodies, in the order of their jobs
 
 Events and headers are read at a start, bodies when they are delivered. All numbers are little-endian.
@@ -27,6 +27,9 @@ JOB_SIZE: Final = 86
 #: When its time ends, now that it died or came back to life (ns since 1970); nacks, repeats, bytes of the reason.
 DEATH: Final[Any] = Struct("<qHHH")
 DEATH_SIZE: Final = 14
+#: On how many hosts a job is to be; how many nodes may have it, whose numbers follow.
+SHARE: Final[Any] = Struct("<HH")
+SHARE_SIZE: Final = 4
 
 #: Flags of a job's header.
 IS_QUEUED: Final = 1
@@ -67,6 +70,14 @@ def death(job: Job, expires: int) -> bytes:
     nacks, repeats = min(job.nacks, _MOST), min(job.repeats, _MOST)
     head: bytes = DEATH.pack(expires, nacks, repeats, len(reason))
     return head + reason
+
+
+def share(job: Job) -> bytes:
+    """Which nodes may have a job."""
+    copies = job.copies
+    assert copies is not None
+    head: bytes = SHARE.pack(copies.wanted, len(copies.nodes))
+    return head + array("Q", copies.nodes).tobytes()
 
 
 def frame(events: list[int], details: list[bytes], bodies: list[bytes]) -> list[bytes]:

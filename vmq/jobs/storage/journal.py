@@ -5,14 +5,15 @@ from typing import Final
 from mypy_extensions import i64
 
 from vmq.jobs.commit import JobWriter
-from vmq.jobs.queue import Job
-from vmq.jobs.record import ADDED, BURIED, REVIVED
+from vmq.jobs.queue import ACKED, Job
+from vmq.jobs.record import ADDED, BURIED, DONE, REVIVED, SHARED
 from vmq.jobs.rules import FSYNC
 from vmq.jobs.storage.frames import (
     HEAD_SIZE,
     death,
     frame,
     job_header,
+    share,
 )
 from vmq.jobs.storage.segments import JobSegments
 
@@ -53,6 +54,8 @@ class JobJournal(JobWriter):
         self.events.append(int(job.serial << 4) | event)
         if event >= BURIED and event <= REVIVED:
             self.details.append(death(job, self.wall + int(job.expires * 1e9)))
+        elif event == SHARED:
+            self.details.append(share(job))
         if job.queue.rules.persistence == FSYNC:
             self.needs_sync = True
 
@@ -149,12 +152,19 @@ class JobJournal(JobWriter):
         for job in jobs:
             if job.is_gone or job.segment < 0:
                 continue
+            is_done = job.state == ACKED
+            if is_done:
+                job.size = 0
             try:
                 body = self.body(job) if job.body is None else job.body
             except OSError as error:
                 failure = error
                 continue
             self.add(job, body)
+            if job.copies is not None:
+                self.note(SHARED, job)
+            if is_done:
+                self.note(DONE, job)
         if failure is not None:
             raise failure
 

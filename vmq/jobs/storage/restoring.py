@@ -3,6 +3,7 @@
 import gc
 import logging
 import mmap
+from array import array
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final
@@ -12,7 +13,7 @@ from mypy_extensions import i64
 
 from vmq.jobs import record
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job
+from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, Job, JobCopies
 from vmq.jobs.stock import JOB_BYTES, window_of
 from vmq.jobs.storage.damage import is_torn, next_frame
 from vmq.jobs.storage.frames import (
@@ -25,11 +26,15 @@ from vmq.jobs.storage.frames import (
     JOB,
     JOB_SIZE,
     MAGIC,
+    SHARE,
+    SHARE_SIZE,
 )
 from vmq.jobs.storage.segments import HEADER, JobSegment, JobSegments
 
 log = logging.getLogger("vmq.jobs")
 
+#: Seconds after which the other nodes that may have a job are asked for it: they have come up by then.
+_ASK_AFTER: Final = 3.0
 #: Jobs whose retry begins anew at the start are spread over this part of it.
 _SPREAD: Final = 0.2
 
@@ -153,6 +158,14 @@ class JobRestore:
                     self.die(known, reason, (int(expires) - self.machine.wall) / 1e9)
                     known.nacks = nacks
                     known.repeats = repeats
+            elif event == record.SHARED:
+                wanted, number_of_nodes = SHARE.unpack_from(data, at)
+                at += SHARE_SIZE
+                nodes = array("Q", data[at : at + 8 * number_of_nodes])
+                at += 8 * number_of_nodes
+                known = self.found.get(serial)
+                if known is not None:
+                    known.copies = JobCopies(wanted, nodes.tolist())
             else:
                 known = self.found.get(serial)
                 if known is not None:
@@ -213,6 +226,7 @@ class JobRestore:
             old.live -= 1
             old.live_bytes -= job.size
             job.is_gone = before.is_gone
+            job.copies = before.copies
         self.found[serial] = job
         segment = self.segments.all[job.segment]
         segment.live += 1
@@ -248,6 +262,9 @@ class JobRestore:
             job.nacks += 1
         elif event == record.SET_ASIDE:
             job.state = ACTIVE
+        elif event == record.DONE:
+            job.state = ACKED
+            job.is_delayed = False
         elif event == record.GONE:
             job.is_gone = True
             if not job.key:
@@ -283,6 +300,8 @@ class JobRestore:
             job.queue.jobs += 1
             machine.memory += JOB_BYTES
             machine.last_created = max(machine.last_created, job.created)
+            if job.copies is not None:
+                machine.is_in_order = False
             self.settle_job(job, now, number)
 
     def settle_key(self, job: Job) -> None:
@@ -300,6 +319,10 @@ class JobRestore:
             retry = job.queue.rules.retry_after(job.deliveries)
         # The clock may have been set: no time to live ends by that before one more RETRY.
         job.expires = max(job.expires, now + retry)
+        copies = job.copies
+        if copies is not None:
+            self.settle_shared(job, copies, now, number)
+            return
         if job.state == QUEUED:
             job.queue.put(job, False)
             self.machine.timers.set(job, job.expires, now)
@@ -310,6 +333,17 @@ class JobRestore:
         elif retry:
             spread = 1.0 + _SPREAD * (number % 100) / 100
             due = min(due, now + retry * spread)
+        self.machine.timers.set(job, due, now)
+
+    def settle_shared(self, job: Job, copies: JobCopies, now: float, number: int) -> None:
+        """Others may have it: they are asked first."""
+        due = now + _ASK_AFTER + _SPREAD * (number % 100) / 10
+        if job.state != ACKED:
+            copies.confirmed = list(copies.nodes)
+            job.state = ACTIVE
+            copies.is_away = True
+            if job.is_delayed:
+                due = max(due, job.expires - int(job.ttl))
         self.machine.timers.set(job, due, now)
 
 

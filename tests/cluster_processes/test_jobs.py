@@ -1,0 +1,285 @@
+"""Jobs while nodes die, lose their disks and are cut off: processes, SIGKILL, and links that break.
+
+Nodes in one process show the rest (`tests/vmq/jobs/sharing`); the simulator has thousands of such lives
+(`tests/simulator/jobs`).
+"""
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tests.cluster_processes.cluster import TIMEOUT
+from tests.cluster_processes.jobs import JobCluster, Jobs, eventually, job_cluster
+
+SEVEN = ("a", "b", "c", "d", "e", "f", "g")
+
+
+def all_gone(jobs: JobCluster) -> bool:
+    return not any(each.registered() for each in jobs.clients.values())
+
+
+def test_a_job_with_five_copies_outlives_four_of_its_hosts_and_their_disks() -> None:
+    with job_cluster(*SEVEN) as jobs:
+        job_id = jobs["a"].add("q", "body", "REPLICATE", 5, "RETRY", 3)
+        holders = jobs.holders(job_id)
+        assert len(holders) == 5
+        assert jobs["a"].state(job_id) == "queued"
+        once = jobs["a"].add("once", "x", "RETRY", 0)
+        jobs.kill(*[each for each in holders if each != holders[-1]], wipe=True)
+        elsewhere = next(each for each in jobs.clients if each not in holders)
+        assert jobs[elsewhere].get("q") == (job_id, b"body")
+        assert jobs[elsewhere].none("once"), f"{once!r} was on one host, which is gone"
+        assert jobs[elsewhere]("ACKJOB", job_id) == 1
+        for client in jobs.clients.values():
+            assert client.none("q")
+
+
+@pytest.fixture
+def three() -> Iterator[JobCluster]:
+    with job_cluster("a", "b", "c") as found:
+        yield found
+
+
+def test_a_job_is_queued_again_when_the_node_that_had_it_queued_is_gone(three: JobCluster) -> None:
+    job_id = three["a"].add("q", "x", "REPLICATE", 3, "RETRY", 2)
+    three.kill("a")
+    got, _ = three["b"].get("q")
+    assert got == job_id
+    shown = three["b"].show(job_id)
+    assert shown[b"additional-deliveries"] == 1
+
+
+def test_a_job_whose_worker_is_gone_with_its_node_is_given_again(three: JobCluster) -> None:
+    job_id = three["a"].add("q", "x", "REPLICATE", 2, "RETRY", 2)
+    assert three["a"].get("q")[0] == job_id
+    three.kill("a")
+    assert three["c"].get("q")[0] == job_id
+
+
+def test_retry_0_is_never_given_again(three: JobCluster) -> None:
+    job_id = three["a"].add("q", "x", "RETRY", 0)
+    assert three["b"].get("q")[0] == job_id, "it moves, and is never copied"
+    assert three.holders(job_id) == ["b"]
+    three.kill("b")
+    three.restart("b")
+    for client in three.clients.values():
+        assert client.none("q")
+
+
+def test_too_few_hosts_in_reach_are_refused_and_a_lone_node_goes_on(three: JobCluster) -> None:
+    three.kill("b", "c")
+    for options in ((), ("REPLICATE", 2), ("REPLICATE", 3)):
+        with pytest.raises(redis.ResponseError, match="NOREPL"):
+            three["a"].add("q", "x", *options)
+    job_id = three["a"].add("q", "x", "REPLICATE", 1)
+    assert three["a"].get("q")[0] == job_id
+    assert three["a"]("ACKJOB", job_id) == 1
+
+
+def test_adding_expires_while_copies_are_under_way(three: JobCluster) -> None:
+    """The others hear nothing, which is not known yet."""
+    for name in ("b", "c"):
+        three.cluster[name].signal(signal.SIGSTOP)
+    with pytest.raises(redis.ResponseError, match="NOREPL"):
+        three["a"].add("q", "x", "REPLICATE", 2, timeout=300)
+    assert three["a"].registered() == 0, "it is dropped"
+    for name in ("b", "c"):
+        three.cluster[name].signal(signal.SIGCONT)
+    three.meet()
+    assert three["a"].add("q", "x", "REPLICATE", 3)
+
+
+def test_another_node_gets_the_copy_where_one_does_not_answer() -> None:
+    with job_cluster("a", "b", "c", "d") as jobs:
+        jobs.cluster["d"].signal(signal.SIGSTOP)
+        ids = [jobs["a"].add("q", "x", "REPLICATE", 3) for _ in range(5)]
+        for job_id in ids:
+            assert {each for each in "abc" if jobs[each].state(job_id)} == {"a", "b", "c"}
+        jobs.cluster["d"].signal(signal.SIGCONT)
+
+
+def test_copies_are_collected_only_when_all_that_have_one_can_be_reached(three: JobCluster) -> None:
+    job_id = three["a"].add("q", "x", "REPLICATE", 3)
+    three.kill("c")
+    assert three["a"]("ACKJOB", job_id) == 1
+    eventually(lambda: three["b"].state(job_id) == "acked")
+    assert three["a"].state(job_id) == "acked"
+    assert three["a"].show(job_id)[b"nodes-confirmed"]
+    three.restart("c")
+    eventually(lambda: all_gone(three), "the tombstones go once c knows")
+    for client in three.clients.values():
+        assert client.none("q")
+
+
+def test_an_acknowledgement_at_a_node_without_the_job_while_its_hosts_are_down() -> None:
+    with job_cluster("a", "b", "c", "d") as jobs:
+        job_id = jobs["a"].add("q", "x", "REPLICATE", 2, "RETRY", 1)
+        holders = jobs.holders(job_id)
+        other = next(each for each in jobs.clients if each not in holders)
+        jobs.kill(*holders)
+        assert jobs[other]("ACKJOB", job_id) == 0
+        jobs.restart(*holders)
+        eventually(lambda: all_gone(jobs), "the job is done, and collected everywhere")
+
+
+def test_both_sides_of_a_split_work_and_a_heal_leaves_each_job_once(three: JobCluster) -> None:
+    shared = [three["a"].add("q", "x", "REPLICATE", 3, "RETRY", 2) for _ in range(5)]
+    three.cut("a")
+    alone = three["a"].add("q", "x", "REPLICATE", 1)
+    together = three["b"].add("q", "x", "REPLICATE", 2)
+    done = {three["a"].get("q")[0] for _ in range(2)}
+    for job_id in done:
+        assert three["a"]("ACKJOB", job_id) == 1
+    # The other side has them queued, too, once their retry is over: nobody there knows what a does.
+    eventually(lambda: three["b"].length("q") + three["c"].length("q") == 6)
+    three.heal()
+    left = {*shared, alone, together} - done
+    eventually(
+        lambda: sum(each.length("q") for each in three.clients.values()) == len(left),
+        "of two that have a job queued one goes on",
+    )
+    got = Counter(three["c"].get("q")[0] for _ in left)
+    assert got == Counter(left)
+    for job_id in left:
+        three["b"]("ACKJOB", job_id)
+    eventually(lambda: all_gone(three))
+
+
+def test_all_nodes_die_at_once_and_have_every_job_again(three: JobCluster) -> None:
+    ids = {three["a"].add("q", b"%d" % number, "REPLICATE", 3) for number in range(50)}
+    ids |= {three["b"].add("q", "later", "REPLICATE", 2, "DELAY", 1) for _ in range(10)}
+    three.kill("a", "b", "c")
+    three.restart("a", "b", "c")
+    got: set[bytes] = set()
+    while len(got) < 60:
+        job_id, _ = three["c"].get("q")
+        assert job_id not in got, "each job once"
+        got.add(job_id)
+        three["c"]("ACKJOB", job_id)
+    assert got == ids
+    eventually(lambda: all_gone(three))
+
+
+def test_a_copy_is_made_anew_for_one_that_came_back_empty(three: JobCluster) -> None:
+    ids = [three["a"].add("q", "x", "REPLICATE", 3) for _ in range(30)]
+    three.kill("c", wipe=True)
+    three.restart("c")
+    eventually(lambda: all(three["c"].state(each) for each in ids), "c has its copies again")
+    three.kill("a", "b", wipe=True)
+    three.restart("a", "b")
+    got = {three["a"].get("q")[0] for _ in ids}
+    assert got == set(ids), "all came from c"
+
+
+class Producer(threading.Thread):
+    """Adds jobs, wherever a node lives."""
+
+    def __init__(self, jobs: "Living", number: int) -> None:
+        super().__init__(daemon=True)
+        self.jobs = jobs
+        self.number = number
+        self.added: set[bytes] = set()
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        draw = random.Random(self.number)
+        while not self.ended.is_set():
+            try:
+                options = ("REPLICATE", 2, "RETRY", 3)
+                self.added.add(self.jobs.client(draw).add("q", "x", *options, timeout=2000))
+            except (redis.RedisError, OSError, StopIteration):
+                self.ended.wait(0.1)
+            self.ended.wait(0.01)
+
+
+class Consumer(threading.Thread):
+    """Does jobs, wherever a node lives; those that it acknowledged are done."""
+
+    def __init__(self, jobs: "Living", number: int) -> None:
+        super().__init__(daemon=True)
+        self.jobs = jobs
+        self.number = number
+        self.got: list[bytes] = []
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        draw = random.Random(self.number)
+        while not self.ended.is_set():
+            try:
+                client = self.jobs.client(draw)
+                found = client("GETJOB", "TIMEOUT", 500, "FROM", "q")
+                if found:
+                    self.got.append(found[0][1])
+                    client("ACKJOB", found[0][1])
+            except (redis.RedisError, OSError, StopIteration):
+                self.ended.wait(0.1)
+
+
+class Living:
+    """The nodes that live, for threads that care for one only as long as it does."""
+
+    def __init__(self, jobs: JobCluster) -> None:
+        self.jobs = jobs
+        self.local = threading.local()
+
+    def client(self, draw: random.Random) -> Jobs:
+        node = draw.choice(self.jobs.cluster.running)
+        known = getattr(self.local, "known", None)
+        if known is not None and known[0] == node.process.pid and draw.random() < 0.9:
+            return known[1]  # type: ignore[no-any-return]
+        if known is not None:
+            known[1].close()
+        client = Jobs(node)
+        client.redis.connection_pool.connection_kwargs["socket_timeout"] = 5
+        self.local.known = (node.process.pid, client)
+        return client
+
+
+def test_twenty_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) -> None:
+    """Three nodes, two copies, one node dead at a time, each third of them with its disk."""
+    living = Living(three)
+    producers = [Producer(living, number) for number in range(2)]
+    consumers = [Consumer(living, 100 + number) for number in range(3)]
+    for thread in (*producers, *consumers):
+        thread.start()
+    draw = random.Random(7)
+    for number in range(int(os.environ.get("VMQ_TEST_KILLS", "20"))):
+        victim = draw.choice(sorted(three.clients))
+        before = sum(len(each.added) for each in producers)
+        three.kill(victim, wipe=number % 3 == 0)
+        three.restart(victim)
+        # A disk may be lost only when what was lost before is on two hosts again.
+        eventually(lambda: all(not mending(each) for each in three.clients.values()))
+        wait_for_more(producers, before)
+    for producer in producers:
+        producer.ended.set()
+        producer.join(TIMEOUT)
+    added = set().union(*(each.added for each in producers))
+    eventually(
+        lambda: added <= {each for one in consumers for each in one.got}, "added = done", 120
+    )
+    eventually(lambda: not any(each.length("q") for each in three.clients.values()))
+    for consumer in consumers:
+        consumer.ended.set()
+        consumer.join(TIMEOUT)
+    got = Counter(each for one in consumers for each in one.got)
+    repeats = sum(count - 1 for count in got.values())
+    assert len(added) > 100
+    assert repeats < len(added) / 2, "what a dead node had is given again, and little else"
+
+
+def wait_for_more(producers: list[Producer], before: int) -> None:
+    """Waits until something is added."""
+    eventually(lambda: sum(len(each.added) for each in producers) > before, "adding goes on")
+
+
+def mending(client: Jobs) -> bool:
+    """Whether a node still makes copies anew."""
+    info = client("INFO")
+    return bool(int(info["jobs_mending"]))

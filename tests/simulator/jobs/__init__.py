@@ -1,0 +1,1 @@
+"""Jobs over nodes that die, lose their disks and are cut off, in one process and from one seed."""

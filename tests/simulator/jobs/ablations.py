@@ -1,0 +1,180 @@
+"""Rules switched off, one at a time: what breaks without each is what it is for."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from vmq.jobs.ids import is_repeated
+from vmq.jobs.queue import QUEUED, Job
+from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
+from vmq.jobs.sharing.ending import JobEnding
+from vmq.jobs.sharing.federation import Federation
+from vmq.jobs.sharing.mending import CopyMender
+from vmq.jobs.sharing.messages import Queued
+from vmq.jobs.sharing.peers import JobPeers
+from vmq.jobs.sharing.serving import JobServing
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A rule that can be switched off; the faults and seeds that show what for."""
+
+    meaning: str
+    patches: tuple[tuple[Any, str, Callable[..., Any]], ...]
+    kinds: tuple[str, ...]
+    seeds: tuple[int, ...]
+    #: Nobody works as long as there are faults.
+    piles: bool = False
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, name, other in self.patches:
+                stack.enter_context(patch.object(owner, name, other))
+            yield
+
+
+def _at_once(self: CopyAdder, pending: PendingCopies, now: float) -> None:
+    pending.needed = 1
+    _look_at(self, pending, now)
+
+
+_look_at = CopyAdder._look_at
+
+
+def _any_node(self: JobPeers, count: int, has: Iterable[int]) -> list[int]:
+    candidates = sorted(each for each in self.up if each not in set(has))
+    self.shuffle(candidates)
+    return candidates[:count]
+
+
+def _number_of(self: JobPeers, numbers: Iterable[int]) -> int:
+    return len(set(numbers))
+
+
+def _forget(self: JobEnding, job: Job) -> None:
+    self.machine.remove(job)
+
+
+def _no_question(self: JobServing, job: Job, now: float) -> None:
+    self._take_over(job, now)
+
+
+def _nothing(self: CopyMender, job: Job, now: float) -> int:
+    return 0
+
+
+def _both(self: JobServing, sender: int, queued: Queued, now: float) -> None:
+    """Of two that have a job queued both go on."""
+    job = self.machine.jobs.get(queued.job)
+    if job is None or job.state != QUEUED:
+        _on_queued(self, sender, queued, now)
+
+
+_on_queued = JobServing.on_queued
+
+
+def _kept(self: Federation, job: Job, node: int, now: float, wake: float = 0.0) -> bool:
+    """What goes elsewhere stays here, too, until it is heard to have come."""
+    if is_repeated(job.id):
+        return _give(self, job, node, now, wake)
+    moved = self.here.copy_of(job, wake, True, now)
+    assert moved is not None
+    self.here.send(node, moved)
+    self.machine.timers.set(job, now + 1.0, now)
+    job.is_delayed = True
+    return True
+
+
+_give = Federation.give
+
+
+def _without_all(self: JobEnding, job: Job) -> None:
+    """One other that knows is enough."""
+    copies = job.copies
+    assert copies is not None
+    if len(copies.confirmed) > 1 or len(copies.nodes) == 1:
+        copies.confirmed = list(self._all(copies))
+    _look(self, job)
+
+
+_look = JobEnding._look
+
+
+def _no_matter(self: JobEnding, job: Job, now: float) -> None:
+    """Who was told that a job is done leaves it to who told."""
+    if job.copies is not None and job.copies.is_asking:
+        _ending_look(self, job, now)
+    else:
+        self.machine.timers.set(job, now + 1000, now)
+
+
+_ending_look = JobEnding.look
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "copies": Ablation(
+        "a job is on its hosts before it is acknowledged",
+        ((CopyAdder, "_look_at", _at_once),),
+        ("wipe",),
+        (1,),
+    ),
+    "hosts": Ablation(
+        "copies are on different hosts",
+        ((JobPeers, "choose", _any_node), (JobPeers, "spread", _number_of)),
+        ("wipe",),
+        (7,),
+    ),
+    "tombstones": Ablation(
+        "a job that is done is known to be so until all that may have it know",
+        ((JobEnding, "ended", _forget),),
+        (),
+        (0,),
+    ),
+    "questions": Ablation(
+        "who has a copy asks before it queues it",
+        ((JobServing, "look", _no_question),),
+        (),
+        (0,),
+    ),
+    "mending": Ablation(
+        "copies are made anew where a holder is gone",
+        ((CopyMender, "_mend", _nothing),),
+        ("wipe",),
+        (2,),
+        piles=True,
+    ),
+    "one": Ablation(
+        "of two that have a job queued one goes on",
+        ((JobServing, "on_queued", _both),),
+        ("split",),
+        (0,),
+        piles=True,
+    ),
+    "moved": Ablation(
+        "a job of class at most once is gone here before it goes to another node",
+        ((Federation, "give", _kept),),
+        (),
+        (0,),
+    ),
+    "all": Ablation(
+        "a tombstone goes once all that may have the job know",
+        ((JobEnding, "_look", _without_all),),
+        ("split", "kill"),
+        (2,),
+    ),
+    "hand over": Ablation(
+        "who stops hands over what it serves",
+        ((CopyMender, "_hand", _nothing),),
+        ("stop",),
+        (1,),
+    ),
+    "heirs": Ablation(
+        "who was told that a job is done tells the others if it hears no more",
+        ((JobEnding, "look", _no_matter),),
+        ("kill", "split"),
+        (0,),
+    ),
+}

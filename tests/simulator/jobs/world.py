@@ -1,0 +1,333 @@
+"""The world: links between nodes, producers and workers, and what was promised to them."""
+
+import random
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.simulator.jobs.node import QUEUE, Doomed, SimNode
+from vmq.jobs.calls import CallWaiter
+from vmq.jobs.queue import WAITING, Job
+from vmq.jobs.queues import JobRefusedError
+
+STEP = 0.1
+#: Seconds that nodes know each other again, after which no job is with two of them.
+SETTLED = 12.0
+
+
+@dataclass
+class Promise:
+    """A job that was added."""
+
+    copies: int
+    is_once: bool
+    node: str
+    is_told: bool = False
+    is_done: bool = False
+    done_at: float = 0.0
+    deliveries: int = 0
+    #: Deliveries that nothing explains: no worker gave it up or died.
+    excused: int = 0
+
+
+@dataclass
+class Worker:
+    """Takes one job at a time, at one node."""
+
+    node: str
+    waiter: CallWaiter | None = None
+    job: bytes = b""
+    until: float = 0.0
+    boot: int = 0
+    got: list[Job] = field(default_factory=list)
+
+
+class JobWorld:
+    """Nodes, links, clients; one step is a tenth of a second."""
+
+    def __init__(self, seed: int, folder: Path, hosts: list[str], queue: bytes = QUEUE) -> None:
+        self.random = random.Random(seed)
+        self.now = 100.0
+        self.queue = queue
+        self.nodes: dict[str, SimNode] = {}
+        for number, host in enumerate(hosts):
+            name = f"n{number}"
+            (folder / name).mkdir()
+            self.nodes[name] = SimNode(self, name, host, folder / name, seed)
+        self.members = list(self.nodes)
+        #: Messages under way, by pair, with the time at which they arrive.
+        self.links: dict[tuple[str, str], deque[tuple[float, bytes]]] = defaultdict(deque)
+        self.cut: set[frozenset[str]] = set()
+        self.linked: set[frozenset[str]] = set()
+        self.slow: set[str] = set()
+        self.promises: dict[bytes, Promise] = {}
+        self.workers = [Worker(name) for name in self.nodes for _ in range(2)]
+        self.rate = 0.12
+        #: Nobody works: jobs pile up.
+        self.is_idle = False
+        self.troubled_at = 0.0
+        self.together = 0
+        self.returned = 0
+        self.unexplained = 0
+        self.lost_disks: set[str] = set()
+        #: Nodes that died by themselves, and when.
+        self.killed: dict[str, float] = {}
+        for name in self.nodes:
+            self.start(name)
+
+    # Nodes
+
+    def alive(self) -> list[str]:
+        return [name for name, node in self.nodes.items() if node.is_up]
+
+    def start(self, name: str) -> None:
+        node = self.nodes[name]
+        node.start(self.now, self.members)
+        self.trouble()
+
+    def crash(self, name: str) -> None:
+        node = self.nodes[name]
+        if node.is_up:
+            node.crash()
+        for pair in [each for each in self.linked if name in each]:
+            self.break_link(*pair)
+        for worker in self.workers:
+            if worker.node == name:
+                self._excuse(worker)
+        self.trouble()
+
+    def lose_acknowledgements(self) -> None:
+        """A disk is lost: what was acknowledged there lately, others may not know."""
+        for promise in self.promises.values():
+            if promise.is_done and self.now - promise.done_at < SETTLED:
+                promise.excused += 1
+                promise.done_at = self.now
+
+    def hold_up(self, name: str) -> None:
+        """Nothing happens on a node for a while; others may do what its workers have."""
+        self.nodes[name].held_up = True
+        for worker in self.workers:
+            if worker.node == name:
+                for job_id in [worker.job] if worker.job else [job.id for job in worker.got]:
+                    self.promises[job_id].excused += 1
+
+    def trouble(self) -> None:
+        self.troubled_at = self.now
+
+    def is_settled(self) -> bool:
+        return self.now - self.troubled_at > SETTLED and self._all_there()
+
+    def _all_there(self) -> bool:
+        names = self.members
+        if self.cut or self.slow:
+            return False
+        if any(not self.nodes[each].is_up or self.nodes[each].held_up for each in names):
+            return False
+        return len(self.linked) == len(names) * (len(names) - 1) // 2
+
+    def remove(self, name: str) -> None:
+        """A member goes for good."""
+        self.members = [each for each in self.members if each != name]
+        for node in self.nodes.values():
+            node.set_members(self.members)
+
+    # Links
+
+    def break_link(self, one: str, other: str) -> None:
+        self.linked.discard(frozenset((one, other)))
+        self.links[one, other].clear()
+        self.links[other, one].clear()
+        for near, far in ((one, other), (other, one)):
+            if self.nodes[near].is_up:
+                self.nodes[near].replicas.on_down(far)
+        self.trouble()
+
+    def _make_links(self) -> None:
+        names = [each for each in self.members if self.nodes[each].is_up]
+        for place, one in enumerate(names):
+            for other in names[place + 1 :]:
+                pair = frozenset((one, other))
+                if pair in self.linked or pair in self.cut:
+                    continue
+                if self.nodes[one].held_up or self.nodes[other].held_up:
+                    continue
+                self.linked.add(pair)
+                self.trouble()
+                for near, far in ((one, other), (other, one)):
+                    if self.nodes[near].is_up:
+                        self.nodes[near].post.greet(far)
+                        self._send(near)
+
+    def _send(self, name: str) -> None:
+        node = self.nodes[name]
+        try:
+            sent = node.end_pass()
+        except Doomed:
+            sent, node.sent = node.sent, []
+            self._transmit(name, sent)
+            self.crash(name)
+            self.killed[name] = self.now
+            return
+        self._transmit(name, sent)
+
+    def _transmit(self, name: str, sent: list[tuple[str, bytes]]) -> None:
+        for peer, data in sent:
+            if frozenset((name, peer)) not in self.linked:
+                continue
+            link = self.links[name, peer]
+            delay = self.random.uniform(0.0, 0.25)
+            if name in self.slow or peer in self.slow:
+                delay += self.random.uniform(0.5, 2.0)
+            link.append((max(self.now + delay, link[-1][0] if link else 0.0), data))
+
+    def _deliver(self) -> None:
+        for (sender, name), link in list(self.links.items()):
+            node = self.nodes[name]
+            while link and link[0][0] <= self.now and node.is_up and not node.held_up:
+                _, data = link.popleft()
+                node.set_time(self.now)
+                node.post.receive(sender, data, node.clock_now)
+                if self.random.random() < 0.5:
+                    self._send(name)
+            if node.is_up and not node.held_up:
+                self._send(name)
+
+    # Clients
+
+    def add(self, name: str) -> None:
+        """A producer adds a job at a node."""
+        node = self.nodes[name]
+        is_once = self.random.random() < 0.1
+        reach = node.replicas.peers.reachable_hosts()
+        copies = 1 if is_once else self.random.choice((1, 2, 2, 3))
+        if copies > reach:
+            return
+        queue = node.machine.queue(self.queue, node.clock_now)
+        delay = self.random.choice((0, 0, 0, 3))
+        retry = 0 if is_once else -1
+        try:
+            job = node.machine.add(
+                queue, b"x" * 50, node.clock_now, -1, retry, delay, replicate=copies
+            )
+        except JobRefusedError:
+            return
+        promise = self.promises[job.id] = Promise(copies, is_once, name)
+        boot = node.boots
+        waits = [each for each in node.machine.unsettled if each.state == WAITING]
+
+        def told(is_there: bool) -> None:
+            if is_there and node.boots == boot and node.is_up:
+                promise.is_told = True
+
+        if waits:
+            node.replicas.wait(waits, node.clock_now + 5, told)
+            self._send(name)
+        else:
+            self._send(name)
+            told(job.state != WAITING)
+
+    def _work(self, worker: Worker) -> None:
+        node = self.nodes[worker.node]
+        if not node.is_up or node.held_up:
+            return
+        node.set_time(self.now)
+        if worker.boot != node.boots:
+            worker.boot, worker.waiter, worker.job = node.boots, None, b""
+            worker.got = []
+        if worker.got:
+            (job,) = worker.got
+            worker.got = []
+            worker.waiter = None
+            self._begin(worker, job)
+        elif worker.job:
+            if self.now >= worker.until:
+                self._finish(worker)
+        elif worker.waiter is None:
+            queue = node.machine.queue(self.queue, node.clock_now)
+            worker.waiter = CallWaiter([queue], 1, worker.got.extend)
+            node.machine.wait(worker.waiter, node.clock_now + 5, node.clock_now)
+            self._send(worker.node)
+        elif worker.waiter.due <= node.clock_now:
+            worker.waiter = None
+
+    def _begin(self, worker: Worker, job: Job) -> None:
+        worker.job = job.id
+        length = self.random.choice((0.2, 0.5, 1.0, 4.0))
+        worker.until = self.now + length
+        promise = self.promises[job.id]
+        promise.deliveries += 1
+        others = [each for each in self.workers if each.job == job.id and each is not worker]
+        others = [each for each in others if each.boot == self.nodes[each.node].boots]
+        if self.is_settled():
+            self.together += len(others)
+            if promise.is_done and self.now - promise.done_at > SETTLED:
+                self.returned += 1
+            if promise.deliveries > 1 + promise.excused:
+                self.unexplained += 1
+                promise.excused = promise.deliveries
+
+    def _excuse(self, worker: Worker) -> None:
+        """What it had is given again."""
+        if worker.job:
+            self.promises[worker.job].excused += 1
+        for job in worker.got:
+            self.promises[job.id].excused += 1
+        worker.job, worker.got = b"", []
+
+    def _finish(self, worker: Worker) -> None:
+        node, promise = self.nodes[worker.node], self.promises[worker.job]
+        chance = self.random.random()
+        job = node.machine.jobs.get(worker.job)
+        if chance < 0.05 and not promise.is_once:  # it says nothing
+            self._excuse(worker)
+        elif chance < 0.1 and not promise.is_once:
+            if job is not None:
+                node.machine.nack(job, node.clock_now)
+            self._excuse(worker)
+        else:
+            at = worker.node
+            if chance > 0.8:  # acknowledged elsewhere
+                up = [each for each in self.alive() if not self.nodes[each].held_up]
+                at = self.random.choice(up)
+            node = self.nodes[at]
+            node.set_time(self.now)
+            is_known = node.machine.acknowledge(worker.job)
+            if not is_known:
+                is_known = node.replicas.acknowledge_unknown(worker.job)
+            self._send(at)
+            if not node.is_up:
+                self._excuse(worker)
+            elif is_known or worker.job in node.machine.jobs or at == worker.node:
+                promise.is_done = True
+                promise.done_at = promise.done_at or self.now
+        worker.job = b""
+        if self.nodes[worker.node].is_up:
+            self._send(worker.node)
+
+    # Time
+
+    def step(self, adds: bool = True) -> None:
+        """A tenth of a second."""
+        self.now += STEP
+        if self.cut or self.slow:
+            self.trouble()
+        self._make_links()
+        self._deliver()
+        for name in self.alive():
+            node = self.nodes[name]
+            if node.held_up:
+                continue
+            node.set_time(self.now)
+            if adds and self.random.random() < self.rate and not node.replicas.is_leaving:
+                self.add(name)
+            if node.is_up:
+                node.tick()
+                self._send(name)
+        for worker in () if self.is_idle else self.workers:
+            self._work(worker)
+
+    def is_whole(self) -> bool:
+        """Whether each node is there, reaches all others, and has mended all copies."""
+        return self.is_settled() and all(
+            self.nodes[each].replicas.mender.is_over() for each in self.members
+        )

@@ -1,0 +1,316 @@
+"""Jobs in a cluster of brokers, as Disque's own tests have them; those in which nodes die are with the processes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.exceptions import ResponseError
+
+from tests.support.until import until
+from tests.vmq.clustering.nodes import address
+from tests.vmq.jobs.sharing.nodes import JobNode, job_config, job_nodes, meet, node_of
+from vmq.config.jobs import JobOptions
+
+
+def nobody_has(nodes: list[JobNode]) -> bool:
+    return not any(each.machine.jobs for each in nodes)
+
+
+async def test_ids_are_unique_over_all_nodes(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        ids = [await node("ADDJOB", "q", "x", 5000) for node in nodes for _ in range(20)]
+        assert len(set(ids)) == 60
+        assert len({each[2:10] for each in ids}) == 3
+
+
+async def test_one_copy_stays_where_it_was_added(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as (a, b, c):
+        job_id = await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1)
+        assert [each.state(job_id) for each in (a, b, c)] == ["queued", "", ""]
+
+
+async def test_a_job_is_on_its_hosts_before_it_is_acknowledged(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        for node in nodes:
+            job_id = await node("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+            assert sorted(each.state(job_id) for each in nodes) == ["active", "active", "queued"]
+            assert node.state(job_id) == "queued"
+            shown = await node.show(job_id)
+            assert shown[b"repl"] == 3
+            assert len(shown[b"nodes-delivered"]) == 3
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000)
+        assert all(each.state(job_id) for each in nodes), "three copies are the default"
+
+
+async def test_async_answers_at_once_and_copies_follow(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "ASYNC")
+        assert nodes[0].state(job_id) == "queued"
+        await until(lambda: all(each.state(job_id) for each in nodes))
+
+
+async def test_more_hosts_than_there_are_is_refused(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        with pytest.raises(ResponseError, match="NOREPL"):
+            await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 4)
+        with pytest.raises(ResponseError, match="REPLICATE to 1"):
+            await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 2, "RETRY", 0)
+        assert nobody_has(nodes)
+
+
+async def test_two_nodes_on_one_host_are_one(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, hosts={"b": "rack", "c": "rack"}) as (a, b, c):
+        with pytest.raises(ResponseError, match="NOREPL"):
+            await a("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+        for _ in range(10):
+            job_id = await b("ADDJOB", "q", "x", 5000, "REPLICATE", 2)
+            assert [bool(each.state(job_id)) for each in (a, b, c)] == [True, True, False]
+
+
+async def test_an_acknowledgement_reaches_all_and_collects_the_copies(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        for node in nodes:
+            job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+            assert await node("ACKJOB", job_id) == 1
+            await until(lambda: nobody_has(nodes))
+            assert await node("GETJOB", "NOHANG", "FROM", "q") is None
+
+
+async def test_an_acknowledgement_at_a_node_without_the_job(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        for command in ("ACKJOB", "FASTACK"):
+            job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 2)
+            (other,) = [each for each in nodes if not each.state(job_id)]
+            assert await other(command, job_id) == 0
+            await until(lambda: nobody_has(nodes))
+
+
+async def test_a_worker_gets_the_jobs_of_another_node(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        a, _, c = nodes
+        ids = {await a("ADDJOB", "q", b"%d" % number, 5000) for number in range(20)}
+        ids |= {await a("ADDJOB", "q", "x", 5000, "RETRY", 0) for _ in range(20)}
+        got = []
+        for _ in range(40):
+            got.append(await c.get("q"))
+            await c("ACKJOB", got[-1])
+        assert len(got) == 40
+        assert set(got) == ids
+        await until(lambda: nobody_has(nodes))
+
+
+async def test_a_worker_that_waits_gets_what_is_added_elsewhere(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        waiting = asyncio.create_task(nodes[2].get("q"))
+        await until(lambda: bool(nodes[0].nodes.replicas.federation.waiters))
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 1)
+        assert await waiting == job_id
+
+
+async def test_a_job_that_is_worked_at_is_not_given_elsewhere(tmp_path: Path) -> None:
+    """Its copies ask when its retry is over, and hear that a worker is at it."""
+    async with job_nodes(tmp_path) as nodes:
+        a, b, c = nodes
+        job_id = await a("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "RETRY", 1)
+        assert await a.get("q") == job_id
+        for _ in range(8):
+            assert await a("WORKING", job_id) == 1
+            await asyncio.sleep(0.5)  # shorter than its retry: that is what is shown
+        for node in nodes:
+            assert node.machine.jobs[job_id].repeats == 0
+            assert node.state(job_id) == "active"
+        assert await b("WORKING", job_id) == 1
+        assert await c("ACKJOB", job_id) == 1
+        await until(lambda: nobody_has(nodes))
+
+
+async def test_a_job_that_is_given_up_counts_everywhere(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        a, b, _ = nodes
+        job_id = await a("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+        assert await a.get("q") == job_id
+        assert await b("NACK", job_id) == 1, "told to another node than the one that gave it"
+        await until(lambda: all(each.machine.jobs[job_id].nacks == 1 for each in nodes))
+        assert sorted(each.state(job_id) for each in nodes) == ["active", "active", "queued"]
+        found = await b("GETJOB", "WITHCOUNTERS", "FROM", "q")
+        assert found[0][3:] == [b"nacks", 1, b"additional-deliveries", 0]
+
+
+async def test_a_delayed_job_is_queued_once(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "DELAY", 1)
+        assert [each.state(job_id) for each in nodes] == ["active"] * 3
+        got = await asyncio.gather(
+            *[each("GETJOB", "TIMEOUT", 6000, "FROM", "q") for each in nodes]
+        )
+        assert [each for each in got if each] == [[[b"q", job_id, b"x"]]]
+
+
+async def test_a_job_whose_time_ends_is_one_dead_letter(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "TTL", 1)
+        await until(lambda: all(each.machine.jobs[job_id].reason == "expired" for each in nodes))
+        assert sorted(each.state(job_id) for each in nodes) == ["active", "active", "queued"]
+        assert await nodes[1].get("q!dead") == job_id, "a worker anywhere may look at it"
+        assert await nodes[1]("ACKJOB", job_id) == 1
+        await until(lambda: nobody_has(nodes))
+
+
+async def test_maxlen_counts_what_a_node_has_queued(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as (a, b, _):
+        await a("ADDJOB", "q", "x", 5000, "MAXLEN", 1)
+        with pytest.raises(ResponseError, match="MAXLEN"):
+            await a("ADDJOB", "q", "x", 5000, "MAXLEN", 1)
+        assert await b("ADDJOB", "q", "x", 5000, "MAXLEN", 1)
+
+
+async def test_a_job_that_is_deleted_is_gone_everywhere(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000)
+        assert await nodes[1]("DELJOB", job_id) == 1
+        await until(lambda: nobody_has(nodes))
+
+
+async def test_each_job_of_a_batch_is_on_its_hosts(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        ids = await nodes[0]("ADDJOBS", "q", 5000, "REPLICATE", 3, "JOBS", *["x"] * 50)
+        assert all(each.state(job_id) for each in nodes for job_id in ids)
+
+
+async def test_adding_goes_on_while_copies_are_under_way(tmp_path: Path) -> None:
+    """A pipeline of commands is answered in order, though only some of them wait for other nodes."""
+    async with job_nodes(tmp_path) as nodes:
+        pipe = nodes[0].redis.pipeline(transaction=False)
+        for number in range(30):
+            pipe.execute_command("ADDJOB", "q", b"%d" % number, 5000, "REPLICATE", 3)
+            pipe.execute_command("PING")
+            pipe.execute_command("QLEN", "nothing")
+        found = await pipe.execute()
+        assert found[1::3] == [True] * 30
+        assert found[2::3] == [0] * 30
+        assert len(set(found[::3])) == 30
+        assert all(each.state(job_id) for each in nodes for job_id in found[::3])
+
+
+async def test_a_queue_that_is_paused_everywhere(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as (a, b, _):
+        assert await a("PAUSE", "q", "in", "bcast") == b"in"
+        await until(lambda: b"q" in b.machine.queues and b.machine.queues[b"q"].paused_in)
+        with pytest.raises(ResponseError, match="PAUSED"):
+            await b("ADDJOB", "q", "x", 5000)
+        assert await a("PAUSE", "q", "none", "bcast") == b"none"
+        await until(lambda: not b.machine.queues[b"q"].paused_in)
+
+
+async def test_a_node_that_leaves_gives_its_jobs_away(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        a, b, c = nodes
+        ids = {await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(10)}
+        ids.add(await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1, "DELAY", 2))
+        once = await a("ADDJOB", "q", "x", 5000, "RETRY", 0)
+        assert await a("CLUSTER", "LEAVING") == b"no"
+        assert await a("CLUSTER", "LEAVING", "yes") == b"OK"
+
+        def queued() -> int:
+            queues = [each.machine.queues.get(b"q") for each in (b, c)]
+            return sum(int(each.depth) for each in queues if each is not None)
+
+        await until(lambda: queued() >= 11)
+        priorities = {each[0]: each[3] for each in (await b("HELLO"))[2:]}
+        assert priorities[await a("CLUSTER", "MYID")] == b"100"
+        assert b"leaving" in await a("CLUSTER", "NODES")
+        with pytest.raises(ResponseError, match="LEAVING"):
+            await a("GETJOB", "FROM", "q")
+        with pytest.raises(ResponseError, match="NOREPL"):
+            await b("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+        late = await a("ADDJOB", "q", "late", 5000, "REPLICATE", 2)
+        got = {await b.get("q") for _ in range(13)}
+        assert got == {*ids, once, late}
+
+
+async def test_a_worker_that_waits_at_a_node_that_leaves_is_told(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as (a, _, __):
+        other = await a.redis.__class__(
+            port=a.redis.connection_pool.connection_kwargs["port"], single_connection_client=True
+        ).initialize()
+        waiting = asyncio.create_task(other.execute_command("GETJOB", "FROM", "q"))
+        await until(lambda: b"q" in a.machine.queues and bool(a.machine.queues[b"q"].waiters))
+        await a("CLUSTER", "LEAVING", "yes")
+        with pytest.raises(ResponseError, match="LEAVING"):
+            await waiting
+        await other.aclose()
+        assert await a("CLUSTER", "LEAVING", "no") == b"OK"
+        assert await a("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+
+
+async def test_a_broker_that_stops_hands_over_what_is_in_memory_only(tmp_path: Path) -> None:
+    jobs = {"q": JobOptions(persistence="off")}
+    async with job_nodes(tmp_path, "ab", jobs) as (a, b):
+        async with node_of(job_config(tmp_path, "c", [address(a.broker)], jobs)) as c:
+            await meet(a, b, c)
+            ids = {await c("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(30)}
+        got = set()
+        for _ in range(30):
+            got.add(await a.get("q"))
+        assert got == ids
+
+
+async def test_nodes_meet_by_the_addresses_of_their_clients(tmp_path: Path) -> None:
+    async with (
+        node_of(job_config(tmp_path, "a", [])) as a,
+        node_of(job_config(tmp_path, "b", [])) as b,
+        node_of(job_config(tmp_path, "c", [])) as c,
+    ):
+        port = a.redis.connection_pool.connection_kwargs["port"]
+        for node in (b, c):
+            assert await node("CLUSTER", "MEET", "127.0.0.1", port) == b"OK"
+        await meet(a, b, c)
+        assert len((await c("HELLO"))[2:]) == 3
+        job_id = await c("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+        assert all(each.state(job_id) for each in (a, b, c))
+
+
+async def test_a_dead_node_is_forgotten_and_its_copies_made_anew(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as (a, b, c):
+        async with node_of(job_config(tmp_path, "d", [address(a.broker)])) as d:
+            await meet(a, b, c, d)
+            gone = await d("CLUSTER", "MYID")
+            ids = [await d("ADDJOB", "q", "x", 5000, "REPLICATE", 2) for _ in range(20)]
+        await meet(a, b, c)
+        assert await a("CLUSTER", "FORGET", gone) == b"OK"
+        with pytest.raises(ResponseError, match="Unknown node"):
+            await a("CLUSTER", "FORGET", b"0" * 40)
+
+        def copies_of(job_id: bytes) -> int:
+            return sum(bool(each.state(job_id)) for each in (a, b, c))
+
+        await until(lambda: all(copies_of(job_id) == 2 for job_id in ids))
+
+
+async def test_a_program_inside_adds_with_copies(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        job_id = (await nodes[0].broker.jobs.add("q", b"x", replicate=3)).encode()
+        assert all(each.state(job_id) for each in nodes)
+        with pytest.raises(ValueError, match="NOREPL"):
+            await nodes[0].broker.jobs.add("q", b"x", replicate=4)
+        async for job in nodes[1].broker.jobs.take("q"):
+            assert job.body == b"x"
+            await job.ack()
+            break
+        await until(lambda: nobody_has(nodes))
+
+
+async def test_when_split_reach_adds_with_those_that_are_there(tmp_path: Path) -> None:
+    jobs = {"r": JobOptions(when_split="reach")}
+    async with job_nodes(tmp_path, "ab", jobs) as (a, b):
+        async with node_of(job_config(tmp_path, "c", [address(a.broker)], jobs)) as c:
+            await meet(a, b, c)
+        await meet(a, b)
+        with pytest.raises(ResponseError, match="NOREPL"):
+            await a("ADDJOB", "q", "x", 5000)
+        job_id = await a("ADDJOB", "r", "x", 5000)
+        assert [a.state(job_id), b.state(job_id)] == ["queued", "active"]
+        assert a.nodes.replicas.counts.fewer_copies == 1
+        async with node_of(job_config(tmp_path, "c", [address(a.broker)], jobs)) as c:
+            await meet(a, b, c)
+            await until(lambda: bool(c.state(job_id)))

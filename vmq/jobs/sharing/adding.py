@@ -1,0 +1,243 @@
+"""Copies: a job that is added is on its hosts before whoever added it is answered, and then queued.
+
+What does not answer is asked again, and another host with it. When the time is over the job is dropped, where it is
+known to be; it may still be delivered, as whoever added it was told that it might not.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from vmq.jobs import record
+from vmq.jobs.ids import is_repeated
+from vmq.jobs.queue import ACKED, ACTIVE, WAITING, Job
+from vmq.jobs.rules import OFF
+from vmq.jobs.sharing.context import SharingContext
+from vmq.jobs.sharing.messages import Copy, Drop, Lacks, Stored
+from vmq.jobs.stock import JOB_BYTES
+
+#: Seconds until a host that does not answer is asked again, and one more; doubled each time, up to the last.
+_FIRST_RETRY: Final = 0.2
+_LAST_RETRY: Final = 5.0
+
+#: Told whether a job is on its hosts.
+Told = Callable[[bool], object]
+
+
+class PendingCopies:
+    """A job that is not on all its hosts yet."""
+
+    def __init__(self, job: Job, needed: int, now: float) -> None:
+        self.job = job
+        #: So many hosts have to have it before it is acknowledged.
+        self.needed = needed
+        self.deadline = float("inf")
+        self.pause = _FIRST_RETRY
+        self.next_try = now + _FIRST_RETRY
+        self.told: list[Told] = []
+
+
+class CopyAdder:
+    """Has jobs copied, and takes copies."""
+
+    def __init__(self, here: SharingContext) -> None:
+        self.here = here
+        self.machine = here.machine
+        self.peers = here.peers
+        self.pending: dict[bytes, PendingCopies] = {}
+        #: A copy came into one of the broker's own queues.
+        self.has_own = False
+
+    # Out
+
+    def begin(self, job: Job, wanted: int, now: float) -> None:
+        """A new job is to be on several hosts."""
+        here = self.here
+        needed = min(wanted, self.peers.reachable_hosts())
+        if needed < wanted:
+            here.counts.fewer_copies += 1
+        nodes = self.peers.choose(needed - 1, [here.me])
+        copies = self.machine.share(job, wanted, [here.me, *nodes])
+        copies.confirm(here.me)
+        self.pending[job.id] = PendingCopies(job, needed, now)
+        self._offer(job, nodes, now)
+        self._look_at(self.pending[job.id], now)
+
+    def wait(self, job: Job, deadline: float, told: Told) -> None:
+        """Has somebody told when a job is on its hosts, or is not to be until a deadline: at once, if it is known."""
+        pending = self.pending.get(job.id)
+        if pending is None:
+            told(job.state != WAITING)
+            return
+        pending.told.append(told)
+        pending.deadline = deadline
+
+    def _offer(self, job: Job, nodes: list[int], now: float) -> None:
+        """Gives nodes a copy."""
+        here = self.here
+        wake = job.expires - int(job.ttl) - now if job.is_delayed else 0.0
+        offered = here.copy_of(job, wake, False, now)
+        if offered is not None:
+            here.counts.copied_out += len(nodes)
+            here.tell(nodes, offered)
+
+    def on_stored(self, sender: int, job_id: bytes, now: float) -> None:
+        """A node has it."""
+        job = self.machine.jobs.get(job_id)
+        if job is None or job.copies is None or job.state == ACKED:
+            return
+        job.copies.add([sender])
+        job.copies.confirm(sender)
+        pending = self.pending.get(job_id)
+        if pending is not None:
+            self._look_at(pending, now)
+        elif job.copies.is_away and not job.copies.is_asking:
+            self.here.set_away(job, self.here.retry(job), now)  # it was handed over, and came
+
+    def _look_at(self, pending: PendingCopies, now: float) -> None:
+        job = pending.job
+        assert job.copies is not None
+        if self.peers.spread(job.copies.confirmed) >= pending.needed:
+            del self.pending[job.id]
+            self.machine.settle(job, now)
+            for told in pending.told:
+                told(True)
+
+    def on_lacks(self, sender: int, job_id: bytes, now: float) -> None:
+        """A node has it not, or cannot take it: then another one."""
+        job = self.machine.jobs.get(job_id)
+        if job is None or job.copies is None or job.state == ACKED:
+            return
+        if sender in job.copies.confirmed:
+            job.copies.confirmed.remove(sender)
+        pending = self.pending.get(job_id)
+        if pending is not None:
+            self._offer(job, self._one_more(job), now)
+
+    def tick(self, now: float) -> None:
+        """Asks again, or gives up."""
+        for pending in list(self.pending.values()):
+            if pending.job.is_gone or pending.job.state != WAITING:
+                self._end(pending)
+            elif now >= pending.deadline:
+                self._give_up(pending)
+            elif now >= pending.next_try:
+                pending.pause = min(2 * pending.pause, _LAST_RETRY)
+                pending.next_try = now + pending.pause
+                self._try_again(pending, now)
+
+    def _end(self, pending: PendingCopies) -> None:
+        """It is queued all the same, or done already: so it was added."""
+        job = pending.job
+        del self.pending[job.id]
+        if job.copies is not None and self.peers.spread(job.copies.confirmed) < pending.needed:
+            self.here.wants_mending = True
+        for told in pending.told:
+            told(True)
+
+    def _try_again(self, pending: PendingCopies, now: float) -> None:
+        job = pending.job
+        copies = job.copies
+        assert copies is not None
+        self._one_more(job)
+        self._offer(job, [each for each in copies.nodes if each not in copies.confirmed], now)
+
+    def _one_more(self, job: Job) -> list[int]:
+        """Another node that may have a job from now on, if there is one."""
+        assert job.copies is not None
+        more = self.peers.choose(1, job.copies.nodes)
+        if more:
+            self.machine.share(job, job.copies.wanted, more)
+        return more
+
+    def _give_up(self, pending: PendingCopies) -> None:
+        self.here.counts.not_copied += 1
+        self.abandon(pending.job)
+
+    def abandon(self, job: Job) -> None:
+        """A job that waits for its copies is dropped; who waits for it is told."""
+        pending = self.pending.pop(job.id, None)
+        copies = job.copies
+        if job.is_gone or job.state != WAITING:
+            return
+        if copies is not None:
+            self.here.tell(copies.nodes, Drop(job.id))
+        self.machine.abandon(job)
+        for told in [] if pending is None else pending.told:
+            told(False)
+
+    # In
+
+    def on_copy(self, sender: int, copy: Copy, now: float) -> bool:
+        """A copy comes; False: the job is done already, as the sender is to be told."""
+        here = self.here
+        job = self.machine.jobs.get(copy.job)
+        if job is not None and job.state == ACKED:
+            return False
+        if job is None:
+            job = self._new(copy, now)
+            if job is None:
+                here.send(sender, Lacks(copy.job))
+                return True
+        elif is_repeated(copy.job):
+            self.machine.share(job, copy.wanted, [here.me, sender, *copy.nodes])
+            if (
+                copy.serves
+                and job.state == ACTIVE
+                and job.copies is not None
+                and job.copies.is_away
+            ):
+                self.take_over(job, copy, now)
+        here.send(sender, Stored(copy.job))
+        return True
+
+    def take_over(self, job: Job, copy: Copy, now: float) -> None:
+        """Who served a job hands it over."""
+        job.deliveries = max(job.deliveries, copy.deliveries)
+        job.nacks = max(job.nacks, copy.nacks)
+        job.repeats = max(job.repeats, copy.repeats)
+        self._serve(job, copy.wake / 1000, now)
+
+    def _serve(self, job: Job, wake: float, now: float) -> None:
+        if wake > 0:
+            if job.copies is not None:
+                job.copies.is_away = False
+            self.machine.timers.set(job, min(now + wake, job.expires), now)
+        else:
+            job.is_delayed = False
+            self.machine.put(job, now, True)
+
+    def _new(self, copy: Copy, now: float) -> Job | None:
+        """A job that was not here; None: there is no room, or the queue is paused."""
+        machine, here = self.machine, self.here
+        queue = here.queue(copy.queue, now)
+        if queue is None or queue.paused_in or machine.memory >= machine.max_memory:
+            return None
+        job = Job(copy.job, queue, copy.body)
+        job.created = copy.created
+        job.expires = now + copy.lives / 1000
+        job.ttl, job.retry, job.delay = copy.ttl, copy.retry, copy.delay
+        job.priority = copy.priority
+        job.deliveries, job.nacks, job.repeats = copy.deliveries, copy.nacks, copy.repeats
+        job.key, job.reason = copy.key, copy.reason
+        job.is_delayed = copy.is_delayed
+        machine.jobs[job.id] = job
+        machine.is_in_order = False
+        queue.jobs += 1
+        queue.used = now
+        machine.memory += JOB_BYTES + job.size
+        here.counts.copied_in += 1
+        if copy.queue.rpartition(b"\0")[2][:1] == b"$":
+            self.has_own = True
+        if queue.rules.persistence != OFF:
+            machine.log.note(record.ADDED, job)
+        if is_repeated(copy.job):
+            copies = machine.share(job, copy.wanted, sorted({here.me, *copy.nodes}))
+            copies.confirmed = [each for each in copy.nodes if each != here.me]
+        if copy.serves:
+            self._serve(job, copy.wake / 1000, now)
+            if not is_repeated(copy.job) and job.serial:
+                machine.log.note(record.RETURNED, job)
+        else:
+            wake = copy.wake / 1000
+            here.set_away(job, wake + here.grace(job) if wake else here.retry(job), now)
+        return job

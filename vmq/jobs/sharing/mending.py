@@ -1,0 +1,163 @@
+"""Copies are made anew where a node is gone that had one, and a node that stops hands over what it serves."""
+
+from typing import Final
+
+from vmq.jobs.ids import is_repeated
+from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job
+from vmq.jobs.rules import OFF
+from vmq.jobs.sharing.context import SharingContext
+from vmq.jobs.sharing.federation import Federation
+from vmq.jobs.sharing.walk import JobWalk
+
+#: Jobs that are looked at in one tick, and bytes of bodies that are sent then: some 8 MiB a second.
+_LOOKED_AT: Final = 2000
+_BYTES: Final = 800_000
+#: Seconds until a node that refused a copy is given it again, and between two looks for what is to be handed over.
+_LATER: Final = 5.0
+_AGAIN: Final = 1.0
+#: What a job counts besides its body.
+_OVERHEAD: Final = 200
+
+
+class CopyMender:
+    """Looks for jobs that are on too few hosts."""
+
+    def __init__(self, here: SharingContext, federation: Federation) -> None:
+        self.here = here
+        self.machine = here.machine
+        self.peers = here.peers
+        self.federation = federation
+        self.walk = JobWalk(here.machine)
+        #: Jobs of which copies were sent, and not all came.
+        self.unconfirmed: dict[bytes, None] = {}
+        self.handing = JobWalk(here.machine)
+        #: This node gives away what it serves, also what comes to be so.
+        self.is_handing = False
+        #: Jobs that were handed over and have not arrived, as far as is known; when all is looked through again.
+        self.under_way: dict[bytes, None] = {}
+        self.hand_again = 0.0
+
+    # Copies made anew
+
+    def restart(self) -> None:
+        """Somebody went, or came: each job is looked at once."""
+        self.walk.begin()
+
+    def is_over(self) -> bool:
+        """Whether each job was looked at, and no copy that was sent then is unconfirmed."""
+        return self.walk.is_over() and not self.unconfirmed
+
+    def restart_later(self, now: float) -> None:
+        """A node has not what it was to have; it may refuse to."""
+        self.walk.begin_later(now + _LATER)
+
+    def lost_memory(self, node: int) -> None:
+        """A node has ended and begun again: what it had in memory only is gone."""
+        for job in self.machine.jobs.values():
+            copies = job.copies
+            if copies is not None and node in copies.nodes and job.queue.rules.persistence == OFF:
+                if node in copies.confirmed and job.state != ACKED:
+                    copies.confirmed.remove(node)
+
+    def tick(self, now: float) -> None:
+        """Looks at some."""
+        if self.is_handing and self.handing.is_over() and now >= self.hand_again:
+            self.hand_over(now)
+        if self.here.wants_mending:
+            self.here.wants_mending = False
+            self.walk.begin_later(now + _LATER)
+        if self.unconfirmed and self.walk.is_over():
+            self.unconfirmed.clear()
+            self.walk.begin_later(now + _LATER)
+        left = _BYTES
+        for _ in range(_LOOKED_AT):
+            job = self.handing.next(now) if left > 0 else None
+            if job is None:
+                break
+            left -= self._hand(job, now)
+        for _ in range(_LOOKED_AT):
+            job = self.walk.next(now) if left > 0 else None
+            if job is None:
+                break
+            left -= self._mend(job, now)
+
+    def _mend(self, job: Job, now: float) -> int:
+        """Has other nodes get a job that is on too few hosts; the bytes that are sent."""
+        copies, here = job.copies, self.here
+        if copies is None or job.state in (ACKED, WAITING) or not copies.wanted:
+            return 0
+        alive = [each for each in copies.nodes if not self.peers.is_gone(each)]
+        first = next((each for each in alive if each == here.me or each in self.peers.up), here.me)
+        if first != here.me:
+            return 0
+        targets = [
+            each
+            for each in alive
+            if each != here.me and each not in copies.confirmed and each in self.peers.up
+        ]
+        lacking = copies.wanted - self.peers.spread(alive)
+        if lacking > 0:
+            more = self.peers.choose(lacking, alive)
+            if more:
+                self.machine.share(job, copies.wanted, more)
+                targets += more
+        if not targets:
+            return 0
+        wake = job.expires - int(job.ttl) - now if job.is_delayed else 0.0
+        offered = here.copy_of(job, wake, False, now)
+        if offered is None:
+            return 0
+        here.counts.mended += len(targets)
+        here.tell(targets, offered)
+        self.unconfirmed[job.id] = None
+        return len(targets) * (int(job.size) + _OVERHEAD)
+
+    # Handing over
+
+    def hand_over(self, now: float) -> None:
+        """This node stops: what it serves goes to others, as fast as they take it."""
+        self.handing.begin()
+        self.hand_again = now + _AGAIN
+
+    def is_handed_over(self) -> bool:
+        """Whether they have all of it."""
+        for job_id in [each for each in self.under_way if each not in self.machine.jobs]:
+            del self.under_way[job_id]
+        return self.handing.is_over() and not self.under_way
+
+    def _hand(self, job: Job, now: float) -> int:
+        """Gives a job to another node, if this one serves it; the bytes that are sent."""
+        copies = job.copies
+        self.under_way.pop(job.id, None)
+        if copies is not None and copies.is_given:
+            self.under_way[job.id] = None
+        if job.state in (ACKED, WAITING) or (copies is not None and copies.is_away):
+            return 0
+        if not is_repeated(job.id) and job.state == ACTIVE and not job.is_delayed:
+            return 0  # a worker has it, for good or ill
+        has = [] if copies is None else copies.nodes
+        near = [
+            each for each in has if each in self.peers.up and not self.peers.all[each].is_leaving
+        ]
+        targets = near or self.peers.choose(1, [self.here.me])
+        if not targets:
+            return 0
+        wake = 0.0 if job.state == QUEUED else max(0.001, job.due - now)
+        if job.state == QUEUED:
+            self.machine.set_aside(job)
+        elif self.machine.holders:
+            self.machine.let_go(job)
+        job_id = job.id
+        was_queued = wake <= 0
+        if not self.federation.give(job, targets[0], now, wake):
+            if was_queued:
+                self.machine.put(job, now, True)
+            return 0
+        if is_repeated(job_id):
+            self.under_way[job_id] = None
+        return int(job.size) + _OVERHEAD
+
+    def on_stored(self, job_id: bytes) -> None:
+        """Another node has it."""
+        self.under_way.pop(job_id, None)
+        self.unconfirmed.pop(job_id, None)

@@ -1,0 +1,115 @@
+"""The other nodes as jobs see them: which host each is on, and whether it can be reached.
+
+A node's number is that of its jobs: a node that lost its disk comes back with another one. Members whose numbers were
+not heard yet since the start count as hosts that cannot be reached.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+#: Hexadecimal digits of a node's id that make its number.
+_DIGITS: Final = 15
+
+
+def number_of(node_id: bytes) -> int:
+    """The number of a node by its 40 hexadecimal digits; never 0."""
+    return int(node_id[:_DIGITS], 16) or 1
+
+
+class JobPeer:
+    """One node."""
+
+    def __init__(self, number: int, host: str, node_id: bytes = b"") -> None:
+        self.number = number
+        self.host = host
+        #: Forty hexadecimal digits, and where its clients reach it.
+        self.node_id = node_id
+        self.address = ""
+        self.port = 0
+        self.boot = 0
+        self.is_leaving = False
+
+
+class JobPeers:
+    """This node, and those that it knows.
+
+    Args:
+        me: this node.
+        shuffle: puts those that are alike into any order.
+    """
+
+    def __init__(self, me: JobPeer, shuffle: Callable[[list[int]], None]) -> None:
+        self.me = me
+        self.shuffle = shuffle
+        self.all: dict[int, JobPeer] = {me.number: me}
+        #: The numbers of members by their names in the cluster.
+        self.numbers: dict[str, int] = {}
+        self.members: frozenset[str] = frozenset()
+        self.up: set[int] = set()
+
+    def set_members(self, names: Iterable[str]) -> None:
+        """These are the other members."""
+        self.members = frozenset(names)
+        for name in self.numbers.keys() - self.members:
+            self._forget(self.numbers.pop(name))
+
+    def learn(self, name: str, peer: JobPeer) -> bool:
+        """A member has told of itself; whether it is another node, or its broker another life, than before."""
+        before = self.numbers.get(name)
+        known = self.all.get(peer.number)
+        if before is not None and before != peer.number:
+            self._forget(before)
+        self.numbers[name] = peer.number
+        self.all[peer.number] = peer
+        self.up.add(peer.number)
+        return known is None or known.boot != peer.boot
+
+    def lose(self, name: str) -> int:
+        """A member cannot be reached any more; its number, or 0."""
+        number = self.numbers.get(name, 0)
+        self.up.discard(number)
+        return number
+
+    def _forget(self, number: int) -> None:
+        self.up.discard(number)
+        self.all.pop(number, None)
+
+    def host_of(self, number: int) -> str:
+        """The host of a node; of one that is not known a name that no other has."""
+        peer = self.all.get(number)
+        return f"?{number}" if peer is None else peer.host
+
+    def hosts(self) -> int:
+        """On how many hosts the cluster is."""
+        known = {each.host for each in self.all.values()}
+        return len(known) + len(self.members - self.numbers.keys())
+
+    def reachable_hosts(self) -> int:
+        """Hosts that take copies, this one included."""
+        return len({self.me.host} | {self.all[each].host for each in self.up if self._takes(each)})
+
+    def _takes(self, number: int) -> bool:
+        return not self.all[number].is_leaving
+
+    def is_gone(self, number: int) -> bool:
+        """Whether a node is known to be a member no more, or to have lost its disk."""
+        return number not in self.all and self.members <= self.numbers.keys()
+
+    def spread(self, numbers: Iterable[int]) -> int:
+        """On how many hosts these nodes are."""
+        return len({self.host_of(each) for each in numbers})
+
+    def choose(self, count: int, has: Iterable[int]) -> list[int]:
+        """So many nodes that can be reached, each on a host of its own where none of `has` is; fewer if there are."""
+        hosts = {self.host_of(each) for each in has}
+        candidates = sorted(each for each in self.up if self._takes(each))
+        self.shuffle(candidates)
+        found: list[int] = []
+        for each in candidates:
+            if len(found) >= count:
+                break
+            host = self.all[each].host
+            if host not in hosts:
+                hosts.add(host)
+                found.append(each)
+        return found

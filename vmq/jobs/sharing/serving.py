@@ -1,0 +1,182 @@
+"""Who serves a job: of the nodes that have a copy one has it queued, or its worker has it."""
+
+from typing import Final
+
+from vmq.jobs import record
+from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job
+from vmq.jobs.sharing.context import SharingContext, milliseconds
+from vmq.jobs.sharing.ending import JobEnding
+from vmq.jobs.sharing.messages import Busy, Lacks, Queued, WillQueue
+
+#: Seconds that the others have to say that they serve a job.
+ANSWER: Final = 0.5
+
+
+class JobServing:
+    """Decides with the other nodes who serves a job."""
+
+    def __init__(self, here: SharingContext, ending: JobEnding) -> None:
+        self.here = here
+        self.machine = here.machine
+        self.ending = ending
+
+    def queued(self, job: Job) -> None:
+        """A job is queued here: the others need not see to it."""
+        copies = job.copies
+        assert copies is not None
+        self.here.tell(copies.nodes, self.here.queued_of(job))
+
+    def look(self, job: Job, now: float) -> None:
+        """Nothing was heard for so long of a job that another node serves: it is asked for, then served here."""
+        copies = job.copies
+        assert copies is not None
+        if job.state == WAITING:
+            self.machine.timers.set(job, max(job.expires, now + self.here.retry(job)), now)
+        elif not copies.is_asking and self.here.others(copies.nodes):
+            copies.is_asking = True
+            self.here.tell(copies.nodes, WillQueue(job.id))
+            self.machine.timers.set(job, now + ANSWER, now)
+        else:
+            self._take_over(job, now)
+
+    def _take_over(self, job: Job, now: float) -> None:
+        """Nobody else has it."""
+        machine, copies = self.machine, job.copies
+        assert copies is not None
+        self.here.counts.taken_over += 1
+        copies.is_away = copies.is_asking = False
+        if now >= job.expires:
+            machine.expire(job, now)
+        elif job.queue.paused_in:
+            self.here.set_away(job, 1.0, now)
+        elif job.is_delayed:
+            due = job.expires - int(job.ttl)
+            if due > now:
+                machine.timers.set(job, due, now)
+            else:
+                job.is_delayed = False
+                machine.put(job, now, True)
+                if job.serial:
+                    machine.log.note(record.RETURNED, job)
+        else:
+            machine.come_again(job, now)
+
+    def on_will_queue(self, sender: int, job_id: bytes, now: float) -> None:
+        """Another node is about to queue it."""
+        job = self.machine.jobs.get(job_id)
+        if job is None:
+            self.here.send(sender, Lacks(job_id))
+            return
+        copies = job.copies
+        self._has_it(sender, job)
+        if job.state == ACKED:
+            self.ending.say(sender, job)
+        elif job.state == QUEUED:
+            self.here.send(sender, self.here.queued_of(job))
+        elif job.state == WAITING:
+            self._say_busy(sender, job, 1.0)
+        elif copies is None or not copies.is_away or copies.is_given:
+            self._say_busy(sender, job, job.due - now)
+        elif copies.is_asking and self.here.me > sender:
+            self._say_busy(sender, job, 2 * ANSWER)
+
+    def _say_busy(self, node: int, job: Job, wake: float) -> None:
+        told = self.here.queued_of(job)
+        counters = told.deliveries, told.nacks, told.repeats
+        self.here.send(node, Busy(job.id, milliseconds(wake), *counters))
+
+    def on_busy(self, sender: int, busy: Busy, now: float) -> None:
+        """Another node sees to it."""
+        job = self.machine.jobs.get(busy.job)
+        if job is None or job.copies is None or job.state not in (ACTIVE, QUEUED):
+            return
+        self._has_it(sender, job)
+        if job.state == QUEUED and busy.nacks + busy.repeats >= job.generation:
+            self.machine.set_aside(job)
+        elif not job.copies.is_away:
+            return
+        self._merge(job, busy)
+        self.here.set_away(job, busy.wake / 1000 + self.here.grace(job), now)
+
+    def on_queued(self, sender: int, queued: Queued, now: float) -> None:
+        """Another node has it queued."""
+        job = self.machine.jobs.get(queued.job)
+        if job is None:
+            self.here.send(sender, Lacks(queued.job))
+            return
+        self._has_it(sender, job)
+        if job.state == ACKED:
+            self.ending.say(sender, job)
+            return
+        copies = job.copies
+        if copies is None or job.state == WAITING:
+            return
+        generation = queued.nacks + queued.repeats
+        if job.state == QUEUED:
+            if (generation, sender) < (job.generation, self.here.me):
+                self.here.send(sender, self.here.queued_of(job))
+                return
+            self.machine.set_aside(job)
+        elif not copies.is_away and not job.is_delayed and generation <= job.generation:
+            self._say_busy(sender, job, job.due - now)  # a worker has it
+            return
+        elif self.machine.holders:
+            self.machine.let_go(job)
+        self._merge(job, queued)
+        job.is_delayed = False
+        self._match_reason(job, queued.reason, now)
+        self.here.set_away(job, self.here.retry(job), now)
+
+    def _has_it(self, node: int, job: Job) -> None:
+        """A node has a job of which this one may not have known so."""
+        copies = job.copies
+        if copies is not None and node not in copies.nodes:
+            self.machine.share(job, copies.wanted, [node])
+            copies.confirm(node)
+            if job.state == ACKED:
+                copies.confirmed.remove(node)
+
+    def _merge(self, job: Job, told: Busy | Queued) -> None:
+        job.deliveries = max(job.deliveries, told.deliveries)
+        job.nacks = max(job.nacks, told.nacks)
+        job.repeats = max(job.repeats, told.repeats)
+
+    def _match_reason(self, job: Job, reason: str, now: float) -> None:
+        """It died elsewhere, or came back to life."""
+        if bool(reason) == job.queue.is_dead:
+            return
+        machine = self.machine
+        name = job.queue.name + DEAD if reason else job.queue.name[: -len(DEAD)]
+        queue = machine.queues.get(name)
+        queue = machine.make_queue(name, now) if queue is None else queue
+        rules = queue.rules
+        job.queue.jobs -= 1
+        job.queue = queue
+        queue.jobs += 1
+        job.reason = reason
+        job.expires = now + (rules.dead_ttl if reason else int(job.ttl))
+        if job.serial:
+            machine.log.note(record.BURIED if reason else record.REVIVED, job)
+
+    def on_working(self, job_id: bytes, now: float) -> None:
+        """A worker said on another node that it is at it still."""
+        job = self.machine.jobs.get(job_id)
+        if job is not None and job.state == ACTIVE and job.copies is not None:
+            after = float(self.machine.retry_of(job))
+            if job.copies.is_away:
+                self.here.set_away(job, after + self.here.grace(job), now)
+            elif after:
+                self.machine.timers.set(job, min(now + after, job.expires), now)
+
+    def resume(self, job: Job, nodes: set[int]) -> None:
+        """Tells nodes that came up of a job that they may have, too."""
+        copies = job.copies
+        if copies is None:
+            return
+        for node in copies.nodes:
+            if node not in nodes:
+                continue
+            if job.state == QUEUED:
+                self.here.send(node, self.here.queued_of(job))
+            elif job.state == ACKED and copies.is_asking and node not in copies.confirmed:
+                self.ending.say(node, job)

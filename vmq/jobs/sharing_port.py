@@ -1,0 +1,76 @@
+"""Other nodes, as the jobs of one node meet them: who shares them is told what happens. This one has no others."""
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from vmq.jobs.queue import Job, JobQueue, JobWaiter
+
+#: The queue of a job that is not here and is done.
+UNKNOWN: Final = b"$unknown"
+
+
+class RemoteWaiter(JobWaiter):
+    """A node that has workers; `ended` is called when it is one no more."""
+
+    def __init__(
+        self, node: int, queue: JobQueue, count: int, ended: "Callable[[RemoteWaiter], None]"
+    ) -> None:
+        super().__init__([queue], count)
+        self.is_remote = True
+        self.node = node
+        self.ended = ended
+
+    def give_up(self) -> None:
+        self.ended(self)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class JobSharing:
+    """A node without others. `vmq.jobs.sharing` has the one with them."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        #: This node gives its jobs to others, and serves no worker that would have to wait.
+        self.is_leaving = False
+
+    def hosts(self) -> int:
+        """On how many hosts the cluster is."""
+        return 1
+
+    def reachable_hosts(self) -> int:
+        """How many of them can be reached, this one included."""
+        return 1
+
+    def begin(self, job: Job, wanted: int, now: float) -> None:
+        """A job was added that is to be on several hosts; it is queued once it is, by `JobStock.settle`."""
+
+    def queued(self, job: Job, now: float) -> None:
+        """A job that others may have is queued here."""
+
+    def look(self, job: Job, now: float) -> None:
+        """A job that another node has, or that is done, is due."""
+
+    def ended(self, job: Job) -> None:
+        """A job that others may have is done."""
+
+    def wait(self, jobs: list[Job], deadline: float, told: Callable[[bool], object]) -> None:
+        """Has somebody told once whether jobs are all on their hosts; if one is not to be, none is."""
+        told(True)
+
+    def acknowledge_unknown(self, job_id: bytes, queue: bytes = UNKNOWN) -> bool:
+        """A job that is not here is done, of a queue if that is known; whether the others will hear of it."""
+        return False
+
+    def working(self, job: Job) -> None:
+        """A worker is at a job still, which another node may serve."""
+
+    def paused(self, queue: JobQueue) -> None:
+        """A queue is to be paused on all nodes as it is here."""
+
+    def starve(self, queue: JobQueue, now: float) -> None:
+        """Somebody waits for a job of a queue that has none."""
+
+    def serve(self, waiter: RemoteWaiter, jobs: list[Job], now: float) -> None:
+        """Another node gets jobs; they are queued nowhere now."""
