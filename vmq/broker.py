@@ -289,7 +289,7 @@ class Broker(Configured):
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
         if self.clustering is not None:
-            self.clustering.streams.detach()
+            await self.clustering.streams.finish()
         if self._streams is not None:
             await self._streams.stop()
             self._streams = None

@@ -69,13 +69,18 @@ class Spot(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A batch: bytes `position` to `limit` of its segment, offsets `offset` to `end`, and its size in memory."""
+    """A batch: bytes `position` to `limit` of its segment, `rows` from `offset` on, and its size in memory."""
 
     position: int
     limit: int
     offset: int
-    end: int
+    rows: int
     nbytes: int
+
+    @property
+    def end(self) -> int:
+        """The offset behind it; one without rows takes one, too."""
+        return self.offset + (self.rows or 1)
 
 
 class Files:
@@ -106,9 +111,11 @@ class Files:
         try:
             while start < end:
                 for spot, data in self.segments_at(start):
-                    for rows, following in self.rows_in(spot, data, start, min(end, spot.last)):
+                    last = min(end, spot.last)
+                    for rows, following in self.rows_in(spot, data, start, last):
                         start = following
                         yield rows, start
+                    start = last  # what was left has no rows
         except (NotHereError, FlawError) as reason:
             log.debug(
                 "stream '%s', partition %d: from offset %d on by Flight, not from files: %s",
@@ -215,7 +222,7 @@ def mapped(spot: Spot) -> mmap.mmap:
 
 
 def frames(data: mmap.mmap, spot: Spot, start: int, end: int) -> Iterator[Frame]:
-    """The checked batches of a segment that hold the rows between two offsets.
+    """The checked batches of a segment that hold the rows between two offsets; those without rows are passed over.
 
     Raises:
         FlawError: one is not what was written.
@@ -226,7 +233,7 @@ def frames(data: mmap.mmap, spot: Spot, start: int, end: int) -> Iterator[Frame]
         frame = frame_at(view, position, offset, start)
         if frame is None:
             raise FlawError(f"{spot.path}: the batch at byte {position} is not what was written")
-        if frame.end > start:
+        if frame.end > start and frame.rows:
             yield frame
         position, offset = frame.limit, frame.end
 
@@ -241,8 +248,8 @@ def frame_at(view: memoryview, position: int, offset: int, start: int) -> Frame 
     if mark is None or int(mark[1]) != offset:
         return None
     limit = position + length + int(mark[4])
-    frame = Frame(position, limit, offset, offset + int(mark[2]), int(mark[3]))
-    if limit > len(view) or frame.end == offset:
+    frame = Frame(position, limit, offset, int(mark[2]), int(mark[3]))
+    if limit > len(view):
         return None
     if frame.end <= start:
         return frame
@@ -253,10 +260,13 @@ def frame_at(view: memoryview, position: int, offset: int, start: int) -> Frame 
 
 
 def groups(found: Iterator[Frame]) -> Iterator[list[Frame]]:
-    """Consecutive batches, as many as make one for Spark."""
+    """Batches of consecutive offsets, as many as make one for Spark."""
     group: list[Frame] = []
     size = 0
     for frame in found:
+        if group and group[-1].end != frame.offset:
+            yield group
+            group, size = [], 0
         group.append(frame)
         rows, size = frame.end - group[0].offset, size + frame.nbytes
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:

@@ -66,6 +66,9 @@ class RaftNode:
 class Groups(Clock):
     """Everything of one run."""
 
+    #: What replicas keep their logs in.
+    make_log: type[SimLog] = SimLog
+
     def __init__(
         self,
         seed: int,
@@ -96,7 +99,7 @@ class Groups(Clock):
         for name in names:
             self.nodes.setdefault(name, RaftNode(name))
             first = Batch(0, 1, 0, STATE, (), genesis(members))
-            self.nodes[name].logs[group] = SimLog(self.durability, [first])
+            self.nodes[name].logs[group] = self.make_log(self.durability, [first])
         self.verdict.begin(group, self.nodes[names[0]].logs[group])
         for name in names:
             if self.nodes[name].host is None:
@@ -142,7 +145,7 @@ class Groups(Clock):
     def add(self, name: str) -> None:
         """A new node, that has nothing yet."""
         self.nodes[name] = RaftNode(name)
-        self.nodes[name].logs[GROUP] = SimLog(self.durability)
+        self.nodes[name].logs[GROUP] = self.make_log(self.durability)
         self.start(name)
 
     def start(self, name: str) -> None:
@@ -366,7 +369,7 @@ class Producer:
     def __init__(self, sim: Groups, store: str) -> None:
         self.sim = sim
         self.store = store
-        self.boot = "b0"
+        self.boot = "b000"
         self.next = 0
         #: What it has handed in and not had acknowledged, in order, and since when.
         self.waiting: dict[Mark, float] = {}
@@ -381,7 +384,7 @@ class Producer:
 
     def lose(self) -> None:
         """The store lost its end: it counts anew."""
-        self.boot = f"b{int(self.boot[1:]) + 1}"
+        self.boot = f"b{int(self.boot[1:]) + 1:03}"
         self.next = 0
         self.waiting = {}
 

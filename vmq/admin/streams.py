@@ -9,6 +9,7 @@ from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.config.streams import StreamOptions
 
 if TYPE_CHECKING:
+    from vmq.clustering.raft.service import GroupService
     from vmq.clustering.streams.service import Streams
     from vmq.ports import BrokerView
     from vmq.streams.catalog import Catalog, Stream
@@ -41,13 +42,16 @@ class PartitionRow(Struct):
     """One partition of a stream: its offsets, and its files. What only a node knows that does not answer is null."""
 
     partition: int
-    #: The node that has it; empty where the broker is in no cluster.
+    #: The node that has it, or where this one reads it; empty where the broker is in no cluster.
     owner: str
     earliest: int | None
     end: int | None
     #: Of another node's it is null.
     segments: int | None
     bytes: int | None
+    #: Of a replicated stream: the node that leads it, empty if none is known; and the nodes that have copies.
+    leader: str = ""
+    replicas: list[str] = []
 
 
 class StreamDetails(Struct):
@@ -104,6 +108,10 @@ async def show_stream(broker: "BrokerView", name: str) -> StreamDetails:
 async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetails) -> None:
     """Completes what a node of a cluster knows of a stream."""
     owners = streams.owners(stream)
+    if streams.replicas.groups is not None:
+        for row in details.partitions:
+            row.leader = streams.replicas.groups.places.leader(stream.name, row.partition)
+            row.replicas = streams.replicas.groups.places.replicas(stream.name, row.partition)
     found = {}
     if streams.places is not None and any(owners):
         found = await streams.places.ask(stream.name, -1, _PATIENCE)
@@ -165,6 +173,63 @@ def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
         return _row(broker, admin.delete_stream(catalog, name))
     except StreamError as error:
         raise RefusedError(str(error)) from error
+
+
+def move_partition(broker: "BrokerView", name: str, partition: int, to: list[str]) -> StreamRow:
+    """Has a replicated partition go to other nodes, in the background.
+
+    Raises:
+        NotFoundError: there is no such stream.
+        RefusedError: its partitions are not replicated, or it cannot go there.
+    """
+    groups = _groups(broker, name)
+    wrong = groups.move(name, partition, to)
+    if wrong:
+        raise RefusedError(wrong)
+    return _shown(broker, name)
+
+
+def transfer_partition(broker: "BrokerView", name: str, partition: int, to: str) -> StreamRow:
+    """Has another of a partition's replicas lead it.
+
+    Raises:
+        NotFoundError: there is no such stream.
+        RefusedError: its partitions are not replicated, or that node has no replica.
+    """
+    groups = _groups(broker, name)
+    wrong = groups.wish(name, partition, to)
+    if wrong:
+        raise RefusedError(wrong)
+    return _shown(broker, name)
+
+
+def rebalance_stream(broker: "BrokerView", name: str) -> StreamRow:
+    """Has each partition led by the replica that was placed first: so leaders are spread evenly.
+
+    Raises:
+        NotFoundError: there is no such stream.
+        RefusedError: its partitions are not replicated.
+    """
+    groups = _groups(broker, name)
+    for number in range(len(_catalog(broker, name).streams[name].partitions)):
+        replicas = groups.places.replicas(name, number)
+        if replicas and groups.places.leader(name, number) != replicas[0]:
+            groups.wish(name, number, replicas[0])
+    return _shown(broker, name)
+
+
+def _groups(broker: "BrokerView", name: str) -> "GroupService":
+    stream = _catalog(broker, name).streams[name]
+    groups = None if broker.clustering is None else broker.clustering.streams.replicas.groups
+    if groups is None or stream.options.replicas == 1:
+        raise RefusedError(f"one node has each partition of stream {name!r}: it has no replicas")
+    return groups
+
+
+def _shown(broker: "BrokerView", name: str) -> StreamRow:
+    from vmq.streams import admin
+
+    return _row(broker, admin.row(_catalog(broker, name).streams[name]))
 
 
 def scrub_stream(broker: "BrokerView", name: str) -> StreamRow:

@@ -53,6 +53,10 @@ def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list
 def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
     problems: list[Problem] = []
     for name, options in config.streams.items():
+        if options.replicas > 1 and (not config.cluster.listen or config.broker.workers != 1):
+            key = f"streams.{name}.replicas"
+            what = "several copies take nodes of a cluster (cluster.listen), each with one worker"
+            problems.append(Problem(key, f"{what}; accepted: 1", origin(key)))
         for option, what in config_streams.problems_of(options):
             key = f"streams.{name}.{option}"
             problems.append(Problem(key, what, origin(key), getattr(options, option)))

@@ -80,6 +80,15 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Literal["none", "lz4", "zstd"],
         Meta(description="How record batches are compressed."),
     ] = "lz4"
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=5,
+            description="Nodes of a cluster that have a copy of each partition; 1 = one node has it. It stays as it "
+            "is when the stream is made.",
+        ),
+    ] = 1
     schema: Annotated[
         dict[str, str],
         Meta(
@@ -88,12 +97,25 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = {}
     acks: Annotated[
+        Literal["none", "leader", "quorum", "memory", "os", "fsync"],
+        Meta(
+            description="Publishers are acknowledged at once, when the node that leads the partition has the "
+            "message, or when most of its replicas have it. The others are read as durability, with quorum.",
+        ),
+    ] = "quorum"
+    durability: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(
-            description="Publishers are acknowledged once the message is in memory, with the operating system "
-            "(survives a crash of the broker), or on disk (survives power loss)."
+            description="What it means to have a message: in memory, with the operating system (survives a "
+            "crash of the broker), or on disk (survives power loss).",
         ),
     ] = "os"
+
+    def __post_init__(self) -> None:
+        """What earlier versions called acks is durability."""
+        if self.acks in {"memory", "os", "fsync"}:
+            msgspec.structs.force_setattr(self, "durability", self.acks)
+            msgspec.structs.force_setattr(self, "acks", "quorum")
 
     @property
     def typed(self) -> list[TypedColumn]:

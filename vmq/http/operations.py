@@ -200,6 +200,22 @@ class CreateStream(StreamOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     name: Annotated[str, Meta(description="As in [streams.NAME]")]
 
 
+class MovePartition(OneStream, kw_only=True, forbid_unknown_fields=True):
+    """Where a partition is to go."""
+
+    partition: Annotated[int, Meta(ge=0, lt=1024)] = 0
+    to: Annotated[
+        list[str], Meta(min_length=1, max_length=5, description="Nodes; the first one is to lead")
+    ]
+
+
+class TransferPartition(OneStream, kw_only=True, forbid_unknown_fields=True):
+    """Who is to lead a partition."""
+
+    partition: Annotated[int, Meta(ge=0, lt=1024)] = 0
+    to: Annotated[str, Meta(description="A node that has a replica")]
+
+
 def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
     plain = msgspec.to_builtins(wanted)
     return streams.create_stream(context.broker, plain.pop("name"), plain)
@@ -604,6 +620,37 @@ OPERATIONS: Final = (
         OneStream,
         streams.StreamRow,
         lambda context, wanted: streams.delete_stream(context.broker, wanted.name),
+    ),
+    Operation(
+        "move_partition",
+        "POST",
+        "/stream/move",
+        "Have a replicated partition go to other nodes, in the background",
+        MovePartition,
+        streams.StreamRow,
+        lambda context, wanted: streams.move_partition(
+            context.broker, wanted.name, wanted.partition, wanted.to
+        ),
+    ),
+    Operation(
+        "transfer_partition",
+        "POST",
+        "/stream/transfer",
+        "Have another replica lead a partition",
+        TransferPartition,
+        streams.StreamRow,
+        lambda context, wanted: streams.transfer_partition(
+            context.broker, wanted.name, wanted.partition, wanted.to
+        ),
+    ),
+    Operation(
+        "rebalance_stream",
+        "POST",
+        "/stream/rebalance",
+        "Spread the leaders of a replicated stream's partitions evenly",
+        OneStream,
+        streams.StreamRow,
+        lambda context, wanted: streams.rebalance_stream(context.broker, wanted.name),
     ),
     Operation(
         "scrub_stream",

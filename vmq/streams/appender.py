@@ -65,10 +65,12 @@ class Appender:
         assert not self.size
         self.keys = Keys(options)
         self.partitions = partitions
-        #: The numbers of those that take nothing new until they are mended (`vmq.streams.damaged`).
-        self.damaged = frozenset(each.number for each in partitions if each.damage is not None)
+        #: The numbers of those that take nothing new until they are mended (`vmq.streams.damaged`), or from here.
+        self.damaged = frozenset(
+            each.number for each in partitions if each.damage is not None or each.is_replica
+        )
         self.safe += [Durable(is_near=True) for _ in partitions[len(self.safe) :]]
-        self.early = options.acks == "memory"
+        self.early = options.durability == "memory" or options.acks == "none"
         self.gatherings = [Gathering() for _ in partitions]
         self.only = self.gatherings[0] if len(partitions) == 1 else None
         #: Partition by what it depends on: topic or client id.

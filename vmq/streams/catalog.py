@@ -32,6 +32,7 @@ from vmq.streams.log.partition import Partition, sync_folder
 from vmq.streams.log.retention import Janitor
 from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import PartitionPlaces
+from vmq.streams.replica.partition import ReplicaPartition
 
 log = logging.getLogger("vmq.streams")
 
@@ -73,7 +74,8 @@ class Stream:
         """Opens those that are not open yet."""
         for number in range(len(self.partitions), self.options.partitions):
             folder = self.folder / str(number)
-            partition = open_partition(folder, self.name, number, self.options, self.clock)
+            make = open_partition if self.options.replicas == 1 else ReplicaPartition
+            partition = make(folder, self.name, number, self.options, self.clock)
             partition.on_publish = self._tell
             self.partitions.append(partition)
 
@@ -159,6 +161,8 @@ class Catalog:
         self.on_change: Callable[[], None] = lambda: None
         #: Told of the name of a stream that was made, changed or deleted here.
         self.on_definition: Callable[[str], None] = lambda _name: None
+        #: Streams may have several copies: there is a cluster.
+        self.may_replicate = False
         #: Where partitions are that other nodes own; None without a cluster.
         self.places: PartitionPlaces | None = None
         self.streams: dict[str, Stream] = {}
@@ -177,6 +181,8 @@ class Catalog:
         for path in sorted(self.folder.iterdir()):
             if path.name.startswith(".deleted-"):
                 shutil.rmtree(path)
+            elif path.name.startswith("."):
+                continue  # what the node itself keeps of its replicas
             elif path.is_dir() and path.name not in declared:
                 options, origin = read_definition(path)
                 stream = self._stream(path, options, origin)
@@ -253,6 +259,10 @@ class Catalog:
         """
         if name in self.streams:
             raise StreamError(f"there is a stream {name!r} already")
+        if options.replicas > 1 and not self.may_replicate:
+            raise StreamError(
+                f"streams.{name}.replicas = {options.replicas}: there is no cluster; accepted: 1"
+            )
         stream = self._put(name, options, "command")
         self.on_change()
         self.on_definition(name)
@@ -269,6 +279,7 @@ class Catalog:
         if stream is None:
             stream = self._put(name, options, origin)
         else:
+            check_replicas(name, stream.options, options)
             if (stream.options, stream.origin) != (options, origin):
                 write_definition(stream.folder, options, origin)
             if stream.options != options:
@@ -407,11 +418,24 @@ def check_before(folder: Path, options: StreamOptions) -> None:
     if not (folder / DEFINITION).exists():
         return
     before, _ = read_definition(folder)
+    check_replicas(folder.name, before, options)
     check_schema(folder.name, before, options)
     if options.partitions < before.partitions:
         raise StreamError(
             f"streams.{folder.name}.partitions = {options.partitions}: there are {before.partitions}, "
             "and messages in them; accepted: as many or more"
+        )
+
+
+def check_replicas(name: str, before: StreamOptions, options: StreamOptions) -> None:
+    """Refuses another number of copies than the stream has.
+
+    Raises:
+        StreamError: it would be another one.
+    """
+    if options.replicas != before.replicas:
+        raise StreamError(
+            f"streams.{name}.replicas = {options.replicas}: the stream has {before.replicas}; accepted: that"
         )
 
 

@@ -77,5 +77,8 @@ class PartitionPlaces(Protocol):
             StreamError: the owner cannot read them, and says why.
         """
 
+    def replicates(self, stream: str) -> bool:
+        """Whether several nodes have copies of a stream: then its rows go by `append`, wherever they can be read."""
+
     def append(self, stream: str, partition: int, rows: pa.RecordBatch) -> "Future[bool]":
         """Sends rows to the owner of a partition; whether they are durable there."""

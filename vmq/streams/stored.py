@@ -175,7 +175,7 @@ class StoredPartition:
             try:
                 for span in self._spans_from(reached, fields):
                     yield span
-                    reached = span.offset + span.rows.num_rows
+                    reached = span.end
             except FileNotFoundError:
                 continue  # the broker joined it with its neighbours, or deleted it: what there is now?
             return
@@ -195,8 +195,9 @@ class StoredPartition:
                     for span in self._spans(file.fileno(), path, limit, fields):
                         skip = max(0, start - span.offset)
                         if skip < span.rows.num_rows:
-                            yield BatchSpan(span.rows.slice(skip), span.offset + skip, span.next)
-                            start = span.offset + span.rows.num_rows
+                            rest = span.rows.slice(skip)
+                            yield BatchSpan(rest, span.offset + skip, span.next, span.end)
+                            start = span.end
                 except SegmentFlawError as flaw:
                     raise flaw.damage(path) from None
 
@@ -213,7 +214,7 @@ class StoredPartition:
         while position < limit and os.pread(fd, len(END), position) != END:
             span = read_span(fd, self.header, position, limit, offset, fields)
             yield span
-            position, offset = span.next, span.offset + span.rows.num_rows
+            position, offset = span.next, span.end
 
     def summary(self) -> PartitionReport:
         """What there is by the names and sizes of files and the note of what was written: a quick look."""
@@ -270,7 +271,7 @@ class StoredPartition:
             at = self.header.size_in(fd) or 0
             try:
                 for span in self._spans(fd, path, size, None):
-                    report.end = span.offset + span.rows.num_rows
+                    report.end = span.end
                     at = span.next
             except DamagedError as error:
                 report.problems.append(str(error))

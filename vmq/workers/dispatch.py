@@ -65,6 +65,10 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "create_stream": Dispatch.ANY,
     "delete_stream": Dispatch.ANY,
     "scrub_stream": Dispatch.HERE,
+    # Workers of one host have no replicas: any of them says so.
+    "move_partition": Dispatch.ANY,
+    "transfer_partition": Dispatch.ANY,
+    "rebalance_stream": Dispatch.ANY,
     "list_metrics": Dispatch.HERE,
     "list_options": Dispatch.HERE,
     "set_option": Dispatch.HERE,

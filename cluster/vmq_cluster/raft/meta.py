@@ -80,11 +80,13 @@ def encode(command: Command) -> bytes:
 
 
 class Placement(Struct):
-    """The members of a group: as they are, as they are wanted, and the term of the last news."""
+    """The members of a group: as they are, as they are wanted, the term of the last news, and who began it."""
 
     voters: tuple[str, ...]
     wanted: tuple[str, ...]
     term: int = 0
+    #: Its first members, each of which begins its log with them.
+    first: tuple[str, ...] = ()
 
 
 class Stream(Struct):
@@ -154,7 +156,7 @@ class Definitions:
         stream = self.streams[name]
         groups = [f"{stream.id}/{number}" for number in range(begin, stream.partitions)]
         for group, voters in place_all(groups, self.hosts, stream.replicas).items():
-            self.groups[group] = Placement(voters, voters)
+            self.groups[group] = Placement(voters, voters, 0, voters)
 
     def _delete(self, command: DeleteStream) -> None:
         stream = self.streams.get(command.name)

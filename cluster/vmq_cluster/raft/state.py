@@ -23,18 +23,22 @@ class Producers:
     """The next number of each boot of each store; numbers begin at 0 and have no gaps.
 
     The boot belongs to the name: a store that lost its disk's tail counts anew, and its new rows must not be taken for
-    repetitions. An entry goes only when its store is retired, never because its rows went by retention.
+    repetitions. Boots of a store rise, as texts: the first row of one ends those before it, of which nothing more is
+    taken. So there is an entry a store, and it goes only when the store is retired, never because its rows went by
+    retention.
     """
 
     def __init__(self) -> None:
         self.next: dict[tuple[str, str], int] = {}
         #: Boots of which nothing more is taken: their store is lost, and an heir has handed in what was left.
         self.ended: set[tuple[str, str]] = set()
+        #: The last boot of each store.
+        self.last: dict[str, str] = {}
 
     def place(self, mark: Mark) -> int:
         """How many of these rows, from the first on, are in the log already; or `GAP`."""
         who = (mark.store, mark.boot)
-        if who in self.ended:
+        if who in self.ended or mark.boot < self.last.get(mark.store, ""):
             return mark.count
         expected = self.next.get(who, 0)
         if mark.first > expected and not mark.ends:
@@ -43,6 +47,11 @@ class Producers:
 
     def add(self, mark: Mark) -> None:
         who = (mark.store, mark.boot)
+        before = self.last.get(mark.store, "")
+        if mark.boot > before:
+            self.next.pop((mark.store, before), None)
+            self.ended.discard((mark.store, before))
+        self.last[mark.store] = max(before, mark.boot)
         self.next[who] = max(self.next.get(who, 0), mark.end)
         if mark.ends:
             self.ended.add(who)
@@ -51,6 +60,7 @@ class Producers:
         gone = set(stores)
         self.next = {who: number for who, number in self.next.items() if who[0] not in gone}
         self.ended = {who for who in self.ended if who[0] not in gone}
+        self.last = {store: boot for store, boot in self.last.items() if store not in gone}
 
 
 class Terms:
@@ -164,6 +174,8 @@ class LogState:
         self.producers = Producers()
         self.producers.next = {(store, boot): number for store, boot, number in form.next}
         self.producers.ended = set(form.ended)
+        for store, boot, _ in form.next:
+            self.producers.last[store] = max(boot, self.producers.last.get(store, ""))
         self.uncertain = form.uncertain
 
 

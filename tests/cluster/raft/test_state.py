@@ -32,6 +32,9 @@ def test_another_boot_of_a_store_is_another_producer() -> None:
     producers = Producers()
     producers.add(Mark("s", "b", 0, 10))
     assert producers.place(Mark("s", "c", 0, 10)) == 0
+    producers.add(Mark("s", "c", 0, 10))
+    assert producers.next == {("s", "c"): 10}
+    assert producers.place(Mark("s", "b", 10, 5)) == 5, "an earlier boot hands in nothing more"
 
 
 def test_an_heir_may_leave_a_gap_and_nothing_comes_after_it() -> None:

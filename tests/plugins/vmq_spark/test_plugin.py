@@ -23,7 +23,7 @@ async def test_each_table_becomes_a_stream_that_the_broker_accepts(tmp_path: Pat
         found = {name: from_plain(name, options) for name, options in broker.streams.items()}
     assert {name: each.filters for name, each in found.items()} == {"a": ["a/#"], "b": ["b"]}
     assert [each.partitions for each in found.values()] == [4, 1]
-    assert all(each.acks == "os" and each.key == "client_id" for each in found.values())
+    assert all(each.durability == "os" and each.key == "client_id" for each in found.values())
 
 
 async def test_messages_flow_into_the_streams(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ STREAM = {"name": "plant", "filters": ["plant/#"]}
         ("GET", "/session", {"params": {"client_id": ""}}, 400, "client_id"),
         ("GET", "/why", {"params": {"client_id": "a", "topic": "t", "qos": "3"}}, 400, "0 to 2"),
         ("POST", "/stream", {"json": {**STREAM, "partitions": 0}}, 400, "partitions: 0 is not"),
-        ("POST", "/stream", {"json": {**STREAM, "acks": "no"}}, 400, '"memory", "os", "fsync"'),
+        ("POST", "/stream", {"json": {**STREAM, "acks": "no"}}, 400, '"leader", "quorum"'),
         ("POST", "/stream", {"json": {**STREAM, "filters": []}}, 400, "a list of topic filters"),
         ("DELETE", "/retained", {"params": {"filter": "a/#/b"}}, 400, "misplaced #"),
         ("POST", "/option", {"data": "{}"}, 400, "application/json"),

@@ -28,7 +28,7 @@ async def test_a_stream_is_made_listed_shown_and_deleted(catalog: Catalog) -> No
     await catalog.commits.wait()
     shown = show_stream(catalog, "made")
     assert (shown["messages"], shown["gathered"], shown["dropped"]) == (1, 1, 0)
-    assert shown["options"]["acks"] == "fsync"
+    assert (shown["options"]["acks"], shown["options"]["durability"]) == ("quorum", "fsync")
     assert [each["end"] for each in shown["partitions"]] == [1]
     assert delete_stream(catalog, "made")["messages"] == 1
     assert [each["stream"] for each in list_streams(catalog)] == ["temp"]
@@ -39,6 +39,7 @@ async def test_a_stream_is_made_listed_shown_and_deleted(catalog: Catalog) -> No
     [
         ({}, "streams.made: Object missing required field `filters`"),
         ({"filters": ["a"], "acks": "all"}, r"streams\.made: Invalid enum value 'all'"),
+        ({"filters": ["a"], "replicas": 3}, r"replicas = 3: there is no cluster; accepted: 1"),
         ({"filters": ["a/#/b"]}, r"streams\.made\.filters: misplaced # in filter"),
         ({"filters": ["a"], "size": 5}, "unknown field `size`"),
     ],

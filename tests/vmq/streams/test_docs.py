@@ -22,7 +22,8 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_options_are_valid() -> None:
-    found, clustered = map(tomllib.loads, blocks("toml"))
+    found, clustered, replicated = map(tomllib.loads, blocks("toml"))
+    assert msgspec.convert(replicated["streams"]["orders"], StreamOptions).replicas == 3
     assert msgspec.convert(found["streams"]["sensors"], StreamOptions).partitions == 4
     listener = msgspec.convert(clustered["listeners"]["flight"], ListenerOptions)
     assert list(problems_of(listener, listener.endpoint)) == []

@@ -30,6 +30,9 @@ TOPICS = ("a", "a/b", "c")
 class TwoNodes:
     """A stream of three partitions, each here or at b, as `Places` of the node here."""
 
+    def replicates(self, _stream: str) -> bool:
+        return False
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.made = 0

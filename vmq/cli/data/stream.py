@@ -124,8 +124,15 @@ def create(
     compression: Annotated[
         str | None, typer.Option("--compression", metavar="KIND", help="none, lz4 or zstd.")
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", metavar="N", help="Nodes that have a copy of each partition."),
+    ] = None,
     acks: Annotated[
-        str | None, typer.Option("--acks", metavar="LEVEL", help="memory, os or fsync.")
+        str | None, typer.Option("--acks", metavar="WHO", help="none, leader or quorum.")
+    ] = None,
+    durability: Annotated[
+        str | None, typer.Option("--durability", metavar="LEVEL", help="memory, os or fsync.")
     ] = None,
 ) -> Any:
     """Make a stream in a running broker; it stays after a restart.
@@ -142,7 +149,9 @@ def create(
         "segment_age": segment_age,
         "segment_bytes": segment_bytes,
         "compression": compression,
+        "replicas": replicas,
         "acks": acks,
+        "durability": durability,
     }
     given = {option: value for option, value in options.items() if value is not None}
     return ask.post("/stream", name=name, filters=filters, **given)
@@ -156,6 +165,56 @@ def delete(ask: AdminClient, name: NameArgument) -> Any:
     One that the configuration names is refused: it would be made again.
     """
     return ask.delete("/stream", name=name)
+
+
+PartitionOption = Annotated[
+    int, typer.Option("--partition", metavar="N", min=0, help="Which of its partitions.")
+]
+
+
+@app.command("move")
+@asking()
+def move(
+    ask: AdminClient,
+    name: NameArgument,
+    to: Annotated[
+        list[str],
+        typer.Option("--to", metavar="NODE", help="A node that is to have it; repeat it."),
+    ],
+    partition: PartitionOption = 0,
+) -> Any:
+    """Have a partition of a replicated stream go to other nodes.
+
+    It happens in the background, copy by copy; 'vmq stream show' tells how far
+    it is. The first node is to lead it.
+
+    \b
+    Example:
+      vmq stream move sensors --partition 2 --to a --to b --to d
+    """
+    return ask.post("/stream/move", name=name, partition=partition, to=to)
+
+
+@app.command("transfer")
+@asking()
+def transfer(
+    ask: AdminClient,
+    name: NameArgument,
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="A node that has a replica.")],
+    partition: PartitionOption = 0,
+) -> Any:
+    """Have another replica lead a partition of a replicated stream."""
+    return ask.post("/stream/transfer", name=name, partition=partition, to=to)
+
+
+@app.command("rebalance")
+@asking()
+def rebalance(ask: AdminClient, name: NameArgument) -> Any:
+    """Spread the leaders of a replicated stream's partitions evenly.
+
+    After nodes have been down they lead less than their share.
+    """
+    return ask.post("/stream/rebalance", name=name)
 
 
 app.command("tail")(stream_tail.tail)

@@ -167,7 +167,9 @@ class Clustering:
             # It stays when the node stops: what was sent until then belongs into the last commits.
             self._committer.sealing.append(outboxes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, outboxes)
-            self._streams = Streams(node, self._core, outboxes, self._open_catalog)
+            self._streams = Streams(
+                node, self._core, outboxes, self._open_catalog, bool(options.join)
+            )
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave
             )

@@ -37,8 +37,10 @@ class Definitions:
         self._catalog = catalog
         self._members = members
 
-    def reconcile(self, stream: "Stream") -> None:
+    def reconcile(self, stream: "Stream", *, is_new: bool = False) -> None:
         """Makes what this node wants of a stream, and what the cluster knows of it, the same.
+
+        One that is made now (`is_new`) is wanted, though there was one of its name that was deleted.
 
         What a configuration says counts when it is new, that is, when it is not what it said at this node's last start.
         """
@@ -47,14 +49,14 @@ class Definitions:
         is_wanted = stream.fed and stream.origin != "command"
         said = msgspec.json.encode(stream.options) if is_wanted else None
         if said == records.get("config", name, self._name) and (
-            known or (known is not None and not is_wanted)
+            known or (known is not None and not is_wanted and not is_new)
         ):
             return  # the cluster's counts
         if said is not None:
             records.put(said, "config", name, self._name)
         else:
             records.delete("config", name, self._name)
-            if known is not None:
+            if known is not None and not is_new:
                 return
         most = len(stream.partitions)
         if known:

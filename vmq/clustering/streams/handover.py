@@ -109,6 +109,8 @@ class Handover:
         for stream in [] if catalog is None else catalog.streams.values():
             for partition in stream.partitions:
                 owner = self._streams.owner(stream.name, partition.number)
+                if partition.is_replica:
+                    continue
                 if owner is None or partition.is_copy or partition.earliest == partition.end:
                     continue
                 if partition.damage is not None:
@@ -121,7 +123,7 @@ class Handover:
         catalog, up = self._streams.catalog, set(self._streams.up())
         for stream in [] if catalog is None or not up else catalog.streams.values():
             for number, partition in enumerate(stream.partitions):
-                if self._owners.owner(stream.name, number) is not None:
+                if partition.is_replica or self._owners.owner(stream.name, number) is not None:
                     continue
                 if not is_unused(stream, number) or not self._owners.has_record(
                     stream.name, number
@@ -212,6 +214,7 @@ class Handover:
         for stream in [] if catalog is None else catalog.streams.values():
             for partition in stream.partitions:
                 is_own = self._owners.owner(stream.name, partition.number) is None
+                is_own = is_own and not partition.is_replica
                 if is_own and is_damaged == (partition.damage is not None):
                     yield stream, partition
 

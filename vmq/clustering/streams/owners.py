@@ -77,6 +77,8 @@ class Owners:
         owners: dict[str, list[str | None]] = {}
         since: dict[str, list[int]] = {}
         for stream in catalog.streams.values():
+            if stream.options.replicas > 1:
+                continue  # groups have them (`vmq.clustering.raft`)
             found = [self._claim(stream, each.number) for each in stream.partitions]
             owners[stream.name] = [None if node == self._name else node for node, _ in found]
             since[stream.name] = [each for _, each in found]

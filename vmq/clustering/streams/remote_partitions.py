@@ -18,6 +18,7 @@ from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpac
 from vmq.streams.extents import extent_of
 from vmq.streams.log.cursor import offset_at
 from vmq.streams.log.errors import DamagedElsewhereError
+from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.writer import Item
 from vmq.streams.places import Page, PageQuery, PartitionExtent
 
@@ -79,11 +80,39 @@ class RemotePartitions:
 
     def append(self, stream: str, partition: int, rows: "pa.RecordBatch") -> "Future[bool]":
         done: Future[bool] = Future()
+        if self.replicates(stream):
+            return self._append_replicated(stream, partition, rows, done)
         raw = pack(rows)
 
         def send() -> None:
             if not self.send_rows(stream, partition, -1, raw, done.set_result):
                 done.set_result(False)
+            self._outboxes.flush()
+
+        try:
+            self._loop.call_soon_threadsafe(send)
+        except RuntimeError:
+            done.set_result(False)  # the broker ends
+        return done
+
+    def replicates(self, stream: str) -> bool:
+        return (
+            self._streams.replicas.groups is not None
+            and self._streams.replicas.groups.places.covers(stream)
+        )
+
+    def _append_replicated(
+        self, stream: str, partition: int, rows: "pa.RecordBatch", done: "Future[bool]"
+    ) -> "Future[bool]":
+        gathered = Gathering.of(rows)
+
+        def send() -> None:
+            catalog, groups = self._streams.catalog, self._streams.replicas.groups
+            known = None if catalog is None else catalog.streams.get(stream)
+            if known is None or groups is None:
+                done.set_result(False)
+                return
+            groups.roads.append_rows(known, partition, gathered, rows.nbytes, done.set_result)
             self._outboxes.flush()
 
         try:

@@ -29,21 +29,22 @@ from vmq.clustering.messages.streams import (
 )
 from vmq.clustering.streams.damage import StreamDamage
 from vmq.clustering.streams.definitions import Definitions
+from vmq.clustering.streams.figures import stream_families
 from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.streams.owners import Owners
 from vmq.clustering.streams.records import StreamRecords
+from vmq.clustering.streams.replicas import Replicas
 from vmq.clustering.streams.routed_appender import RoutedAppender
 from vmq.core.context import Core
 from vmq.core.ports import StreamFinder
-from vmq.runtime.metrics import Family, Sample
+from vmq.runtime.metrics import Family
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.handover import Handover
     from vmq.clustering.streams.remote_partitions import RemotePartitions
-    from vmq.streams.appender import Appender
     from vmq.streams.catalog import Catalog, Stream
 
 log = logging.getLogger("vmq.cluster")
@@ -57,6 +58,7 @@ class Streams(StreamFinder):
         core: whose publishes they keep.
         outboxes: to the other nodes.
         open_catalog: opens the catalog of a broker that had no streams; raises RuntimeError where it cannot.
+        joins: whether the node is to join others when it starts.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Streams(StreamFinder):
         core: Core,
         outboxes: Outboxes,
         open_catalog: Callable[[], "Catalog"],
+        joins: bool = False,
     ) -> None:
         super().__init__()
         self.own_name = node.name
@@ -83,6 +86,10 @@ class Streams(StreamFinder):
         self._definitions: Definitions | None = None
         self.places: RemotePartitions | None = None
         self.handover: Handover | None = None
+        #: The partitions of which several nodes have copies.
+        self.replicas = Replicas(
+            node, core, outboxes, joins, lambda: self._members, self._look_again
+        )
         #: Why there is no catalog, where other nodes keep streams.
         self.failure = ""
         self._is_started = False
@@ -115,6 +122,7 @@ class Streams(StreamFinder):
         self._members = set(node.members)
         node.merge_with(STREAMS, merge)
         node.watch_steps(STREAMS, self._on_changes)
+        self.replicas.start()
         if catalog is not None:
             self.attach(catalog)
         elif any(self._records.get("stream", name) for name in self._records.names()):
@@ -134,6 +142,7 @@ class Streams(StreamFinder):
         self.places = catalog.places = RemotePartitions(self, self._outboxes)
         self.handover = Handover(self, self._owners, self.places, self._holding)
         self.failure = ""
+        self.replicas.begin(catalog)
         self._tell_of_node()
         for stream in list(catalog.streams.values()):
             definitions.reconcile(stream)
@@ -144,6 +153,11 @@ class Streams(StreamFinder):
         self._core.stream_finder = self
         catalog.on_definition = self._on_definition
         self._look_again()
+
+    async def finish(self) -> None:
+        """As `detach`; others lead before what this node leads."""
+        await self.replicas.release()
+        self.detach()
 
     def detach(self) -> None:
         """The streams close: what other nodes send is left to the next life."""
@@ -159,6 +173,7 @@ class Streams(StreamFinder):
         if self.handover is not None:
             self.handover.close()
             self.handover = None
+        self.replicas.close()
         if self.places is not None:
             self.places.pages.close()
         self.catalog = self.places = self._definitions = None
@@ -179,6 +194,7 @@ class Streams(StreamFinder):
 
     def on_up(self) -> None:
         """A peer can be reached again."""
+        self.replicas.set_up(self.up())
         if self.handover is not None:
             self.handover.look()
 
@@ -186,6 +202,7 @@ class Streams(StreamFinder):
         """A peer is down; when it is back it may have forgotten."""
         self._introduced = {each for each in self._introduced if each[0] != peer}
         self._holding.on_down(peer)
+        self.replicas.set_up(self.up())
 
     async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Gives all that this node has to the others, before it leaves; returns whether they have it.
@@ -198,7 +215,9 @@ class Streams(StreamFinder):
         self._look_again()
         try:
             async with asyncio.timeout(timeout):
-                return await self.handover.leave()
+                is_given = await self.handover.leave()
+                await self.replicas.leave()
+                return is_given
         except TimeoutError:
             return False
 
@@ -233,33 +252,26 @@ class Streams(StreamFinder):
         names = sorted(catalog.streams)
         owned = {name: self.owners(catalog.streams[name]).count(None) for name in names}
         sent = {name: tap.sent if (tap := self._taps.get(name)) else 0 for name in names}
-        text = "Partitions that this node owns."
-        yield Family("cluster_stream_partitions", "gauge", text, _samples(owned))
-        text = "Messages that were sent to the owners of their partitions on other nodes."
-        yield Family("cluster_stream_messages_sent", "counter", text, _samples(sent))
         given = 0 if self.handover is None else self.handover.given
-        for name, text, value in (
-            ("cluster_stream_partitions_moved", "Partitions that went to another node.", given),
-            (
-                "cluster_stream_holds_given_up",
-                "Times that messages for a partition on its way to another node waited too long, and went on.",
-                self._holding.given_up,
-            ),
-        ):
-            yield Family(name, "counter", text, (Sample((), value),))
+        yield from stream_families(owned, sent, given, self._holding.given_up)
+        yield from self.replicas.families()
 
     # --- where messages go
 
     def appenders(self, topic: str) -> list[Any]:
         """A stream that this node owns alone costs what it costs without a cluster."""
         assert self.catalog is not None
-        found: list[RoutedAppender | Appender] = []
+        found: list[Any] = []
         for stream in self.catalog.streams.values():
-            if stream.matches(topic):
-                is_plain = self._owners.owns_all(stream.name) and not self._holding.holds_any(
-                    stream.name
-                )
-                found.append(stream.appender if is_plain else self.tap(stream))
+            if not stream.matches(topic):
+                continue
+            if stream.options.replicas > 1:
+                found += self.replicas.taps(stream)
+                continue
+            is_plain = self._owners.owns_all(stream.name) and not self._holding.holds_any(
+                stream.name
+            )
+            found.append(stream.appender if is_plain else self.tap(stream))
         return found
 
     def tap(self, stream: "Stream") -> RoutedAppender:
@@ -277,7 +289,9 @@ class Streams(StreamFinder):
             self.catalog.on_change()
 
     def owner(self, stream: str, partition: int) -> str | None:
-        """The node that owns a partition; None: this one."""
+        """The node that owns a partition, or where it is read if several have it; None: this one."""
+        if self.replicas.covers(stream):
+            return self.replicas.reader(stream, partition)
         return self._owners.owner(stream, partition)
 
     def since(self, stream: str, partition: int) -> int:
@@ -292,6 +306,7 @@ class Streams(StreamFinder):
         """What streams of the cluster cannot do now, for this node's clients too."""
         if self.failure:
             yield f"other nodes keep streams, and this one cannot: {self.failure}"
+        yield from self.replicas.problems()
         for (node, stream, number), text in self.damage.elsewhere():
             if self.owner(stream, number) == node:
                 yield text
@@ -327,6 +342,9 @@ class Streams(StreamFinder):
     def _on_append(self, peer: str, message: Append) -> None:
         stream = self._stream(peer, message.stream)
         if stream is None:
+            return
+        if stream.options.replicas > 1:
+            self.replicas.take(peer, stream, message)
             return
         commit = self.tap(stream).take(message)
         if commit and self.handover is not None and not self._owners.owns_all(stream.name):
@@ -419,8 +437,9 @@ class Streams(StreamFinder):
         stream = self.catalog.streams.get(name)
         if stream is None:
             self._definitions.deleted(name, self._owners.count(name))
+            self.replicas.deleted(name)
         else:
-            self._definitions.reconcile(stream)
+            self._definitions.reconcile(stream, is_new=True)
         self._look_again()
 
     def _on_changes(self, changes: list[Changed]) -> None:
@@ -450,6 +469,7 @@ class Streams(StreamFinder):
             for each in keepers
         }
         catalog.on_change()
+        self.replicas.look()
         for stream in catalog.streams.values():
             for partition in stream.partitions:
                 if partition.is_copy and self.owner(stream.name, partition.number) is None:
@@ -477,7 +497,3 @@ class Streams(StreamFinder):
             self._records.delete("node", self.own_name)
         else:
             self._records.put(self._address.encode(), "node", self.own_name)
-
-
-def _samples(values: dict[str, int]) -> tuple[Sample, ...]:
-    return tuple(Sample((("stream", name),), value) for name, value in values.items())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.damage import StreamDamage
+    from vmq.clustering.streams.replicas import Replicas
     from vmq.streams.catalog import Catalog, Stream
 
 
@@ -16,6 +17,8 @@ class StreamsView(Protocol):
     def own_name(self) -> str: ...
     @property
     def catalog(self) -> Catalog | None: ...
+    @property
+    def replicas(self) -> Replicas: ...
     @property
     def members(self) -> set[str]: ...
     @property

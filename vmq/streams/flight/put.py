@@ -70,7 +70,9 @@ class Put:
         for number, _ in parts:
             self.check_partition(number)
         for number, part in parts:
-            if places is not None and places.owner(name, number) is not None:
+            if places is not None and (
+                places.replicates(name) or places.owner(name, number) is not None
+            ):
                 elsewhere.append(places.append(name, number, part))
             else:
                 items.append(Item(self.stream.partitions[number], part, self.stream.appender.keys))

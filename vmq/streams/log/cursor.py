@@ -160,10 +160,17 @@ class Cursor:
         packed = self.read_packed()
         if packed is None:
             return None
-        return BatchSpan(self.unpack(packed, fields), packed.offset, packed.next)
+        return BatchSpan(self.unpack(packed, fields), packed.offset, packed.next, packed.end)
 
     def read_packed(self) -> Packed | None:
         """The same, as the batches lie in the segment."""
+        packed = self._read_packed()
+        while packed is not None and not packed.rows:
+            packed = self._read_packed()
+        return packed
+
+    def _read_packed(self) -> Packed | None:
+        """What lies at the cursor, with rows or without."""
         if self.place is None:
             if self.offset >= self.partition.end:
                 return None
@@ -175,14 +182,14 @@ class Cursor:
             if place.growing:
                 return None
             self.close()
-            return self.read_packed()
+            return self._read_packed()
         header = self.partition.header
         try:
             packed = read_packed(place.fd, header, self.position, limit, self.first)
         except SegmentFlawError as flaw:
             raise self._damaged(flaw, place) from None
         self.began, self.position = self.position, packed.next
-        self.first = self.offset = packed.offset + packed.rows
+        self.first = self.offset = packed.end
         return packed
 
     def unpack(self, packed: Packed, fields: list[int] | None) -> pa.RecordBatch:
@@ -292,7 +299,8 @@ class LogReader:
             while cursor.offset < end:
                 at = cursor.offset
                 packed = cursor.read_packed()
-                assert packed is not None
+                if packed is None or packed.offset >= end:
+                    return  # only batches without rows were left
                 skip = max(0, at - packed.offset)
                 first = packed.offset + skip
                 count = min(packed.rows - skip, end - first)
@@ -336,7 +344,9 @@ class LogReader:
             while not done:
                 at = cursor.offset
                 span = cursor.read(self.projection.fields)
-                assert span is not None
+                if span is None or span.offset >= end:  # only batches without rows were left
+                    yield Chunk(self.projection.empty(), end)
+                    return
                 skip = max(0, at - span.offset)
                 offset = span.offset + skip
                 chunk = self._chunk(span.rows.slice(skip, end - offset), offset, limit)
@@ -395,7 +405,7 @@ def offset_at(partition: PartitionLog, time: int) -> int:
         header = partition.header
         try:
             for position, frame in walk(place.fd, found[0], limit, found[1]):
-                if frame.time >= time:
+                if frame.rows and frame.time >= time:
                     span = read_span(place.fd, header, position, limit, frame.offset, [_TIMESTAMP])
                     times = span.rows.column(0).cast(pa.int64())
                     first = pc.index(pc.greater_equal(times, time), value=True)

@@ -16,6 +16,12 @@ A batch with messages of QoS 2 that are to be known again after a crash names th
 (`vmq.streams.serving.receipts`):
 
     receipt: receipt=...
+
+A batch of a replicated partition has a third key, `raft`, with what its group needs (`vmq.streams.replica`):
+
+    raft: raft=KIND:BASE64
+
+A batch without rows, which only replicas write, takes one offset all the same.
 """
 
 import re
@@ -30,8 +36,9 @@ CONTINUATION: Final = b"\xff\xff\xff\xff"
 #: The end of an Arrow IPC stream: a message of length 0.
 END: Final = CONTINUATION + b"\0\0\0\0"
 
-#: The flatbuffer of our schema takes less than 1 KiB; a larger length is damage, not data.
-LONGEST_HEAD: Final = 65_536
+#: The flatbuffer of our schema takes less than 1 KiB, and what a group says of itself half a MiB at most; a larger
+#: length is damage, not data.
+LONGEST_HEAD: Final = 1 << 19
 #: A single message of MQTT has 256 MiB at most.
 LONGEST_BODY: Final = 1 << 30
 
@@ -41,6 +48,7 @@ _MARK: Final = re.compile(
 )
 _CRC_LENGTH: Final = 8
 _RECEIPT: Final = re.compile(rb"receipt=([0-9a-f]{16}[0-9]{20})")
+_RAFT: Final = re.compile(rb"raft=([0-9A-Za-z+/:=]+)")
 
 
 class BadFrameError(Exception):
@@ -63,6 +71,8 @@ class Frame(NamedTuple):
     crc: int
     crc_at: int
     receipt: str
+    #: What its group says of it; empty where there is none.
+    raft: bytes = b""
 
     @property
     def size(self) -> int:
@@ -71,8 +81,8 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the last row."""
-        return self.offset + self.rows
+        """The offset behind the last row; a batch of the group's own takes one."""
+        return self.offset + (self.rows or 1)
 
 
 def write_options(compression: str) -> ipc.IpcWriteOptions:
@@ -88,6 +98,7 @@ def encode(
     schema_size: int,
     options: ipc.IpcWriteOptions,
     receipt: str = "",
+    raft: str = "",
 ) -> tuple[bytes, memoryview]:
     """A batch as the two parts of its message, head and body.
 
@@ -98,11 +109,16 @@ def encode(
         schema_size: bytes of the serialized schema, which Arrow writes in front and is cut off here.
         options: of `write_options`.
         receipt: of the last message among them, or before them, that has one; "" if none has.
+        raft: what its group says of it; "" if there is none.
     """
     sink = pa.BufferOutputStream()
     with ipc.RecordBatchStreamWriter(sink, batch.schema, options=options) as writer:
         mark = _FORM.format(offset, batch.num_rows, batch.nbytes, time, 0, 0)
-        custom = {"vmq": mark, "receipt": "receipt=" + receipt} if receipt else {"vmq": mark}
+        custom = {"vmq": mark}
+        if receipt:
+            custom["receipt"] = "receipt=" + receipt
+        if raft:
+            custom["raft"] = "raft=" + raft
         writer.write_batch(batch, custom_metadata=custom)
     view = memoryview(sink.getvalue()).cast("B")[schema_size : -len(END)]
     length = 8 + int.from_bytes(view[4:8], "little")
@@ -154,7 +170,9 @@ def parse(view: memoryview, position: int) -> Frame | None:
     receipt = _RECEIPT.search(head)
     named = "" if receipt is None else receipt[1].decode()
     crc, crc_at = int(mark[6], 16), mark.start(6)
-    return Frame(offset, rows, nbytes, time, len(head), body, crc, crc_at, named)
+    raft = _RAFT.search(head)
+    told = b"" if raft is None else raft[1]
+    return Frame(offset, rows, nbytes, time, len(head), body, crc, crc_at, named, told)
 
 
 def check(view: memoryview, position: int, frame: Frame) -> None:

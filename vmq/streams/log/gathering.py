@@ -50,6 +50,35 @@ class Gathering:
         self.times.extend([time] * count)
         self.clients += [client_id] * count
 
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> "Gathering":
+        """The messages of some rows; their keys are found anew."""
+        made = cls()
+        made.topics = [each.encode() for each in rows.column("topic").to_pylist()]
+        made.payloads = rows.column("payload").to_pylist()
+        for qos, retain in zip(
+            rows.column("qos").to_pylist(), rows.column("retain").to_pylist(), strict=True
+        ):
+            made.flags.append(flags_of(qos, retain))
+        made.times.extend(rows.column("timestamp").cast(pa.int64()).to_pylist())
+        made.clients = rows.column("client_id").to_pylist()
+        for number, pairs in enumerate(rows.column("headers").to_pylist()):
+            if pairs:
+                made.headers[number] = [(each["key"], each["value"]) for each in pairs]
+        return made
+
+    def extend(self, other: "Gathering", skip: int = 0) -> None:
+        """The rows of another one, from one on; they have no receipts."""
+        begin = len(self.topics) - skip
+        self.topics += other.topics[skip:]
+        self.payloads += other.payloads[skip:]
+        self.flags += other.flags[skip:]
+        self.times.extend(other.times[skip:])
+        self.clients += other.clients[skip:]
+        for number, headers in other.headers.items():
+            if number >= skip:
+                self.headers[begin + number] = headers
+
     def newest(self) -> int:
         """The highest timestamp; there must be a row."""
         return max(self.times)

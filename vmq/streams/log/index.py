@@ -68,7 +68,7 @@ class Index:
             self.first_time = time
         self.frames += 1
         self.size += size
-        self.end = offset + rows
+        self.end = offset + (rows or 1)  # as `Frame.end`
         self.time = max(self.time, time)
         self.receipt = receipt or self.receipt
 

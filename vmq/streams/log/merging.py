@@ -157,4 +157,4 @@ def _rows(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
                 except SegmentFlawError as flaw:
                     raise flaw.damage(sealed.path) from None
                 yield span.rows.replace_schema_metadata(header.schema.metadata)
-                position, offset = span.next, offset + span.rows.num_rows
+                position, offset = span.next, span.end

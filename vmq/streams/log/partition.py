@@ -83,6 +83,7 @@ class Partition:
         OSError: the disk.
     """
 
+    is_replica = False  # a copy that its group writes (`vmq.streams.replica`)
     #: Why nothing can be read or written here (`vmq.streams.damaged`).
     damage: DamagedError | None = None
 

@@ -1,4 +1,4 @@
-"""The thread that tidies streams: retention, merging, and bringing to disk what acks = "os" left to the kernel."""
+"""The thread that tidies streams: retention, merging, and bringing to disk what durability "os" left to the kernel."""
 
 import logging
 import threading

@@ -70,20 +70,25 @@ class PlacedFrame(NamedTuple):
 
 
 class BatchSpan(NamedTuple):
-    """Consecutive batches as they were read. `next` is the position behind them."""
+    """Consecutive batches as they were read: `next` is the position behind them, `end` the offset."""
 
     rows: pa.RecordBatch
     offset: int
     next: int
+    end: int
 
 
 class Packed(NamedTuple):
-    """The same as an Arrow IPC stream, compressed as they lie in the segment."""
+    """The same as an Arrow IPC stream, compressed as they lie in the segment.
+
+    Its rows have consecutive offsets. It has none where batches without rows were passed over: one reads on.
+    """
 
     stream: pa.Buffer
     offset: int
     rows: int
     next: int
+    end: int
 
 
 class SegmentFlawError(Exception):
@@ -189,7 +194,7 @@ def read_span(
         FlawError: a batch is not whole, or not what was written.
     """
     packed = read_packed(fd, header, position, limit, offset)
-    return BatchSpan(unpack(packed, position, fields), offset, packed.next)
+    return BatchSpan(unpack(packed, position, fields), offset, packed.next, packed.end)
 
 
 def read_packed(fd: int, header: Header, position: int, limit: int, offset: int) -> Packed:
@@ -200,17 +205,17 @@ def read_packed(fd: int, header: Header, position: int, limit: int, offset: int)
     """
     buffer, view = _fill(fd, header, position, min(WINDOW, limit - position))
     try:
-        size, rows = _frames(view, offset)
+        size, rows, end = _frames(view, offset)
         if not size and len(view):
             # A batch that is larger than the window, if it is one.
             frame = parse(view, 0)
             if frame is not None and position + frame.size <= limit:
                 buffer, view = _fill(fd, header, position, frame.size)
-            size, rows = _frames(view, offset, whole=True)
+            size, rows, end = _frames(view, offset, whole=True)
     except BadFrameError as error:
         short = isinstance(error, ShortFrameError)
         raise SegmentFlawError(position, offset, str(error), short=short) from None
-    return Packed(buffer.slice(0, len(header.raw) + size), offset, rows, position + size)
+    return Packed(buffer.slice(0, len(header.raw) + size), offset, rows, position + size, end)
 
 
 def unpack(packed: Packed, position: int, fields: list[int] | None) -> pa.RecordBatch:
@@ -248,30 +253,36 @@ def _fill(fd: int, header: Header, position: int, size: int) -> tuple[pa.Buffer,
     return buffer, view[begin:end]
 
 
-def _frames(view: memoryview, offset: int, *, whole: bool = False) -> tuple[int, int]:
-    """Bytes and rows of the checked batches that some bytes begin with, up to those of a span.
+def _frames(view: memoryview, offset: int, *, whole: bool = False) -> tuple[int, int, int]:
+    """Bytes and rows of the checked batches that some bytes begin with, up to those of a span; and where they end.
+
+    Batches with rows and those without are in no span together.
 
     Raises:
         BadFrameError: the first batch is not what was written; with `whole`, or is not there whole.
     """
     rows = size = nbytes = 0
+    end = offset
     while size < len(view) and rows < SPAN_ROWS and nbytes < SPAN_BYTES:
         try:
             frame = parse(view, size)
             if frame is None:
                 break
             check(view, size, frame)
-            if frame.offset != offset + rows:
+            if frame.offset != end:
                 raise_other(frame)
         except BadFrameError as error:
             # What follows good batches is judged when it is next read, as the first.
             if size or (isinstance(error, ShortFrameError) and not whole):
                 break
             raise
+        if size and (frame.rows == 0) != (rows == 0):
+            break
         rows += frame.rows
         size += frame.size
         nbytes += frame.nbytes
-    return size, rows
+        end = frame.end
+    return size, rows, end
 
 
 def raise_other(frame: Frame) -> NoReturn:

@@ -176,7 +176,7 @@ class PartitionWriter:
                 partition.append(item.batch(), item.newest, item.receipts)
                 sealed += partition.active is not before
             for item in items:
-                if item.partition.options.acks == "fsync":
+                if item.partition.options.durability == "fsync":
                     item.partition.sync()
             for item in items:
                 partition = item.partition

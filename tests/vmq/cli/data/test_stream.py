@@ -130,7 +130,7 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
         (row,) = json.loads(answer(capsys, "list", "--json", *where))
         assert (row["stream"], row["messages"], row["gathered"]) == ("s", 1, 1)
         shown = json.loads(answer(capsys, "show", "s", "--json", *where))
-        assert (shown["acks"], shown["filters"], shown["gathered"]) == ("fsync", ["s/#"], 1)
+        assert (shown["durability"], shown["filters"], shown["gathered"]) == ("fsync", ["s/#"], 1)
         assert sum(each["end"] for each in shown["partitions"]) == 1
         assert "options" not in shown
         assert "earliest" in answer(capsys, "show", "s", *where)
@@ -145,7 +145,7 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
             (
                 2,
                 ("create", "t", "-t", "x", "--acks", "maybe"),
-                'acks: "maybe" is not accepted; accepted: "memory", "os", "fsync"',
+                'acks: "maybe" is not accepted; accepted: "none", "leader", "quorum", "memory", "os", "fsync"',
             ),
             (1, ("delete", "t"), "there is no stream 't'; there are: s"),
         ]

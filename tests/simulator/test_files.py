@@ -1,0 +1,33 @@
+"""The groups of the simulator with their logs in real segments: the same promises hold."""
+
+import pytest
+
+from tests.simulator.files import FileLog
+from tests.simulator.groups import Groups
+from tests.simulator.seeds import each_seed
+from tests.simulator.upheaval import Upheaval
+
+SEEDS = 6
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
+def test_whatever_happens_acknowledged_rows_are_in_the_files_once(
+    durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Groups, "make_log", FileLog)
+    for seed in each_seed(SEEDS):
+        with seed:
+            upheaval = Upheaval(seed.number, durability, flip=0.0)
+            try:
+                upheaval.go(100)
+                upheaval.end()
+                for node in upheaval.sim.nodes.values():
+                    for log in node.logs.values():
+                        assert isinstance(log, FileLog)
+                        log._reload()
+                        assert log.batches[-1].end == log.real.end if log.batches else True
+            finally:
+                for node in upheaval.sim.nodes.values():
+                    for log in node.logs.values():
+                        assert isinstance(log, FileLog)
+                        log.close()

@@ -1,0 +1,66 @@
+"""Votes outlive whatever befalls their file, or the node votes under its name no more."""
+
+from pathlib import Path
+
+import pytest
+
+from vmq.clustering.raft.ballots import Ballots
+from vmq_cluster.raft.effects import Ballot
+
+
+def written(path: Path) -> Ballots:
+    ballots = Ballots(path)
+    ballots.save({"g": Ballot(1, "a"), "h": Ballot(2)})
+    ballots.save({"g": Ballot(3, "b", True)})
+    return ballots
+
+
+def test_the_last_ballot_of_a_group_counts(tmp_path: Path) -> None:
+    first = written(tmp_path / "ballots")
+    first.close()
+    again = Ballots(tmp_path / "ballots")
+    assert again.known == {"g": Ballot(3, "b", True), "h": Ballot(2)}
+    assert (again.identity, again.boot) == (first.identity, first.boot + 1)
+    again.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_a_write_that_was_cut_off_takes_nothing_else_with_it(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "ballots"
+    first = written(path)
+    size = path.stat().st_size
+    first.save({"i": Ballot(9, "somebody with a name")})
+    first.close()
+    raw = path.read_bytes()
+    path.write_bytes(raw[: min(size + cut, len(raw) - 1)])
+    again = Ballots(path)
+    assert again.known == {"g": Ballot(3, "b", True), "h": Ballot(2)}
+    assert again.identity == first.identity
+    again.close()
+
+
+def test_who_cannot_read_a_vote_comes_back_under_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "ballots"
+    first = written(path)
+    first.close()
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    again = Ballots(path)
+    assert again.identity != first.identity
+    assert again.known == {}
+    assert (tmp_path / "ballots.damaged").exists()
+    again.close()
+
+
+def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
+    ballots = Ballots(tmp_path / "ballots")
+    name = "a" * 200
+    ballots.save({"g": Ballot(1, name)})
+    ballots._size = 1 << 20
+    ballots.save({"g": Ballot(20_000, name)})
+    assert (tmp_path / "ballots").stat().st_size < 4096
+    ballots.close()
+    again = Ballots(tmp_path / "ballots")
+    assert again.known == {"g": Ballot(20_000, name)}
+    again.close()

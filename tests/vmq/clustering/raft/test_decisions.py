@@ -1,0 +1,92 @@
+"""What the leader of the meta group proposes, step by step, until nothing is left to be decided."""
+
+from vmq.clustering.raft.decisions import Known, WantedStream, meta_voters, next_commands
+from vmq_cluster.raft.meta import Definitions, Moved, encode
+
+
+def settle(decided: Definitions, known: Known) -> int:
+    """Decides what is proposed until nothing is; returns in how many steps."""
+    for step in range(100):
+        commands = next_commands(decided, known, lambda: "id")
+        if not commands:
+            return step
+        for command in commands:
+            decided.apply(encode(command))
+    raise AssertionError("it never ends")
+
+
+def test_a_stream_is_placed_once_there_are_hosts() -> None:
+    decided = Definitions()
+    streams = {"s": WantedStream(4, 3)}
+    settle(decided, Known(("a", "b"), streams))
+    assert not decided.streams
+    settle(decided, Known(("a", "b", "c"), streams))
+    assert {each.first for each in decided.groups.values()} <= {
+        each.voters for each in decided.groups.values()
+    }
+    assert [len(set(each.voters)) for each in decided.groups.values()] == [3] * 4
+    settle(decided, Known(("a", "b", "c"), {"s": WantedStream(6, 3)}))
+    assert len(decided.groups) == 6
+
+
+def test_who_is_gone_is_replaced_and_nobody_else_moves() -> None:
+    decided = Definitions()
+    streams = {"s": WantedStream(8, 3)}
+    hosts = ("a", "b", "c", "d")
+    settle(decided, Known(hosts, streams))
+    before = {group: each.voters for group, each in decided.groups.items()}
+    settle(decided, Known(("a", "b", "c"), streams))
+    for group, each in decided.groups.items():
+        assert "d" not in each.wanted
+        if "d" not in before[group]:
+            assert each.wanted == before[group]
+
+
+def test_a_few_groups_move_at_a_time() -> None:
+    decided = Definitions()
+    streams = {"s": WantedStream(40, 3)}
+    settle(decided, Known(("a", "b", "c", "d"), streams))
+    known = Known(("a", "b", "c"), streams)
+    settle(decided, known)
+    moving = decided.moving()
+    assert 0 < len(moving) <= 8
+    news = {group: (voters, 1) for group, voters in moving.items()}
+    settle(decided, Known(("a", "b", "c"), streams, members=news))
+    assert not set(moving) & set(decided.moving())
+
+
+def test_old_news_of_members_is_passed_over() -> None:
+    decided = Definitions()
+    streams = {"s": WantedStream(1, 3)}
+    settle(decided, Known(("a", "b", "c"), streams))
+    decided.apply(encode(Moved("id/0", ("a", "b"), 5)))
+    assert not next_commands(
+        decided, Known(("a", "b", "c"), streams, members={"id/0": (("c",), 4)})
+    )
+
+
+def test_a_deleted_stream_goes_by_its_id() -> None:
+    decided = Definitions()
+    settle(decided, Known(("a", "b", "c"), {"s": WantedStream(1, 3)}))
+    settle(decided, Known(("a", "b", "c"), {}, frozenset({"another"})))
+    assert "s" in decided.streams
+    settle(decided, Known(("a", "b", "c"), {}, frozenset({"id"})))
+    assert (decided.streams, decided.groups) == ({}, {})
+
+
+def test_an_operator_moves_a_group() -> None:
+    decided = Definitions()
+    streams = {"s": WantedStream(1, 2)}
+    settle(decided, Known(("a", "b", "c"), streams))
+    settle(decided, Known(("a", "b", "c"), streams, moves={"id/0": ("c", "a", "b")}))
+    assert decided.groups["id/0"].wanted == ("c", "a", "b")
+
+
+def test_voters_of_the_meta_group_stay_while_they_are_hosts() -> None:
+    assert meta_voters(("a",), ("a",)) == ("a",)
+    assert set(meta_voters(("a",), ("a", "b", "c"))) == {"a", "b", "c"}
+    four = meta_voters(("a", "b", "c"), ("a", "b", "c", "d"))
+    assert four == ("a", "b", "c")
+    assert set(meta_voters(("a", "b", "c"), ("b", "c", "d"))) == {"b", "c", "d"}
+    assert len(meta_voters(("a", "b", "c"), tuple("abcdefg"))) == 5
+    assert meta_voters(("a",), ()) == ("a",)

@@ -1,0 +1,153 @@
+"""A producer beside a log that loses answers, changes its leader and forgets: every message is there once, in order."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from tests.simulator.seeds import each_seed
+from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING
+from vmq.clustering.raft.producer import LIMIT, PAUSE, Producer, Sent
+from vmq.core.output import Output
+from vmq.streams.log.gathering import Gathering
+from vmq_cluster.raft.messages import Mark
+from vmq_cluster.raft.state import GAP, Producers
+
+
+class Road:
+    """Members of a group, and a clock that the test moves."""
+
+    store = "node"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = Random(seed)
+        self.time = 0.0
+        self.calls: list[tuple[float, int, Callable[[], None]]] = []
+        self.count = 0
+        self.leader = "a"
+        self.known = Producers()
+        self.rows: list[bytes] = []
+        self.loss = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def boot(self) -> str:
+        self.count += 1
+        return f"{self.count:04}"
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        self.count += 1
+        self.calls.append((self.time + seconds, self.count, what))
+
+    def candidates(self, _group: str) -> list[str]:
+        return ["a", "b", "c"]
+
+    def hand_in(
+        self, _group: str, to: str, sent: Sent, _early: bool, answer: Callable[[int, str], None]
+    ) -> bool:
+        if self.random.random() < self.loss:
+            return self.random.random() < 0.5
+        mark, rows = sent.mark, list(sent.rows.payloads)
+        delay = self.random.uniform(0.001, 0.02)
+        self.later(delay, lambda: self._arrive(to, mark, rows, answer))
+        return True
+
+    def _arrive(
+        self, to: str, mark: Mark, rows: list[bytes], answer: Callable[[int, str], None]
+    ) -> None:
+        status = ELSEWHERE
+        if to == self.leader:
+            there = self.known.place(mark)
+            status = MISSING if there == GAP else DONE
+            if there not in (GAP, mark.count):
+                self.known.add(mark)
+                self.rows += rows[there:]
+        if self.random.random() >= self.loss:
+            self.later(self.random.uniform(0.001, 0.02), lambda: answer(status, self.leader))
+
+    def run(self, until: float) -> None:
+        while self.calls and min(self.calls)[0] <= until:
+            each = min(self.calls, key=lambda call: call[:2])
+            self.calls.remove(each)
+            self.time = max(self.time, each[0])
+            each[2]()
+        self.time = until
+
+
+def put(producer: Producer, payload: bytes, publisher: Output | None = None) -> int:
+    rows = producer.gather()
+    rows.add_run(b"t", [payload], 1, "c", 0)
+    return producer.added(len(payload), publisher)
+
+
+def test_every_message_is_there_once_in_order() -> None:
+    for seed in each_seed(60):
+        with seed:
+            road = Road(seed.number)
+            road.loss = (0.0, 0.1, 0.4)[seed.number % 3]
+            producer = Producer("g", False, road, lambda _count: None)
+            for number in range(200):
+                put(producer, b"%d" % number)
+                if road.random.random() < 0.05:
+                    road.leader = road.random.choice("abc")
+                    producer.led()
+                road.run(road.time + road.random.choice((0.0, 0.001, 0.05)))
+            road.run(road.time + 300)
+            assert producer.safe.reached == producer.taken == 200
+            assert road.rows == [b"%d" % number for number in range(200)]
+            assert producer.size == 0
+
+
+def test_what_is_lost_with_a_majority_is_followed_by_the_rest() -> None:
+    road = Road()
+    producer = Producer("g", False, road, lambda _count: None)
+    for number in range(5):
+        put(producer, b"%d" % number)
+        road.run(road.time + 0.1)
+    assert producer.safe.reached == 5
+    road.known = Producers()
+    road.rows = []
+    for number in range(5, 10):
+        put(producer, b"%d" % number)
+        road.run(road.time + 0.1)
+    road.run(road.time + 10)
+    assert producer.safe.reached == 10
+    assert road.rows == [b"%d" % number for number in range(5, 10)]
+
+
+def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
+    road = Road()
+    road.leader = "nobody"
+    producer = Producer("g", False, road, lambda _count: None)
+    paused: list[int] = []
+
+    class Publisher:
+        def pause(self) -> None:
+            paused.append(1)
+
+        def resume(self) -> None:
+            paused.append(-1)
+
+    publisher: object = Publisher()
+    put(producer, b"x" * (PAUSE + 1), publisher)  # type: ignore[arg-type]
+    assert sum(paused) == 1
+    assert producer.has_room(LIMIT // 2)
+    assert not producer.has_room(LIMIT)
+    road.run(5)
+    assert sum(paused) == 1
+    road.leader = "b"
+    road.run(20)
+    assert producer.safe.reached == 1
+    assert sum(paused) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_that_come_whole_are_safe_with_one_number(count: int) -> None:
+    road = Road()
+    producer = Producer("g", False, road, lambda _count: None)
+    rows = Gathering()
+    rows.add_run(b"t", [b"%d" % n for n in range(count)], 0, "c", 0)
+    assert producer.add(rows, 10) == count
+    road.run(5)
+    assert producer.safe.reached == count

@@ -1,0 +1,131 @@
+"""A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
+
+from pathlib import Path
+
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering
+from tests.vmq.clustering.raft.replicas import groups, is_led, leader, payloads, replicated
+from tests.vmq.clustering.stream_nodes import stream, with_streams
+from tests.vmq.streams.support import options
+from vmq.broker import Broker
+
+NAMES = ("a", "b", "c")
+
+
+async def has(broker: Broker, count: int, name: str = "s") -> None:
+    """Waits until readers see so many rows on a node."""
+    await until(lambda: len(payloads(broker, name=name)) == count)
+
+
+async def test_a_row_is_on_all_replicas_in_order_wherever_it_was_published(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        wanted = []
+        for number in range(60):
+            name = NAMES[number % 3]
+            wanted.append(b"%d" % number)
+            await brokers[name].publish("s/t", wanted[-1], qos=1)
+        for each in brokers.values():
+            await has(each, 60)
+        found = [payloads(each) for each in brokers.values()]
+        assert sorted(found[0], key=int) == wanted
+        assert found[0] == found[1] == found[2]
+        for name in NAMES:
+            own = [each for each in found[0] if int(each) % 3 == NAMES.index(name)]
+            assert own == sorted(own, key=int), "those of one node are in its order"
+
+
+async def test_partitions_have_their_leaders_spread(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES, partitions=6) as brokers:
+        a = brokers["a"]
+        first = [groups(a).places.replicas("s", number)[0] for number in range(6)]
+        assert sorted(first) == ["a", "a", "b", "b", "c", "c"]
+        for number in range(6):
+            assert sorted(groups(a).places.replicas("s", number)) == list(NAMES)
+            assert not groups(a).wish("s", number, first[number])
+        await until(lambda: [leader(a, number) for number in range(6)] == first)
+
+
+async def test_another_replica_leads_when_the_leader_stops(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        first = leader(brokers["a"])
+        rest = [name for name in NAMES if name != first]
+        await brokers[rest[0]].publish("s/t", b"before", qos=1)
+        await brokers.pop(first).stop()
+        await until(lambda: leader(brokers[rest[0]]) in rest)
+        await brokers[rest[1]].publish("s/t", b"after", qos=1)
+        for name in rest:
+            await has(brokers[name], 2)
+            assert payloads(brokers[name]) == [b"before", b"after"]
+
+
+async def test_a_node_that_comes_back_catches_up(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        config = brokers["c"].config
+        await brokers["a"].publish("s/t", b"1", qos=1)
+        await brokers.pop("c").stop()
+        await until(lambda: is_led(brokers["a"]) and leader(brokers["a"]) != "c")
+        await brokers["a"].publish("s/t", b"2", qos=1)
+        brokers["c"] = Broker(config)
+        await brokers["c"].start()
+        await brokers["c"].publish("s/t", b"3", qos=1)
+        await until(lambda: payloads(brokers["c"]) == [b"1", b"2", b"3"])
+
+
+async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        await brokers["a"].publish("s/t", b"1", qos=1)
+        config = brokers["b"].config
+        for name in "bc":
+            await brokers.pop(name).stop()
+        places = groups(brokers["a"]).places
+        appender = groups(brokers["a"]).roads.tap(stream(brokers["a"], "s"))
+        number = appender.append(b"s/t", b"2", 1, False, "x", 0)
+        safe = appender.safe_of(b"s/t", "x")
+        await until(lambda: not places.leaders.get(places.places["s", 0].group))
+        assert safe.reached < number
+        assert any("without a leader" in each for each in brokers["a"].health())
+        brokers["b"] = Broker(config)
+        await brokers["b"].start()
+        await until(lambda: safe.reached >= number)
+        assert payloads(brokers["a"]) == [b"1", b"2"]
+
+
+async def test_a_fourth_node_reads_and_writes_and_takes_the_place_of_one_that_leaves(
+    tmp_path: Path,
+) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        made = options(filters=["s/#"], replicas=3, key="topic")
+        join = clustering(brokers["a"]).node.address
+        brokers["d"] = d = Broker(with_streams(tmp_path, "d", join, s=made))
+        await d.start()
+        await until(lambda: clustering(d).streams.replicas.groups is not None and is_led(d))
+        await d.publish("s/t", b"1", qos=1)
+        reader = clustering(d).streams.owner("s", 0)
+        assert reader in NAMES
+        assert await clustering(brokers["b"]).streams.leave(30)
+        await until(lambda: groups(d).places.is_here("s", 0))
+        await until(lambda: payloads(d) == [b"1"])
+        assert "b" not in groups(d).places.replicas("s", 0)
+
+
+async def test_a_stream_that_is_deleted_and_made_anew_is_empty(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        a, b = brokers["a"], brokers["b"]
+        catalog = a.streaming.catalog  # type: ignore[union-attr]
+        made = options(filters=["t/#"], replicas=3)
+        for word in (b"1", b"2"):
+            catalog.create("t", made)
+            await until(
+                lambda: (
+                    "t" in b.streaming.catalog.streams  # type: ignore[union-attr]
+                    and groups(b).places.leader("t", 0)
+                    and groups(a).places.leader("t", 0)
+                )
+            )
+            await b.publish("t/x", word, qos=1)
+            partition = stream(b, "t").partitions[0]
+            await has(b, 1, "t")
+            assert partition.end > 2
+            catalog.delete("t")
+            await until(lambda: "t" not in b.streaming.catalog.streams)  # type: ignore[union-attr]
+            await until(lambda: ("t", 0) not in groups(a).places.places)

@@ -1,0 +1,63 @@
+"""What nodes say to each other of replicated partitions: the groups' own envelopes, and rows for their leaders."""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.publishes import RETAIN
+from vmq.clustering.messages.streams import check_topic
+
+_Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Name = Annotated[str, Meta(min_length=1, max_length=255)]
+
+#: Rows of one `Produce`.
+MAX_ROWS: Final = 16_384
+
+_Rows = Meta(min_length=1, max_length=MAX_ROWS)
+
+
+class GroupEnvelope(NodeMessage, frozen=True, tag=90):
+    """What the groups of a node say to those of another one (`vmq_cluster.raft.messages.Envelope`)."""
+
+    raw: bytes
+
+
+class Produce(NodeMessage, frozen=True, tag=91):
+    """Rows of a producer for the leader of a group, numbered from `first`."""
+
+    question: _Question
+    group: _Name
+    store: _Name
+    boot: _Name
+    first: _Question
+    topics: Annotated[list[bytes], _Rows]
+    payloads: Annotated[list[bytes], _Rows]
+    flags: Annotated[bytes, _Rows]
+    #: Microseconds since 1970.
+    times: Annotated[list[Annotated[int, Meta(ge=0, lt=1 << 62)]], _Rows]
+    clients: Annotated[list[Annotated[str, Meta(max_length=65_535)]], _Rows]
+    #: Of the rows that have any, by number.
+    headers: Annotated[dict[int, list[tuple[str, str]]], Meta(max_length=MAX_ROWS)]
+    #: It is enough that the leader has them.
+    early: bool
+
+    def check(self) -> None:
+        """Refuses what no client could have published."""
+        count = len(self.topics)
+        if not count == len(self.payloads) == len(self.flags) == len(self.times):
+            raise ValueError("columns of several lengths")
+        if count != len(self.clients) or any(not 0 <= each < count for each in self.headers):
+            raise ValueError("columns of several lengths")
+        if max(self.flags) > (RETAIN | 3):
+            raise ValueError("flags that there are not")
+        for topic in set(self.topics):
+            check_topic(topic)
+
+
+class Produced(NodeMessage, frozen=True, tag=92):
+    """What became of them (`vmq.clustering.raft.produce`), and who leads the group as far as the sender knows."""
+
+    question: _Question
+    status: Annotated[int, Meta(ge=0, le=3)]
+    leader: Annotated[str, Meta(max_length=255)] = ""

@@ -1,0 +1,123 @@
+"""What the leader of the meta group proposes next, given what was decided and what there is. Pure."""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vmq_cluster.raft.meta import (
+    AddPartitions,
+    Command,
+    Definitions,
+    DeleteStream,
+    MakeStream,
+    Move,
+    Moved,
+    Placement,
+    SetHosts,
+)
+from vmq_cluster.raft.placement import order
+
+#: Groups whose members change at the same time.
+MOVING: Final = 8
+#: Voters of the meta group: an even number of them is no safer than one less, but for two, who then both know all.
+_VOTERS: Final = (0, 1, 2, 3, 3, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedStream:
+    """A stream as the metadata define it."""
+
+    partitions: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What there is, as the metadata say.
+
+    `hosts`: who takes replicas, by their names in groups. `gone`: ids of streams that were deleted. `members`: of each
+    group, the voters as its leader has them committed, and the leader's term.
+    """
+
+    hosts: tuple[str, ...] = ()
+    streams: Mapping[str, WantedStream] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    members: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
+    #: Moves that an operator asked for: group -> voters.
+    moves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def new_id() -> str:
+    """The id of a stream that is made."""
+    return secrets.token_hex(8)
+
+
+def next_commands(
+    decided: Definitions, known: Known, make_id: Callable[[], str] = new_id
+) -> list[Command]:
+    """What is to be decided next, perhaps nothing; the rest follows when that is."""
+    hosts = tuple(sorted(known.hosts))
+    if hosts != decided.hosts:
+        return [SetHosts(hosts)]
+    commands: list[Command] = [
+        DeleteStream(name, stream.id)
+        for name, stream in decided.streams.items()
+        if stream.id in known.gone
+    ]
+    if commands:
+        return commands
+    commands += _streams(decided, known, make_id)
+    commands += _news(decided, known)
+    return commands or list(_moves(decided, known))
+
+
+def _streams(decided: Definitions, known: Known, make_id: Callable[[], str]) -> Iterator[Command]:
+    for name, wanted in sorted(known.streams.items()):
+        stream = decided.streams.get(name)
+        if stream is None:
+            if len(decided.hosts) >= wanted.replicas:
+                yield MakeStream(name, make_id(), wanted.partitions, wanted.replicas)
+        elif wanted.partitions > stream.partitions:
+            yield AddPartitions(name, wanted.partitions)
+
+
+def _news(decided: Definitions, known: Known) -> Iterator[Command]:
+    for group, (voters, term) in sorted(known.members.items()):
+        placed = decided.groups.get(group)
+        if placed is not None and placed.voters != voters and term >= placed.term:
+            yield Moved(group, voters, term)
+
+
+def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
+    """Replicas of hosts that are gone, and what an operator wants elsewhere, a few at a time."""
+    room = MOVING - len(decided.moving())
+    for group, placed in sorted(decided.groups.items()):
+        if room <= 0:
+            return
+        voters = _better(group, placed, decided.hosts)
+        asked = known.moves.get(group)
+        if asked is not None and set(asked) <= set(decided.hosts):
+            voters = asked
+        if voters != placed.wanted:
+            room -= 1
+            yield Move(group, voters)
+
+
+def _better(group: str, placed: Placement, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """The voters that a group is to have, with others in the place of those that are gone."""
+    gone = [name for name in placed.wanted if name not in hosts]
+    spare = [name for name in order(group, hosts) if name not in placed.wanted]
+    kept = [name for name in placed.wanted if name in hosts]
+    if not gone or (not spare and not kept):
+        return placed.wanted
+    return (*kept, *spare[: len(gone)])
+
+
+def meta_voters(voters: tuple[str, ...], hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Who is to vote in the meta group: who does and is a host, and others up to the number that is wanted."""
+    count = _VOTERS[min(len(hosts), len(_VOTERS) - 1)]
+    kept = [name for name in voters if name in hosts]
+    spare = [name for name in order("meta", hosts) if name not in kept]
+    found = (*kept, *spare)[:count]
+    return found or voters

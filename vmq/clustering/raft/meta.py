@@ -1,0 +1,147 @@
+"""The meta group on one node, in the thread of the groups: its log, what is decided, and what its leader proposes."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from vmq.clustering.raft.decisions import Known, meta_voters, next_commands
+from vmq.clustering.raft.produce import Take
+from vmq.clustering.raft.thread import GroupThread
+from vmq.config.streams import StreamOptions
+from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.gathering import Gathering
+from vmq.streams.log.keys import Keys
+from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import Mark
+from vmq_cluster.raft.meta import Definitions, Placement, RefusedError, encode
+
+#: Its log is on the disk itself: what it decides must outlive a power failure of all.
+_OPTIONS: Final = StreamOptions(
+    filters=["meta"], durability="fsync", key="topic", retention_age="never", segment_age="never"
+)
+
+
+class MetaDecisions(msgspec.Struct, frozen=True):
+    """What is decided, up to an offset of the meta group's log."""
+
+    at: int
+    leads: bool
+    hosts: tuple[str, ...]
+    #: By name: id, partitions, replicas.
+    streams: dict[str, tuple[str, int, int]]
+    groups: dict[str, Placement]
+    members: Members
+
+
+class MetaGroup:
+    """The meta group of this node's cluster.
+
+    Args:
+        thread: the node's groups.
+        folder: where its log lies.
+        name: the group's.
+        on_decided: called in the thread when more is decided, or this node leads the group now, or no more.
+    """
+
+    def __init__(
+        self,
+        thread: GroupThread,
+        folder: Path,
+        name: str,
+        on_decided: Callable[[MetaDecisions], None],
+    ) -> None:
+        self.name = name
+        self.known = Known()
+        self._thread = thread
+        self._on_decided = on_decided
+        self._partition = ReplicaPartition(folder, "meta", 0, _OPTIONS)
+        self._reader = LogReader(self._partition, ["payload"])
+        self._keys = Keys(_OPTIONS)
+        self._definitions = Definitions()
+        self._applied = 0
+        self._told: MetaDecisions | None = None
+        self._is_proposing = False
+
+    def open(self, first: tuple[str, ...]) -> None:
+        """Opens its log; `first`: who began the group, if that is to be done."""
+        self._thread.open(self.name, self._partition, self._keys, first)
+
+    def close(self) -> None:
+        """Lets go of it, for another one counts."""
+        self._thread.close(self.name, erase=True)
+
+    def on_committed(self) -> None:
+        """More is committed."""
+        self.look()
+
+    def _catch_up(self) -> None:
+        end = self._partition.end
+        if end > self._applied:
+            for chunk in self._reader.read(max(self._applied, self._partition.earliest), end):
+                for row in chunk.rows.column(0).to_pylist():
+                    self._apply(row)
+            self._applied = end
+
+    def _apply(self, row: bytes) -> None:
+        try:
+            self._definitions.apply(row)
+        except (RefusedError, msgspec.MsgspecError):
+            pass  # all refuse it alike
+
+    def look(self, known: Known | None = None) -> None:
+        """What there is may have changed: its leader proposes what follows, and all tell what is decided."""
+        if known is not None:
+            self.known = known
+        opened = self._thread.opened.get(self.name)
+        group = None if opened is None else opened.group
+        if group is None:
+            return
+        self._catch_up()
+        leading = group.leading
+        leads = leading is not None and leading.is_established
+        if leads and self._applied >= group.replica.commit and not self._is_proposing:
+            self._propose()
+        if leads and self.known.hosts:
+            voters = meta_voters(group.replica.members.voters, self.known.hosts)
+            self._thread.aim(self.name, voters)
+        self._tell(leads, group.replica.members)
+
+    def _propose(self) -> None:
+        commands = next_commands(self._definitions, self.known)
+        if not commands:
+            return
+        opened = self._thread.opened[self.name]
+        assert opened.group is not None
+        store, boot = self._thread.name, f"{self._thread.host.boot:012}"
+        first = opened.group.replica.state.producers.next.get((store, boot), 0)
+        rows = Gathering()
+        now = int(time.time() * 1_000_000)
+        rows.add_run(b"meta", [encode(each) for each in commands], 0, "", now)
+        mark = Mark(store, boot, first, len(commands))
+        self._is_proposing = True
+        self._thread.take(Take(self.name, mark, rows, 0, False, self._on_answer))
+
+    def _on_answer(self, _status: int) -> None:
+        self._is_proposing = False
+        self._thread.post(self.look)
+
+    def _tell(self, leads: bool, members: Members) -> None:
+        found = self._definitions
+        told = MetaDecisions(
+            self._applied,
+            leads,
+            found.hosts,
+            {
+                name: (each.id, each.partitions, each.replicas)
+                for name, each in found.streams.items()
+            },
+            {name: msgspec.structs.replace(each) for name, each in found.groups.items()},
+            members,
+        )
+        if told != self._told:
+            self._told = told
+            self._on_decided(told)

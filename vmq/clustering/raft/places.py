@@ -1,0 +1,134 @@
+"""Where replicated partitions are, as one node sees it: who has them, who leads them, where they are read."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from vmq.clustering.raft.records import ReplicaPlace, node_of
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog, Stream
+
+#: Stream and number of a partition.
+Key = tuple[str, int]
+
+
+class Places:
+    """What is known. Dicts are replaced, never changed, where readers' threads look.
+
+    Args:
+        name: this node's name in groups.
+        catalog: the streams.
+    """
+
+    def __init__(self, name: str, catalog: "Catalog") -> None:
+        self.name = name
+        self._node = node_of(name)
+        self._catalog = catalog
+        self.places: Mapping[Key, ReplicaPlace] = {}
+        self.keys: Mapping[str, Key] = {}
+        #: Who leads each group, as far as is known.
+        self.leaders: dict[str, str] = {}
+        #: What this node's own replicas know of that.
+        self.own: dict[str, str] = {}
+        #: The groups whose replicas here count.
+        self.current: frozenset[str] = frozenset()
+        #: The groups that are open here.
+        self.open: dict[str, Key] = {}
+        #: The nodes that can be reached.
+        self.up: frozenset[str] = frozenset()
+        #: Offsets that may be lost, by group.
+        self.uncertain: dict[str, tuple[int, int]] = {}
+
+    def put(self, places: Mapping[Key, ReplicaPlace]) -> None:
+        """Partitions have these places."""
+        self.places = places
+        self.keys = {place.group: key for key, place in places.items()}
+
+    def replicated(self) -> "Iterator[Stream]":
+        """The streams of which there are copies."""
+        for stream in list(self._catalog.streams.values()):
+            if stream.options.replicas > 1:
+                yield stream
+
+    def covers(self, stream: str) -> bool:
+        """Whether a stream is replicated."""
+        found = self._catalog.streams.get(stream)
+        return found is not None and found.options.replicas > 1
+
+    def leader(self, stream: str, number: int) -> str:
+        """The node that leads a partition; "" if none is known."""
+        place = self.places.get((stream, number))
+        return "" if place is None else node_of(self.leaders.get(place.group, ""))
+
+    def replicas(self, stream: str, number: int) -> list[str]:
+        """The nodes that have a partition."""
+        place = self.places.get((stream, number))
+        return [] if place is None else [node_of(each) for each in place.voters]
+
+    def is_here(self, stream: str, number: int) -> bool:
+        """Whether a partition can be read on this node: its replica counts, and knows its leader."""
+        place = self.places.get((stream, number))
+        return place is not None and place.group in self.current
+
+    def reader(self, stream: str, number: int) -> str | None:
+        """The node where a partition is read; None: here, or nobody knows."""
+        place = self.places.get((stream, number))
+        if place is None or self.is_here(stream, number):
+            return None
+        names = (self.leaders.get(place.group, ""), *place.voters)
+        others = [node for each in names if (node := node_of(each)) not in ("", self._node)]
+        reached = [node for node in others if node in self.up]
+        if not reached and place.group in self.open:
+            return None  # what was committed is here all the same
+        return next(iter(reached or others), None)
+
+    def candidates(self, group: str) -> list[str]:
+        """Whom to hand rows for a group, its leader first if that is known."""
+        key = self.keys.get(group)
+        voters: Iterable[str] = () if key is None else self.places[key].voters
+        return list(dict.fromkeys(each for each in (self.leaders.get(group, ""), *voters) if each))
+
+    # --- what is shown
+
+    def figures(self) -> dict[str, int]:
+        """How many partitions there are, are led here, lack a leader, and lack a replica that can be reached."""
+        found = {"groups": len(self.open), "led": 0, "leaderless": 0, "under_replicated": 0}
+        there = self.up | {self._node}
+        for place in self.places.values():
+            leader = self.leaders.get(place.group, "")
+            found["led"] += self.own.get(place.group) == self.name
+            found["leaderless"] += not leader
+            found["under_replicated"] += any(node_of(each) not in there for each in place.voters)
+        return found
+
+    def problems(self) -> Iterator[str]:
+        """What replicated streams cannot do now, as this node sees it."""
+        for stream in self.replicated():
+            lacking = [
+                n for n in range(len(stream.partitions)) if (stream.name, n) not in self.places
+            ]
+            if lacking:
+                yield (
+                    f"stream {stream.name!r}: {_numbers(lacking)} not placed yet: that takes "
+                    f"{stream.options.replicas} nodes that keep streams, and a majority of the meta group"
+                )
+            leaderless = [
+                number
+                for number in range(len(stream.partitions))
+                if (place := self.places.get((stream.name, number))) is not None
+                and not self.leaders.get(place.group)
+            ]
+            if leaderless:
+                yield f"stream {stream.name!r}: {_numbers(leaderless)} without a leader"
+        for group, (first, end) in self.uncertain.items():
+            name, number = self.keys.get(group, (group, 0))
+            yield (
+                f"stream {name!r}, partition {number}: offsets {first} to {end} may be lost: "
+                "most of its replicas had forgotten"
+            )
+
+
+def _numbers(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+    return f"partition{'s' if len(numbers) > 1 else ''} {shown}{more}"

@@ -1,0 +1,256 @@
+"""The producers of one node, and how their batches come to leaders: to this node's own groups, or to another node's."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.raft import Produce, Produced
+from vmq.clustering.raft.appender import ReplicatedAppender
+from vmq.clustering.raft.places import Key, Places
+from vmq.clustering.raft.produce import ELSEWHERE, Take
+from vmq.clustering.raft.producer import ROW, Producer, Sent
+from vmq.clustering.raft.records import node_of
+from vmq.durable import Waiter
+from vmq.streams.log.gathering import Gathering
+from vmq_cluster.raft.messages import Mark
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog, Stream
+
+#: Microseconds that a row's time may be ahead of its leader's clock.
+_AHEAD: Final = 300_000_000
+#: Questions of which the answer may still come.
+_MOST: Final = 10_000
+
+
+class NodeGroups(Protocol):
+    """The groups of this node, as producers see them."""
+
+    def take(self, take: Take) -> None:
+        """Rows for a group."""
+
+    def in_loop(self, what: Callable[[int], None]) -> Callable[[int], None]:
+        """What the groups call with an answer that is for the loop."""
+
+    def boot(self) -> str:
+        """What tells a producer from its earlier lives; each one is above those before."""
+
+
+class Roads:
+    """The producers. In the event loop.
+
+    Args:
+        groups: this node's.
+        places: where partitions are.
+        catalog: the streams.
+        outboxes: to the other nodes.
+        wall_clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        groups: NodeGroups,
+        places: Places,
+        catalog: "Catalog",
+        outboxes: Outboxes,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._groups = groups
+        self._places = places
+        self._catalog = catalog
+        self._outboxes = outboxes
+        self._wall_clock = wall_clock
+        self._loop = asyncio.get_running_loop()
+        self._producers: dict[Key, Producer] = {}
+        self._appenders: dict[str, ReplicatedAppender] = {}
+        self._questions: dict[int, Callable[[int, str], None]] = {}
+        self._question = 0
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Nothing is handed in any more."""
+        self._is_closed = True
+        for each in self._producers.values():
+            each.close()
+
+    # --- the write side of streams
+
+    def tap(self, stream: "Stream") -> ReplicatedAppender:
+        """The write side of a stream."""
+        found = self._appenders.get(stream.name)
+        if found is None or found.stream is not stream or found.options is not stream.options:
+            found = ReplicatedAppender(stream, self.producer, self._places.is_here)
+            self._appenders[stream.name] = found
+        return found
+
+    def append_rows(
+        self,
+        stream: "Stream",
+        number: int,
+        rows: Gathering,
+        size: int,
+        done: Callable[[bool], None],
+    ) -> None:
+        """Has rows of one partition in the log; `done` says whether they are as safe as the stream asks."""
+        producer = self.producer(stream.name, number)
+        if producer is None or not producer.has_room(size):
+            done(False)
+            return
+        stream.appender.messages += len(rows.topics)
+        wanted = producer.add(rows, size)
+        _Told(producer, wanted, done).park()
+
+    def producer(self, stream: str, number: int) -> Producer | None:
+        """The producer of a partition; None as long as nobody knows where that is."""
+        key = (stream, number)
+        found = self._producers.get(key)
+        if found is not None:
+            return found
+        place, known = self._places.places.get(key), self._catalog.streams.get(stream)
+        if place is None or known is None or self._is_closed:
+            return None
+        made = Producer(
+            place.group,
+            known.options.acks != "quorum",
+            self,
+            lambda count: self._lose(stream, count),
+        )
+        self._producers[key] = made
+        return made
+
+    def _lose(self, stream: str, count: int) -> None:
+        known = self._catalog.streams.get(stream)
+        if known is not None:
+            known.appender.refuse(1, count)
+
+    def drop(self, key: Key) -> None:
+        """A partition is no more, or is another one."""
+        found = self._producers.pop(key, None)
+        if found is not None:
+            found.close()
+
+    def led(self, group: str) -> None:
+        """There is news of a group's leader."""
+        key = self._places.keys.get(group)
+        found = None if key is None else self._producers.get(key)
+        if found is not None:
+            found.led()
+
+    def waiting(self) -> int:
+        """Bytes of messages that are not safe yet."""
+        return sum(each.size for each in self._producers.values())
+
+    # --- what producers ask
+
+    @property
+    def store(self) -> str:
+        return self._places.name
+
+    def boot(self) -> str:
+        return self._groups.boot()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, self._run, what)
+
+    def _run(self, what: Callable[[], None]) -> None:
+        if not self._is_closed:
+            what()
+            self._outboxes.flush()
+
+    def candidates(self, group: str) -> list[str]:
+        return self._places.candidates(group)
+
+    def hand_in(
+        self, group: str, to: str, sent: Sent, early: bool, answer: Callable[[int, str], None]
+    ) -> bool:
+        rows, mark = sent.rows, sent.mark
+        if to == self._places.name:
+            self._take(group, mark, rows, sent.size, early, lambda status: answer(status, ""))
+            return True
+        self._question += 1
+        message = Produce(
+            self._question,
+            group,
+            mark.store,
+            mark.boot,
+            mark.first,
+            rows.topics,
+            rows.payloads,
+            bytes(rows.flags),
+            rows.times.tolist(),
+            rows.clients,
+            {number: list(each) for number, each in rows.headers.items()},
+            early,
+        )
+        if not self._outboxes.send_quick(node_of(to), message):
+            return False
+        self._questions[self._question] = answer
+        if len(self._questions) > _MOST:
+            del self._questions[next(iter(self._questions))]
+        return True
+
+    def _take(
+        self,
+        group: str,
+        mark: Mark,
+        rows: Gathering,
+        size: int,
+        early: bool,
+        answer: Callable[[int], None],
+    ) -> None:
+        latest = int(self._wall_clock() * 1_000_000) + _AHEAD
+        if rows.times and max(rows.times) > latest:
+            for place, each in enumerate(rows.times):
+                rows.times[place] = min(each, latest)
+        self._groups.take(Take(group, mark, rows, size, early, self._groups.in_loop(answer)))
+
+    # --- what others send
+
+    def on_produced(self, message: Produced) -> None:
+        """What became of rows that were handed in."""
+        answer = self._questions.pop(message.question, None)
+        if answer is not None:
+            answer(message.status, message.leader)
+
+    def on_produce(self, peer: str, message: Produce) -> None:
+        """A node hands in rows of its own."""
+        if node_of(message.store) != peer:
+            return
+        rows = Gathering()
+        rows.topics, rows.payloads = message.topics, message.payloads
+        rows.flags = bytearray(message.flags)
+        rows.times.extend(message.times)
+        rows.clients = message.clients
+        rows.headers = dict(message.headers)
+        size = sum(map(len, rows.payloads)) + (ROW + len(rows.topics[0])) * len(rows.topics)
+        mark = Mark(message.store, message.boot, message.first, len(rows.topics))
+
+        def answer(status: int) -> None:
+            leader = self._places.leaders.get(message.group, "") if status == ELSEWHERE else ""
+            self._outboxes.send_quick(peer, Produced(message.question, status, leader))
+
+        self._take(message.group, mark, rows, size, message.early, answer)
+
+
+class _Told(Waiter):
+    """Told when a producer's messages are safe up to a number."""
+
+    def __init__(self, producer: Producer, number: int, done: Callable[[bool], None]) -> None:
+        self._producer = producer
+        self._number = number
+        self._done = done
+
+    def park(self) -> None:
+        """Waits, unless it is so already."""
+        self.wake()
+
+    def wake(self) -> None:
+        safe = self._producer.safe
+        if safe.reached >= self._number:
+            self._done(True)
+        else:
+            safe.parked[self] = None

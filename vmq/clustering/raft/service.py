@@ -1,0 +1,481 @@
+"""The loop's side of a node's groups: links, metadata, producers; and which groups the node has.
+
+Everything here runs in the event loop, but what `Outside` says: that is called in the thread of the groups, gathered,
+and handed to the loop once a pass.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
+from vmq.clustering.raft.decisions import Known, WantedStream, new_id
+from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
+from vmq.clustering.raft.places import Key, Places
+from vmq.clustering.raft.produce import Take
+from vmq.clustering.raft.publishing import publish
+from vmq.clustering.raft.records import (
+    GROUPS,
+    GroupRecords,
+    Lead,
+    MetaRecord,
+    ReplicaPlace,
+    node_of,
+)
+from vmq.clustering.raft.roads import Roads
+from vmq.clustering.raft.thread import GroupThread
+from vmq.runtime.metrics import Family, Sample
+from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.node import ClusterNode
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog, Stream
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks at what there is, and after news of it.
+_LOOK: Final = 1.0
+_SOON: Final = 0.02
+#: Seconds for which nobody is heard of who has begun the meta group, before this node does.
+_BEGIN: Final = 1.0
+#: The node's own folder among the streams.
+FOLDER: Final = ".groups"
+
+
+class GroupService:
+    """The groups of one node.
+
+    Args:
+        node: this node; it runs.
+        outboxes: to the other nodes.
+        catalog: the streams.
+        may_begin: whether this node may begin a meta group where none is known.
+        wall_clock: seconds since 1970.
+        on_change: called when partitions have other places.
+
+    Raises:
+        OSError: the disk.
+    """
+
+    def __init__(
+        self,
+        node: ClusterNode,
+        outboxes: Outboxes,
+        catalog: "Catalog",
+        may_begin: Callable[[], bool],
+        wall_clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._outboxes = outboxes
+        self._catalog = catalog
+        self._may_begin = may_begin
+        self._wall_clock = wall_clock
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._folder = catalog.folder / FOLDER
+        self._records = GroupRecords(node)
+        self.thread = GroupThread(self._folder, node.name, self)
+        self.places = Places(self.thread.name, catalog)
+        self.roads = Roads(self, self.places, catalog, outboxes, wall_clock)
+        self._meta: MetaGroup | None = None
+        self._meta_record: MetaRecord | None = None
+        self._events: list[Callable[[], None]] = []
+        #: Names in groups that were ever heard of, and those that can be reached.
+        self._names: set[str] = set()
+        self._reached: set[str] = set()
+        self._boots = 0
+        #: Since when this node may begin the meta group.
+        self._may_since = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        #: Something has changed since the last look.
+        self._is_stale = True
+        self._is_soon = False
+
+    # --- its life
+
+    def start(self) -> None:
+        """Takes part."""
+        self._node.watch_steps(GROUPS, lambda _changes: self.look())
+        self._records.put(self.places.name.encode(), "node", self._node.name)
+        self.thread.start()
+        self._look()
+
+    async def release(self) -> None:
+        """Returns when others lead what this node led, or a while later: it stops."""
+        self.thread.post(self.thread.hand_over)
+        until = self._loop.time() + _LOOK
+        while self._loop.time() < until:
+            if not await asyncio.wrap_future(self.thread.post(self.thread.leads_any)):
+                return
+            await asyncio.sleep(_SOON)
+
+    def stop(self) -> None:
+        """Closes everything in order."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.roads.close()
+        self.thread.stop()
+
+    def on_message(self, peer: str, message: GroupEnvelope | Produce | Produced) -> None:
+        """A peer says something."""
+        match message:
+            case _ if self._is_closed:
+                pass
+            case GroupEnvelope():
+                self.thread.receive(peer, message.raw)
+            case Produce():
+                self.roads.on_produce(peer, message)
+            case Produced():
+                self.roads.on_produced(message)
+
+    def set_up(self, up: Iterable[str]) -> None:
+        """These nodes can be reached."""
+        names = self._records.nodes()
+        self._names.update(names.values())
+        for place in self.places.places.values():
+            self._names.update(place.voters)
+        self.places.up = frozenset(up)
+        reached = {
+            each
+            for each in self._names
+            if node_of(each) in self.places.up and names.get(node_of(each), each) == each
+        }
+        if reached != self._reached:
+            self._reached = reached
+            self.thread.post(self.thread.peers, reached)
+
+    async def leave(self) -> None:
+        """Returns when other nodes have what this one had, and none of the groups names it any more."""
+        self._records.delete("node", self._node.name)
+        self.look()
+        name = self.places.name
+        while self.places.open or any(  # noqa: ASYNC110 - others decide
+            name in each.voters for each in self.places.places.values()
+        ):
+            await asyncio.sleep(_LOOK / 10)
+
+    # --- what is said in the thread
+
+    def send(self, peer: str, raw: bytes) -> None:
+        self._events.append(lambda: self._send(node_of(peer), GroupEnvelope(raw)))
+
+    def _send(self, node: str, message: GroupEnvelope) -> None:
+        self._outboxes.send_quick(node, message)
+
+    def on_led(self, group: str, leader: str, term: int) -> None:
+        self._events.append(lambda: self._on_led(group, leader))
+        if self._meta is not None and group == self._meta.name:
+            self._meta.look()
+
+    def on_committed(self, group: str, end: int) -> None:
+        if self._meta is not None and group == self._meta.name:
+            self._meta.on_committed()
+
+    def on_uncertain(self, group: str, first: int, end: int) -> None:
+        log.error("group=%s: offsets %d to %d may be lost: a majority forgot", group, first, end)
+        self._events.append(lambda: self.places.uncertain.__setitem__(group, (first, end)))
+
+    def on_unknown(self, group: str) -> None:
+        self._events.append(lambda: self._on_unknown(group))
+
+    def on_pass(self) -> None:
+        if self._events:
+            events, self._events = self._events, []
+            try:
+                self._loop.call_soon_threadsafe(self._deliver, events)
+            except RuntimeError:
+                pass  # the broker has ended
+
+    def _deliver(self, events: list[Callable[[], None]]) -> None:
+        if not self._is_closed:
+            for each in events:
+                each()
+            self._outboxes.flush()
+
+    # --- what producers ask of the groups
+
+    def take(self, take: Take) -> None:
+        self.thread.take(take)
+
+    def in_loop(self, what: Callable[[int], None]) -> Callable[[int], None]:
+        return lambda status: self._events.append(lambda: what(status))
+
+    def boot(self) -> str:
+        self._boots += 1
+        return f"{self.thread.host.boot:012}-{self._boots:08}"
+
+    # --- which groups there are
+
+    def look(self) -> None:
+        """Streams, members or the metadata may have changed."""
+        self._is_stale = True
+        if not self._is_closed and not self._is_soon:
+            self._is_soon = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(_SOON, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._is_soon = False
+        if self._is_closed or not self._node.is_running:
+            return
+        self._timer = self._loop.call_later(_LOOK, self._look)
+        self.set_up(self._node.up)
+        self._look_at_meta()
+        self._follow_wishes()
+        self.thread.post(self._tell_leads)
+        if not self._is_stale:
+            if self._meta is not None:
+                self.thread.post(self._meta.look)
+            return
+        self._is_stale = False
+        leads = {parts[0]: lead for parts, lead in self._records.records("lead", Lead)}
+        self._look_at_places(leads)
+        for group, lead in leads.items():
+            if not self.places.own.get(group):
+                self._note_leader(group, lead.leader)
+        if self._meta is not None:
+            self.thread.post(self._meta.look, self._known(leads))
+
+    def _look_at_meta(self) -> None:
+        record = self._records.meta()
+        if record is None and self._is_to_begin():
+            record = MetaRecord(int(self._wall_clock() * 1000), new_id(), self.places.name)
+            self._records.put(msgspec.json.encode(record), "meta")
+        if record is None or record == self._meta_record:
+            return
+        if self._meta is not None:
+            log.error("the meta group %s counts no more: another cluster's does", self._meta.name)
+            self.thread.post(self._meta.close)
+        self._meta_record = record
+        folder = self._folder / f"meta-{record.id}"
+        was_there = folder.exists()
+        self._meta = MetaGroup(self.thread, folder, record.group, self._on_decided)
+        self._is_stale = True
+        if self.places.name == record.first or was_there:
+            self.thread.post(self._meta.open, (record.first,))
+
+    def _is_to_begin(self) -> bool:
+        """Whether this node is to begin the meta group: it may, and for a while there were hosts enough."""
+        hosts = len(self._hosts())
+        wanted = any(each.options.replicas <= hosts for each in self.places.replicated())
+        now = self._loop.time()
+        if not wanted or not self._may_begin():
+            self._may_since = now
+        return now - self._may_since >= _BEGIN
+
+    def _hosts(self) -> tuple[str, ...]:
+        """Who takes replicas, by their names in groups."""
+        members = {*self._node.members}
+        return tuple(name for node, name in self._records.nodes().items() if node in members)
+
+    def _on_unknown(self, group: str) -> None:
+        """A member of a group speaks to this node: of the meta group it is to be one, too."""
+        if self._meta is not None and group == self._meta.name:
+            self.thread.post(self._meta.open, ())
+
+    def _look_at_places(self, leads: dict[str, Lead]) -> None:
+        """Opens what this node is to have, closes what it has no more."""
+        found: dict[Key, ReplicaPlace] = {}
+        for parts, place in self._records.records("place", ReplicaPlace):
+            if len(parts) == 2 and parts[1].isdecimal():
+                found[parts[0], int(parts[1])] = place
+        wanted = set()
+        for stream in self.places.replicated():
+            for number, partition in enumerate(stream.partitions):
+                here = found.get((stream.name, number))
+                if here is None or not isinstance(partition, ReplicaPartition):
+                    continue
+                if self._is_member(here, leads.get(here.group)):
+                    wanted.add(here.group)
+                    self._open_group(stream, partition, here)
+        for group in self.places.open.keys() - wanted:
+            self._close_group(group)
+        for key, before in self.places.places.items():
+            if key not in found or found[key].group != before.group:
+                self.roads.drop(key)
+        if found != self.places.places:
+            self.places.put(found)
+            self._on_change()
+
+    def _is_member(self, place: ReplicaPlace, lead: Lead | None) -> bool:
+        """Whether this node is to have a replica, or still has one that counts."""
+        name = self.places.name
+        if name in place.voters:
+            return True
+        return name in (place.first if lead is None else lead.voters)
+
+    def _open_group(
+        self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
+    ) -> None:
+        if place.group not in self.places.open:
+            self.places.open = {**self.places.open, place.group: (stream.name, partition.number)}
+            self.thread.post(self._open_in_thread, stream, partition, place)
+        self.thread.post(self.thread.aim, place.group, place.voters)
+
+    def _open_in_thread(
+        self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
+    ) -> None:
+        mark = partition.folder / "group"
+        if mark.exists() and mark.read_text(encoding="utf-8") != place.group:
+            partition.erase()  # of a stream of this name that was deleted
+        if not mark.exists():
+            mark.write_text(place.group, encoding="utf-8")
+        self.thread.open(place.group, partition, stream.appender.keys, place.first)
+
+    def _close_group(self, group: str) -> None:
+        name, number = self.places.open[group]
+        self.places.open = {each: key for each, key in self.places.open.items() if each != group}
+        self.places.own.pop(group, None)
+        stream = self._catalog.streams.get(name)
+        is_there = stream is not None and number < len(stream.partitions)
+        self.thread.post(partial(self.thread.close, group, erase=is_there))
+        self._on_change()
+
+    def _known(self, leads: dict[str, Lead]) -> Known:
+        """What the meta group's leader has to know."""
+        streams = {
+            each.name: WantedStream(len(each.partitions), each.options.replicas)
+            for each in self.places.replicated()
+        }
+        gone = frozenset(parts[0] for parts, _ in self._records.all("gone"))
+        voters = {group: (lead.voters, lead.term) for group, lead in leads.items()}
+        moves = {
+            parts[0]: tuple(raw.decode(errors="replace").split("\0"))
+            for parts, raw in self._records.all("move")
+        }
+        return Known(self._hosts(), streams, gone, voters, moves)
+
+    def _on_decided(self, decided: MetaDecisions) -> None:
+        """In the thread: the meta group has decided more."""
+        if decided.leads:
+            self._events.append(lambda: self._publish(decided))
+
+    def _publish(self, decided: MetaDecisions) -> None:
+        publish(decided, self._records)
+        self.look()
+
+    def deleted(self, stream: str) -> None:
+        """A stream was deleted on this node: the meta group is to forget it."""
+        place = self.places.places.get((stream, 0))
+        if place is not None:
+            self._records.put(b"1", "gone", place.group.partition("/")[0])
+
+    # --- leaders
+
+    def _on_led(self, group: str, leader: str) -> None:
+        self.places.own[group] = leader
+        if leader:
+            self._note_leader(group, leader)
+        elif self.places.leaders.get(group):
+            self.places.leaders[group] = ""
+        self.look()
+
+    def _note_leader(self, group: str, leader: str) -> None:
+        if self.places.leaders.get(group) != leader:
+            self.places.leaders[group] = leader
+            self.roads.led(group)
+
+    def _tell_leads(self) -> None:
+        """In the thread: what this node leads, and with whom."""
+        meta = "" if self._meta is None else self._meta.name
+        own = self.places.name
+        current = frozenset(
+            name
+            for name, each in self.thread.opened.items()
+            if each.group is not None
+            and own in each.group.replica.members.voters
+            and not each.group.replica.abstains
+            and each.group.replica.leader
+        )
+        if current != self.places.current:
+            self._events.append(partial(self._set_current, current))
+        for name, opened in self.thread.opened.items():
+            group = opened.group
+            if group is None or group.leading is None or name == meta:
+                continue
+            replica = group.replica
+            if group.leading.is_established and replica.state.members_end <= replica.commit:
+                lead = Lead(replica.term, self.places.name, replica.members.voters)
+                self._events.append(partial(self._records.write_lead, name, lead))
+
+    def _set_current(self, current: frozenset[str]) -> None:
+        self.places.current = current
+        self._on_change()
+
+    # --- what an operator asks
+
+    def move(self, stream: str, number: int, nodes: list[str]) -> str:
+        """Has a partition go to other nodes; returns what is wrong with that, "" if nothing is."""
+        names = self._records.nodes()
+        place = self.places.places.get((stream, number))
+        if place is None:
+            return f"stream {stream!r} has no partition {number} that is placed"
+        strange = [each for each in nodes if each not in names]
+        if strange or not nodes or len(set(nodes)) < len(nodes):
+            there = ", ".join(sorted(names))
+            return f"{', '.join(strange or nodes)}; accepted: nodes that keep streams, each once: {there}"
+        self._records.put("\0".join(names[each] for each in nodes).encode(), "move", place.group)
+        return ""
+
+    def wish(self, stream: str, number: int, node: str) -> str:
+        """Has another replica lead a partition; returns what is wrong with that, "" if nothing is."""
+        place = self.places.places.get((stream, number))
+        voters = () if place is None else place.voters
+        to = next((each for each in voters if node_of(each) == node), "")
+        if place is None or not to:
+            there = ", ".join(map(node_of, voters)) or "none"
+            return (
+                f"{node!r} has no replica of partition {number} of stream {stream!r}: {there} have"
+            )
+        self._records.put(to.encode(), "wish", place.group)
+        return ""
+
+    def _follow_wishes(self) -> None:
+        """Hands over what this node leads and somebody wants led elsewhere."""
+        for parts, raw in self._records.all("wish"):
+            to = raw.decode(errors="replace")
+            if self.places.leaders.get(parts[0]) == to:
+                self._records.delete("wish", *parts)
+            elif self.places.own.get(parts[0]) == self.places.name:
+                self.thread.post(self.thread.transfer, parts[0], to)
+
+    # --- what is shown
+
+    def problems(self) -> Iterator[str]:
+        """What replicated streams cannot do now, as this node sees it."""
+        if self.thread.failure:
+            yield f"this node takes no part in replicated streams: {self.thread.failure}"
+        yield from self.places.problems()
+
+    def families(self) -> Iterator[Family]:
+        """The figures of the groups."""
+        found = self.places.figures()
+        for name, what, text in (
+            ("stream_replicas", "groups", "Replicas of partitions that this node has."),
+            ("stream_leaders", "led", "Replicated partitions that this node leads."),
+            (
+                "stream_leaderless",
+                "leaderless",
+                "Replicated partitions of which no leader is known.",
+            ),
+            (
+                "stream_under_replicated",
+                "under_replicated",
+                "Replicated partitions of which a replica cannot be reached.",
+            ),
+        ):
+            yield Family(name, "gauge", text, (Sample((), found[what]),))
+        text = "Bytes of messages that wait until replicas have them."
+        yield Family(
+            "stream_replica_wait_bytes", "gauge", text, (Sample((), self.roads.waiting()),)
+        )

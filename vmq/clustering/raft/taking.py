@@ -1,0 +1,99 @@
+"""Rows of producers into the logs of the groups that a node leads, and the answers that they get. In the thread."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING, REFUSED, Made, Take, arrange
+from vmq.streams.log.keys import Keys
+from vmq_cluster.raft.effects import Answered
+from vmq_cluster.raft.group import Group
+from vmq_cluster.raft.messages import Mark
+from vmq_cluster.raft.state import GAP
+
+
+class Taker:
+    """What producers wait for.
+
+    Args:
+        do: lets a group do something that may fail with its disk; False then.
+    """
+
+    def __init__(self, do: Callable[..., Any]) -> None:
+        self._do = do
+        self._tickets: dict[int, Callable[[Answered], None]] = {}
+        self._ticket = 0
+        #: Answers that the next sync releases: the leader's own disk is enough for them.
+        self._early: list[Take] = []
+
+    def append(self, group: Group, keys: Keys, takes: list[Take], now: float) -> None:
+        """Has a group take rows, each once, if it is led here."""
+        if group.leading is None:
+            for take in takes:
+                take.answer(ELSEWHERE)
+            return
+        made, missing, known = arrange(takes, group.replica.state.producers)
+        for batch in made:
+            self._append_batch(group, keys, batch, now)
+        if known:
+            self._wait_for(group, (), (), known, now)
+        for take in missing:
+            self._ask(group, take, now)
+
+    def _append_batch(self, group: Group, keys: Keys, made: Made, now: float) -> None:
+        rows, left_out = made.rows.rows(keys)
+        if left_out:
+            for take in made.takes:
+                take.answer(REFUSED)
+        else:
+            self._wait_for(group, list(made.marks.values()), [rows], made.takes, now)
+
+    def _wait_for(
+        self,
+        group: Group,
+        marks: Sequence[Mark],
+        rows: Sequence[Any],
+        takes: list[Take],
+        now: float,
+    ) -> None:
+        late = [take for take in takes if not take.early]
+
+        def answer(answered: Answered) -> None:
+            for take in late:
+                take.answer(DONE if answered.done else ELSEWHERE)
+
+        ticket = self._new_ticket(answer) if late else 0
+        if not self._do(group, group.append, marks, rows, ticket, now):
+            self._tickets.pop(ticket, None)
+            for take in takes:
+                take.answer(ELSEWHERE)
+            return
+        self._early += [take for take in takes if take.early]
+
+    def _ask(self, group: Group, take: Take, now: float) -> None:
+        """Rows seem to be missing before these; that is so only if this node still leads."""
+
+        def answer(answered: Answered) -> None:
+            is_gap = answered.done and group.judge(take.mark) == GAP
+            take.answer(MISSING if is_gap else ELSEWHERE)
+
+        ticket = self._new_ticket(answer)
+        if not self._do(group, group.ask, ticket, now):
+            self._tickets.pop(ticket, None)
+            take.answer(ELSEWHERE)
+
+    def _new_ticket(self, answer: Callable[[Answered], None]) -> int:
+        self._ticket += 1
+        self._tickets[self._ticket] = answer
+        return self._ticket
+
+    def answered(self, effect: Answered) -> None:
+        """The machine says what became of something."""
+        answer = self._tickets.pop(effect.ticket, None)
+        if answer is not None:
+            answer(effect)
+
+    def release_early(self) -> None:
+        """What leaders have written is as safe on their disks as it is to be."""
+        early, self._early = self._early, []
+        for take in early:
+            take.answer(DONE)

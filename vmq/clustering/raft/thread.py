@@ -1,0 +1,494 @@
+"""The thread of all groups of a node: it has their logs and their ballots, and does what their machine asks for.
+
+What comes in between two looks is one pass: envelopes, rows, questions, time. At its end ballots are on disk, then
+messages leave, then what has to be synced is, many logs at a time; what follows from that is done likewise.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from vmq.clustering.raft.ballots import Ballots
+from vmq.clustering.raft.outside import Outside
+from vmq.clustering.raft.produce import ELSEWHERE, Take
+from vmq.clustering.raft.taking import Taker
+from vmq.streams.log.frame import BadFrameError
+from vmq.streams.log.keys import Keys
+from vmq.streams.replica.batches import check_batches
+from vmq.streams.replica.log import ReplicaLog
+from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.errors import MalformedError
+from vmq_cluster.raft.effects import (
+    Answered,
+    Ballot,
+    Committed,
+    Effect,
+    Failed,
+    Led,
+    Removed,
+    Save,
+    Send,
+    Uncertain,
+)
+from vmq_cluster.raft.group import Group
+from vmq_cluster.raft.host import Host
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import (
+    STATE,
+    Append,
+    Batch,
+    Campaign,
+    Envelope,
+    Files,
+    Mended,
+    decode,
+    encode,
+)
+from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.state import genesis
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two ticks of the groups, and between two looks at retention and at what failed.
+TICK: Final = 0.05
+LOOK: Final = 5.0
+#: Things that one pass does at most.
+_PASS: Final = 1000
+#: Seconds that the others of a new group have to begin it before the one that is to lead stands.
+_FIRST: Final = 0.3
+#: Seconds until ballots are written again that could not be.
+_RETRY: Final = 0.5
+#: Logs that are synced at the same time.
+_SYNCS: Final = 8
+
+
+@dataclass(slots=True)
+class Opened:
+    """A group of this node."""
+
+    partition: ReplicaPartition
+    keys: Keys | None
+    #: Whom its first members are; who is one begins its log with that.
+    first: tuple[str, ...]
+    group: Group | None = None
+    #: The voters that it is to have, if this node leads it.
+    wanted: tuple[str, ...] = ()
+    failure: str = ""
+
+
+class GroupThread:
+    """All groups of a node.
+
+    Args:
+        folder: what the node itself keeps, made when missing.
+        node: the node's name.
+        outside: who is told what happens.
+        options: of the groups.
+
+    Raises:
+        OSError: the disk.
+    """
+
+    def __init__(
+        self, folder: Path, node: str, outside: Outside, options: RaftOptions | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._ballots = Ballots(folder / "ballots")
+        #: This node's name in groups: one that has lost its disk comes back under another.
+        self.name = f"{node}@{self._ballots.identity}"
+        self._outside = outside
+        options = RaftOptions() if options is None else options
+        self.host = Host(self.name, self._ballots.boot, options, Random())
+        self.opened: dict[str, Opened] = {}
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._takes: dict[str, list[Take]] = {}
+        #: What the machine asked for in this pass.
+        self._effects: list[Effect] = []
+        self._taking = Taker(self._do)
+        self._life = self._ballots.boot << 24
+        self._up: set[str] = set()
+        #: Groups whose logs have been written to in this pass.
+        self._written: set[str] = set()
+        self._look_at = 0.0
+        #: Groups that this node is to lead first, and when it stands: leaders are spread as they were placed.
+        self._preferred: list[tuple[float, str]] = []
+        self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="vmq-groups-sync")
+        self._thread = threading.Thread(target=self._run, name="vmq-groups", daemon=True)
+        self._is_stopping = False
+        #: Why this node takes no part in its groups.
+        self.failure = ""
+
+    # --- from any thread
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def post(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Has a function called in the thread."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(*arguments))
+            except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
+                future.set_exception(error)
+
+        if self._is_stopping:
+            future.cancel()
+        else:
+            self._work.put(run)
+        return future
+
+    def receive(self, peer: str, raw: bytes) -> None:
+        """A node says something."""
+        self._work.put(lambda: self._receive(peer, raw))
+
+    def take(self, take: Take) -> None:
+        """A producer hands in rows."""
+        self._work.put(lambda: self._takes.setdefault(take.group, []).append(take))
+
+    def stop(self, patience: float = 5.0) -> None:
+        """Closes all logs in order, and ends."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._work.put(None)
+            if self._thread.ident is not None:
+                self._thread.join(patience)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        try:
+            while self._pass(due):
+                if time.monotonic() >= due:
+                    due = time.monotonic() + (TICK if self.opened else LOOK)
+        except Exception as error:
+            self.failure = repr(error)
+            log.exception("the groups of this node stop")
+        finally:
+            self._close_all()
+
+    def _pass(self, due: float) -> bool:
+        """Does what there is to do; False: it is over."""
+        is_over = False
+        for count in range(_PASS):
+            try:
+                wait = 0.0 if count else max(0.0, due - time.monotonic())
+                work = self._work.get(timeout=wait) if wait else self._work.get_nowait()
+            except queue.Empty:
+                break
+            if work is None:
+                is_over = True
+                break
+            work()
+        now = time.monotonic()
+        takes, self._takes = self._takes, {}
+        for name, each in takes.items():
+            self._append(name, each, now)
+        if now >= due:
+            self._tick(now)
+        self._finish(now)
+        self._outside.on_pass()
+        return not is_over
+
+    def _finish(self, now: float) -> None:
+        """Carries out what the machine asked for, until nothing follows from it."""
+        self._effects += self.host.finish()
+        while self._effects:
+            effects, self._effects = self._effects, []
+            self._carry_out(effects)
+            self._sync(now)
+        self._taking.release_early()
+
+    def _append(self, name: str, takes: list[Take], now: float) -> None:
+        opened = self.opened.get(name)
+        if opened is not None and opened.group is not None and opened.keys is not None:
+            self._taking.append(opened.group, opened.keys, takes, now)
+        else:
+            for take in takes:
+                take.answer(ELSEWHERE)
+
+    def _do(self, group: Group, what: Callable[..., Any], *about: Any) -> Any:
+        """Lets a group do something; if its disk fails, it alone is closed. Returns False then."""
+        try:
+            done = what(*about)
+        except OSError as error:
+            name = group.replica.group
+            self.host.close(name)
+            self._fail(name, str(error))
+            return False
+        self._effects += self.host.finish(group)
+        return done
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        ballots = {each.group: each.ballot for each in effects if isinstance(each, Save)}
+        if ballots:
+            self._save(ballots)
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._outside.send(effect.peer, encode(effect.envelope))
+                case Answered():
+                    self._taking.answered(effect)
+                case Committed():
+                    self._outside.on_committed(effect.group, effect.end)
+                case Led():
+                    self._outside.on_led(effect.group, effect.leader, effect.term)
+                case Uncertain():
+                    self._outside.on_uncertain(effect.group, effect.first, effect.end)
+                case Failed():
+                    self._fail(effect.group, effect.reason)
+                case Save() | Removed():
+                    pass
+
+    def _save(self, ballots: dict[str, Ballot]) -> None:
+        """Has ballots on disk, however long that takes: until then this node says nothing."""
+        while True:
+            try:
+                self._ballots.save(ballots)
+            except OSError as error:
+                if self.failure != str(error):
+                    self.failure = str(error)
+                    log.error(
+                        "votes cannot be written: %s; this node takes no part until they can", error
+                    )
+                if self._is_stopping:
+                    raise
+                time.sleep(_RETRY)
+            else:
+                self.failure = ""
+                return
+
+    def _sync(self, now: float) -> None:
+        """Has the disks take what groups wait for, and tells these."""
+        written, self._written = self._written, set()
+        logs = {name: self.opened[name].partition.log for name in written & self.opened.keys()}
+        syncs = [
+            (name, self._pool.submit(each.sync))
+            for name, each in logs.items()
+            if each is not None and each.is_unsynced
+        ]
+        for name, sync in syncs:
+            try:
+                sync.result()
+            except OSError as error:
+                self.host.close(name)
+                self._fail(name, str(error))
+            else:
+                self._effects += self.host.on_safe(name, now)
+        self._effects += self.host.finish()
+
+    # --- groups
+
+    def open(
+        self,
+        name: str,
+        partition: ReplicaPartition,
+        keys: Keys | None,
+        first: tuple[str, ...],
+    ) -> None:
+        """Opens a group of which this node has, or is to have, a replica."""
+        if name not in self.opened:
+            self.opened[name] = Opened(partition, keys, first)
+            partition.on_damage = lambda: self._work.put(lambda: self._find_damage(name))
+            partition.on_write = lambda: self._written.add(name)
+            partition.on_close = lambda: self._close_from_outside(name)
+            self._try_open(name)
+
+    def _try_open(self, name: str) -> None:
+        opened = self.opened[name]
+        partition = opened.partition
+        try:
+            found = partition.open()
+            ballot = self._ballots.known.get(name)
+            is_first = self.name in opened.first and ballot is None
+            if is_first and not found.end and not found.first:
+                found.append([Batch(0, 1, 0, STATE, (), genesis(Members(opened.first)))])
+                found.sync()
+                if opened.first[0] == self.name:
+                    self._preferred.append((time.monotonic() + _FIRST, name))
+            self._life += 1
+            forgot = found.forgot or (ballot is not None and not found.end)
+            now = time.monotonic()
+            opened.group = self.host.open(
+                name, found, ballot or Ballot(), self._life, now, forgot=forgot
+            )
+            opened.failure = ""
+        except OSError as error:
+            self._fail(name, str(error))
+
+    def _fail(self, name: str, reason: str) -> None:
+        """The log of a group cannot be used; it is tried again."""
+        opened = self.opened.get(name)
+        if opened is None:
+            return
+        if opened.failure != reason:
+            log.error("group=%s: its log fails: %s", name, reason)
+        opened.failure = reason
+        opened.group = None
+        try:
+            opened.partition.shut(clean=False)
+        except OSError:
+            pass
+
+    def close(self, name: str, *, erase: bool = False) -> None:
+        """This node has no replica of the group any more; `erase`: nor its files."""
+        self.host.close(name)
+        opened = self.opened.pop(name, None)
+        if opened is None:
+            return
+        opened.partition.on_close = _nothing
+        opened.partition.on_damage = opened.partition.on_write = _nothing
+        try:
+            if erase:
+                opened.partition.erase()  # the ballot stays: this node may be asked again
+            else:
+                opened.partition.shut()
+        except OSError as error:
+            log.error("group=%s: its log cannot be closed: %s", name, error)
+
+    def _close_from_outside(self, name: str) -> None:
+        """A stream is deleted, or the broker ends, by another thread: waits until nothing is written any more."""
+        if threading.current_thread() is self._thread or self._is_stopping:
+            return
+        try:
+            self.post(self.close, name).result(10)
+        except Exception:  # noqa: BLE001 - it is closed by then, or will be
+            log.warning("group=%s: it is closed while something was under way", name)
+
+    def _close_all(self) -> None:
+        for name in list(self.opened):
+            self.close(name)
+        self._ballots.close()
+        self._pool.shutdown(wait=False)
+
+    def hand_over(self) -> None:
+        """Begins to have others lead what this node leads."""
+        now = time.monotonic()
+        for opened in list(self.opened.values()):
+            if opened.group is not None:
+                self._do(opened.group, opened.group.transfer, "", now)
+
+    def leads_any(self) -> bool:
+        """Whether others are still to take over something."""
+        return any(
+            each.group is not None
+            and each.group.leading is not None
+            and each.group.leading.transfer is not None
+            for each in self.opened.values()
+        )
+
+    # --- what happens
+
+    def _receive(self, peer: str, raw: bytes) -> None:
+        try:
+            envelope = checked(peer, decode(raw))
+        except (MalformedError, BadFrameError) as error:
+            log.warning("what %s says of groups is passed over: %s", peer, error)
+            return
+        for name, message in envelope.items:
+            if name not in self.opened and isinstance(message, Append | Files):
+                self._outside.on_unknown(name)
+        self._effects += self.host.receive(envelope, time.monotonic())
+
+    def peers(self, up: set[str]) -> None:
+        """These members, by their names in groups, can be reached, and no others."""
+        now = time.monotonic()
+        for name in self._up - up:
+            self._effects += self.host.peer_down(name, now)
+        for name in up - self._up:
+            self._effects += self.host.peer_up(name, now)
+        self._up = set(up)
+
+    def _tick(self, now: float) -> None:
+        self._effects += self.host.tick(now)
+        while self._preferred and self._preferred[0][0] <= now:
+            opened = self.opened.get(self._preferred.pop(0)[1])
+            if opened is not None and opened.group is not None and not opened.group.replica.term:
+                self._do(opened.group, opened.group.receive, "", Campaign(0), now)
+        if now >= self._look_at:
+            self._look_at = now + LOOK
+            for name, opened in list(self.opened.items()):
+                self._look(name, opened, now)
+
+    def _look(self, name: str, opened: Opened, now: float) -> None:
+        group, kept = opened.group, opened.partition.log
+        if group is None or kept is None:
+            self._try_open(name)
+            return
+        if group.leading is None or name.startswith("meta/"):
+            return
+        if kept.is_full and kept.end == group.replica.commit:
+            self._do(group, group.retire, (), now)  # begins a segment without rows
+        if group.replica.term == 1 and opened.first[:1] not in ((), (self.name,)):
+            # Somebody was quicker than the one that was placed to lead it first.
+            self._do(group, group.transfer, opened.first[0], now)
+        first = kept.retained_from()
+        if first > kept.first:
+            self._do(group, group.keep_from, first)
+        self._aim(opened, now)
+
+    def aim(self, name: str, wanted: tuple[str, ...]) -> None:
+        """The voters that a group is to have, by decision of the meta group."""
+        opened = self.opened.get(name)
+        if opened is not None and opened.wanted != wanted:
+            opened.wanted = wanted
+            self._aim(opened, time.monotonic())
+
+    def transfer(self, name: str, to: str) -> bool:
+        """Has another replica lead; whether it begins to."""
+        opened = self.opened.get(name)
+        if opened is None or opened.group is None:
+            return False
+        now = time.monotonic()
+        return bool(self._do(opened.group, opened.group.transfer, to, now))
+
+    def _aim(self, opened: Opened, now: float) -> None:
+        group, wanted = opened.group, opened.wanted
+        if group is None or group.leading is None or not wanted:
+            return
+        members = group.replica.members
+        if members.voters != wanted or members.learners:
+            self._do(group, group.aim, wanted, now)
+
+    def _find_damage(self, name: str) -> None:
+        """Somebody has met damage in the log of a group."""
+        opened = self.opened.get(name)
+        if opened is None or opened.group is None or opened.partition.log is None:
+            return
+        self._do(opened.group, self._find_damage_in, opened.partition.log, opened.group)
+
+    def _find_damage_in(self, kept: ReplicaLog, group: Group) -> None:
+        cut = kept.find_damage()
+        if cut is not None:
+            kept.cut(cut)
+            self._life += 1
+            group.forget(self._life, time.monotonic())
+
+
+def checked(peer: str, envelope: Envelope) -> Envelope:
+    """An envelope of a node that speaks for itself, with batches that are what they say.
+
+    Raises:
+        MalformedError: it speaks for another one.
+        BadFrameError: a batch is not.
+    """
+    if envelope.sender.rpartition("@")[0] != peer:
+        raise MalformedError(f"it speaks for {envelope.sender!r:.100}")
+    for _, message in envelope.items:
+        if isinstance(message, Append | Mended):
+            check_batches(message.batches)
+    return envelope
+
+
+def _nothing(*_: Any) -> None:
+    """Nothing is to be done."""

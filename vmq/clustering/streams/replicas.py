@@ -1,0 +1,155 @@
+"""Replicated streams beside those of which one node has each partition: what `Streams` asks of the groups."""
+
+import logging
+from collections.abc import Callable, Iterator, Set
+from typing import TYPE_CHECKING, Any
+
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
+from vmq.clustering.messages.streams import Append
+from vmq.clustering.raft.records import GROUPS, merge
+from vmq.core.context import Core
+from vmq.runtime.metrics import Family
+from vmq_cluster.node import ClusterNode
+
+if TYPE_CHECKING:
+    from vmq.clustering.raft.service import GroupService
+    from vmq.streams.catalog import Catalog, Stream
+
+log = logging.getLogger("vmq.cluster")
+
+
+class Replicas:
+    """The groups of one node, from when it has streams on.
+
+    Args:
+        node: this node.
+        core: the broker's.
+        outboxes: to the other nodes.
+        joins: whether the node is to join others when it starts.
+        members: the nodes of the cluster.
+        on_change: called when partitions have other places.
+    """
+
+    def __init__(
+        self,
+        node: ClusterNode,
+        core: Core,
+        outboxes: Outboxes,
+        joins: bool,
+        members: Callable[[], Set[str]],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._core = core
+        self._outboxes = outboxes
+        self._joins = joins
+        self._members = members
+        self._on_change = on_change
+        self.groups: GroupService | None = None
+        #: Why there are none, if they cannot be.
+        self.failure = ""
+        outboxes.on(GroupEnvelope, self._on_message)
+        outboxes.on(Produce, self._on_message)
+        outboxes.on(Produced, self._on_message)
+
+    def start(self) -> None:
+        """The node runs."""
+        self._node.merge_with(GROUPS, merge)
+
+    def begin(self, catalog: "Catalog") -> None:
+        """The node has streams from now on."""
+        from vmq.clustering.raft.service import GroupService  # it needs what only streams need
+
+        try:
+            self.groups = GroupService(
+                self._node,
+                self._outboxes,
+                catalog,
+                self._may_begin_meta,
+                self._core.wall_clock,
+                self._on_change,
+            )
+        except OSError as error:
+            self.failure = f"this node cannot keep replicas of streams: {error}"
+            log.error("%s", self.failure)
+            return
+        catalog.may_replicate = True
+        self.groups.start()
+
+    def _may_begin_meta(self) -> bool:
+        """Whether this node begins the meta group where none is known: one that joins others finds theirs."""
+        machine, members = self._node.machine, self._members()
+        if machine.contacts:
+            return False
+        if len(members) > 1:
+            return self._node.name == min(members)
+        return machine.membership.belongs and not self._joins
+
+    async def release(self) -> None:
+        """This node stops: others are to lead what it leads."""
+        if self.groups is not None:
+            await self.groups.release()
+
+    async def leave(self) -> None:
+        """Returns when other nodes have what this one had."""
+        if self.groups is not None:
+            await self.groups.leave()
+
+    def close(self) -> None:
+        """The streams close."""
+        if self.groups is not None:
+            self.groups.stop()
+            self.groups = None
+
+    def look(self) -> None:
+        """Definitions or members may have changed."""
+        if self.groups is not None:
+            self.groups.look()
+
+    def set_up(self, up: list[str]) -> None:
+        """These nodes can be reached."""
+        if self.groups is not None:
+            self.groups.set_up(up)
+
+    def covers(self, stream: str) -> bool:
+        """Whether a stream is replicated, and its partitions are where groups say."""
+        return self.groups is not None and self.groups.places.covers(stream)
+
+    def reader(self, stream: str, partition: int) -> str | None:
+        """Where a partition of a replicated stream is read; None: on this node."""
+        return None if self.groups is None else self.groups.places.reader(stream, partition)
+
+    def taps(self, stream: "Stream") -> list[Any]:
+        """The write side of a replicated stream, if there can be one."""
+        return [] if self.groups is None else [self.groups.roads.tap(stream)]
+
+    def deleted(self, stream: str) -> None:
+        """A stream was deleted on this node."""
+        if self.groups is not None:
+            self.groups.deleted(stream)
+
+    def take(self, peer: str, stream: "Stream", message: Append) -> None:
+        """A message that was sent before its stream was replicated; its sender has it until it is safe."""
+        if self.groups is not None:
+            tap = self.groups.roads.tap(stream)
+            number = tap.take(message)
+            if number:
+                safe = tap.safe_of(message.topic, message.client_id)
+                self._outboxes.arrivals.confirming(peer).answer_after(safe, number)
+
+    def problems(self) -> Iterator[str]:
+        """What replicated streams cannot do now."""
+        if self.failure:
+            yield self.failure
+        if self.groups is not None:
+            yield from self.groups.problems()
+
+    def families(self) -> Iterator[Family]:
+        """The figures of the groups."""
+        if self.groups is not None:
+            yield from self.groups.families()
+
+    def _on_message(self, peer: str, message: GroupEnvelope | Produce | Produced) -> None:
+        if self.groups is not None:
+            self.groups.on_message(peer, message)

@@ -1,0 +1,139 @@
+"""Sealed segments on their way from one node to another, and the pieces of a segment that is mended."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import crc32c
+
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.frame import END, check, parse
+from vmq.streams.log.index import Index
+from vmq.streams.log.partition import Sealed, sync_folder
+from vmq.streams.log.recovery import examine
+from vmq.streams.log.segment import Header, file_name
+from vmq.streams.replica.segment import LooseSegment
+from vmq_cluster.raft.messages import Batch, SealedFile
+from vmq_cluster.raft.state import LogState
+
+_PIECE: Final = 1 << 20
+_SUFFIX: Final = ".part"
+
+
+def digest_of(fd: int) -> bytes:
+    """What tells a file from another one with as many bytes. Raises `OSError`."""
+    crc = at = 0
+    while data := os.pread(fd, _PIECE, at):
+        crc = crc32c.crc32c(data, crc)
+        at += len(data)
+    return crc.to_bytes(4, "big")
+
+
+def describe(sealed: Sealed, header: Header) -> SealedFile:
+    """A sealed segment, as others are told of it.
+
+    Raises:
+        DamagedError: it is not what was written.
+        OSError: likewise, or the disk.
+    """
+    segment = LooseSegment.load(sealed.path, header)
+    try:
+        batches = list(segment.heads(segment.end))
+        size = os.fstat(segment.fd).st_size
+        digest = digest_of(segment.fd)
+    finally:
+        segment.close()
+    first = batches[0]
+    before = LogState.of([first]).terms.at(first.offset - 1)
+    return SealedFile(sealed.base, sealed.end, size, digest, batches[-1].term, before)
+
+
+class FilesAside:
+    """The one file of another node that is being fetched; what is there of it outlives a restart.
+
+    Args:
+        folder: the partition's.
+        header: the partition's.
+    """
+
+    def __init__(self, folder: Path, header: Header) -> None:
+        self._folder = folder
+        self._header = header
+
+    def _path(self, file: SealedFile) -> Path:
+        return self._folder / f"{file.first:020}-{file.size}-{file.digest.hex()[:32]}{_SUFFIX}"
+
+    def write(self, file: SealedFile, position: int, data: bytes) -> int:
+        """Keeps a piece; returns how much of the file is there, from its beginning. Raises `OSError`."""
+        path = self._path(file)
+        self.clear(but=path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            there = os.fstat(fd).st_size
+            if data and position <= there:
+                os.pwrite(fd, data, position)
+                there = max(there, position + len(data))
+        finally:
+            os.close(fd)
+        return there
+
+    def take(self, file: SealedFile) -> Path | None:
+        """The whole file, checked and on the disk; None if it was not good: then it is gone. Raises `OSError`."""
+        path = self._path(file)
+        with path.open("r+b") as opened:
+            fd = opened.fileno()
+            good = os.fstat(fd).st_size == file.size and digest_of(fd) == file.digest
+            if good:
+                try:
+                    good = examine(fd, path, file.first, self._header).end == file.end
+                except DamagedError:
+                    good = False
+            if good:
+                os.fsync(fd)
+                return path
+        path.unlink()
+        return None
+
+    def clear(self, but: Path | None = None) -> None:
+        """Nothing is fetched any more, or only this."""
+        for each in self._folder.glob("*" + _SUFFIX):
+            if each != but:
+                each.unlink(missing_ok=True)
+
+
+class Mend:
+    """A damaged segment, made anew from batches that others have."""
+
+    def __init__(self, folder: Path, first: int, end: int, header: Header) -> None:
+        self.first = first
+        self.end = end
+        self._header = header
+        self._path = folder / (file_name(first) + ".mend.tmp")
+        self._path.write_bytes(header.raw)
+        self.index = Index(first, len(header.raw))
+
+    def add(self, batches: Sequence[Batch], messages: Sequence[bytes]) -> None:
+        """Takes the next batches; others are passed over. Raises `OSError`."""
+        with self._path.open("ab") as file:
+            for batch, raw in zip(batches, messages, strict=True):
+                if batch.offset != self.index.end or batch.end > self.end:
+                    continue
+                view = memoryview(raw)
+                frame = parse(view, 0)
+                assert frame is not None
+                check(view, 0, frame)
+                file.write(raw)
+                self.index.add(frame.offset, frame.rows, frame.size, frame.time)
+
+    def finish(self, target: Path) -> bool:
+        """Puts it in the place of what is damaged, once it is whole. Raises `OSError`."""
+        if self.index.end < self.end:
+            return False
+        with self._path.open("ab") as file:
+            file.write(END)
+            file.flush()
+            os.fsync(file.fileno())
+        self._path.replace(target)
+        sync_folder(target.parent)
+        return True

@@ -1,0 +1,92 @@
+"""Batches of a group's log as they lie in segments, and the other way round.
+
+A batch of rows is the Arrow message that its leader made; followers write these bytes as they are. What the group says
+of itself, a control batch, becomes a message without rows. Kind, term, producers and a control batch's own bytes ride
+in the message's metadata, inside the checksum.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vmq.streams.log.frame import BadFrameError, Frame, check, encode, parse, write_options
+from vmq.streams.log.schema import STORED
+from vmq.streams.log.segment import Header
+from vmq_cluster.raft.messages import ROWS, Batch, Mark
+
+_TOLD: Final = msgspec.msgpack.Decoder(tuple[int, int, tuple[Mark, ...], bytes])
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_EMPTY: Final = pa.RecordBatch.from_pylist([], schema=STORED)
+_PLAIN: Final = write_options("none")
+
+
+class Codec:
+    """Makes and reads the batches of one partition."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._schema_size = len(header.raw)
+
+    def rows(
+        self, offset: int, term: int, marks: tuple[Mark, ...], rows: pa.RecordBatch, options: Any
+    ) -> Batch:
+        """A batch of rows; `options`: how it is written."""
+        newest = max(0, pc.max(rows.column("timestamp").cast(pa.int64())).as_py() or 0)
+        told = _tell(ROWS, term, marks, b"")
+        batch = rows.replace_schema_metadata(self._header.schema.metadata)
+        head, body = encode(batch, offset, newest, self._schema_size, options, "", told)
+        return Batch(offset, rows.num_rows, term, ROWS, marks, b"".join((head, body)))
+
+    def message(self, batch: Batch) -> bytes:
+        """A batch as it lies in a segment."""
+        if batch.kind == ROWS:
+            return batch.body
+        told = _tell(batch.kind, batch.term, batch.marks, batch.body)
+        empty = _EMPTY.replace_schema_metadata(self._header.schema.metadata)
+        head, body = encode(empty, batch.offset, 0, self._schema_size, _PLAIN, "", told)
+        return b"".join((head, body))
+
+
+def _tell(kind: int, term: int, marks: tuple[Mark, ...], data: bytes) -> str:
+    return base64.b64encode(_ENCODER.encode((kind, term, marks, data))).decode("ascii")
+
+
+def batch_of(frame: Frame, raw: bytes) -> Batch:
+    """The batch that lies in a segment as `raw`; of rows `raw` may be left out where only the head is of interest.
+
+    Raises:
+        BadFrameError: it is not a group's.
+    """
+    try:
+        kind, term, marks, data = _TOLD.decode(base64.b64decode(frame.raft, validate=True))
+    except (binascii.Error, msgspec.MsgspecError):
+        raise BadFrameError("the batch lacks what its group says of it") from None
+    if (kind == ROWS) != (frame.rows > 0):
+        raise BadFrameError(f"a batch of kind {kind} with {frame.rows} rows")
+    body = raw if kind == ROWS else data
+    return Batch(frame.offset, frame.end - frame.offset, term, kind, marks, body)
+
+
+def check_batches(batches: Iterable[Batch]) -> None:
+    """Looks whether batches of another node are what they say.
+
+    Raises:
+        BadFrameError: one is not.
+    """
+    for batch in batches:
+        if batch.kind != ROWS:
+            if batch.span != 1:
+                raise BadFrameError(f"a batch of kind {batch.kind} that spans {batch.span}")
+            continue
+        view = memoryview(batch.body)
+        frame = parse(view, 0)
+        if frame is None or frame.size != len(view):
+            raise BadFrameError("a batch that is not one Arrow message")
+        check(view, 0, frame)
+        if batch_of(frame, batch.body) != batch:
+            raise BadFrameError("a batch that says something else of itself than its sender does")

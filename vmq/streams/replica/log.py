@@ -1,0 +1,497 @@
+"""The segments of a partition as the log of a Raft group: what `vmq_cluster.raft.log.Log` asks for.
+
+Index and offset are one number space. Everything in front of the last two segments, and committed, is **old**: files
+that change no more. What comes behind is **loose**: the place of each batch is known, and what is not committed may be
+cut. A segment gets its END when the next one begins, by the leader's word: a batch of kind `STATE`.
+
+For one thread, that of the node's groups. Readers are shown what is committed (`vmq.streams.replica.partition`).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import crc32c
+
+from vmq.streams.log import checkpoint as checkpoints
+from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, boot_id
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.frame import BadFrameError
+from vmq.streams.log.partition import CHECKPOINT, Partition, Sealed, sealed_of
+from vmq.streams.log.recovery import recover_sealed
+from vmq.streams.log.segment import SUFFIX, index_path
+from vmq.streams.replica.aside import FilesAside, Mend, describe
+from vmq.streams.replica.batches import Codec
+from vmq.streams.replica.copy import Copy
+from vmq.streams.replica.opening import load, read_commit
+from vmq.streams.replica.segment import LooseSegment
+from vmq_cluster.raft.messages import ROWS, STATE, Batch, Mark, SealedFile
+
+#: Whole segments that stay loose: who is behind by less gets batches, not files.
+LOOSE: Final = 1
+#: Batches at which a segment is full although it is small: opening it reads the head of each.
+MANY: Final = 16_384
+#: Sealed files that are named at a time.
+NAMED: Final = 2
+
+#: How far the log is known to be committed; and what says that it was closed in order.
+COMMIT: Final = "commit"
+CLEAN: Final = "clean"
+
+
+class ReplicaLog:
+    """The log of one replica; making it opens what lies there. `forgot`: it may lack something that was safe.
+
+    Args:
+        partition: whose files these are; it is shown what is committed.
+
+    Raises:
+        OSError: the disk.
+    """
+
+    def __init__(self, partition: Copy) -> None:
+        self._partition = partition
+        self._folder = folder = partition.folder
+        self._header = partition.header
+        self._codec = Codec(partition.header)
+        self._aside = FilesAside(folder, partition.header)
+        self._mend: Mend | None = None
+        self._digests: dict[int, SealedFile] = {}
+        self._began = 0.0
+        for leftover in folder.glob("*.tmp"):
+            leftover.unlink()
+        noted = checkpoints.read(folder / CHECKPOINT)
+        committed = read_commit(folder / COMMIT)
+        paths = sorted(folder.glob("*" + SUFFIX))
+        loaded = load(paths, self._header, noted, committed, LOOSE)
+        self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
+        #: Committed offsets that cannot be read here, as (first, end).
+        self.damage = loaded.damage
+        partition.flaws.update(loaded.flaws)
+        self._drop_files(paths)
+        lost = loaded.lost
+        if noted is not None and noted.next_offset > self.end and noted.trusted(noted.base):
+            lost = True
+        self.forgot = bool(paths) and (lost or self._forgets(noted))
+        (folder / CLEAN).unlink(missing_ok=True)
+        self._checkpoint = CheckpointFile(folder / CHECKPOINT)
+        self._commit_fd = os.open(folder / COMMIT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self.sync()
+        self.committed = max(self.first, min(committed, self.end))
+        self._show()
+
+    def _forgets(self, noted: PartitionCheckpoint | None) -> bool:
+        """Whether what was safe need not be there, though all is well with what is."""
+        if (self._folder / CLEAN).exists():
+            return False
+        durability = self._partition.options.durability
+        is_same_boot = noted is None or noted.boot == boot_id()
+        return durability == "memory" or (durability == "os" and not is_same_boot)
+
+    def _drop_files(self, paths: list[Path]) -> None:
+        """What was not taken over goes, and the last segment can be written on."""
+        kept = {each.path for each in self.old} | {each.path for each in self.segments}
+        for path in paths:
+            if path not in kept:
+                path.unlink(missing_ok=True)
+                index_path(path).unlink(missing_ok=True)
+        while self.segments and not self.segments[-1].count:
+            self._remove(self.segments.pop())
+        if not self.segments and self.old:
+            self._loosen()
+        if self.segments:
+            last = self.segments[-1]
+            last.unseal()
+            self._began = last.index.first_time / 1e6 if last.times else self._partition.clock()
+
+    def _loosen(self) -> None:
+        """The last of the old segments is loose again."""
+        sealed = self.old.pop()
+        self._digests.pop(sealed.inode, None)
+        segment = LooseSegment.load(sealed.path, self._header)
+        if segment.end != sealed.end:
+            raise OSError(f"{sealed.path}: it is whole up to offset {segment.end} only")
+        self.segments.insert(0, segment)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Lets go of the files; `clean`: everything is on the disk, and the next life is told so. Raises `OSError`."""
+        try:
+            if clean:
+                self.sync()
+                (self._folder / CLEAN).touch()
+        finally:
+            for segment in self.segments:
+                segment.close()
+            os.close(self._commit_fd)
+            self._checkpoint.close()
+
+    # --- what there is
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last, committed or not."""
+        if self.segments:
+            return self.segments[-1].end
+        return self.old[-1].end if self.old else self.base
+
+    @property
+    def first(self) -> int:
+        """The first offset that is kept."""
+        if self.old:
+            return self.old[0].base
+        return self.segments[0].base if self.segments else self.base
+
+    @property
+    def safe(self) -> int:
+        """How far the log is as durable as was promised."""
+        return self._synced if self._partition.options.durability == "fsync" else self.end
+
+    @property
+    def loose(self) -> int:
+        """From here on batches can be read one by one."""
+        return self.segments[0].base if self.segments else self.base
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next batch is to begin a new segment."""
+        if not self.segments:
+            return False
+        last = self.segments[-1]
+        if last.count < 2:
+            return False
+        age = self._partition.clock() - self._began
+        is_large = last.index.size >= self._partition.options.segment_bytes
+        return is_large or age >= self._partition.segment_age or last.count >= MANY
+
+    def make(
+        self, offset: int, term: int, kind: int, marks: tuple[Mark, ...], rows: Sequence[Any]
+    ) -> Batch:
+        """A batch for this place in the log."""
+        if kind != ROWS:
+            return Batch(offset, 1, term, kind, marks, b"".join(rows))
+        return self._codec.rows(offset, term, marks, rows[0], self._partition.write_options)
+
+    def read(self, offset: int, limit: int) -> list[Batch]:
+        """Batches from the one with this offset on; none where damage begins."""
+        for segment in self.segments:
+            if segment.base <= offset < segment.end:
+                return self._read(segment, offset, limit)
+        for sealed in reversed(self.old):
+            if sealed.base <= offset:
+                return self._read_old(sealed, offset, limit)
+        return []
+
+    def _read(self, segment: LooseSegment, offset: int, limit: int) -> list[Batch]:
+        if self._is_damaged(segment.base, segment.end):
+            return []
+        try:
+            return segment.read(offset, limit)
+        except BadFrameError as error:
+            at = segment.position_of(offset)
+            self._partition.note(DamagedError(segment.path, at, offset, str(error)))
+            return []
+
+    def _read_old(self, sealed: Sealed, offset: int, limit: int) -> list[Batch]:
+        if self._is_damaged(sealed.base, sealed.end):
+            return []
+        try:
+            segment = LooseSegment.load(sealed.path, self._header)
+        except DamagedError as damage:
+            self._partition.note(damage)
+            return []
+        try:
+            return self._read(segment, offset, limit) if offset < segment.end else []
+        finally:
+            segment.close()
+
+    def _is_damaged(self, base: int, end: int) -> bool:
+        return any(first < end and base < behind for first, behind in self.damage)
+
+    def replay(self, end: int) -> Iterator[Batch]:
+        """The segment that holds the offset before `end`: its batches before `end`."""
+        while self.old and (not self.segments or end <= self.segments[0].base):
+            self._loosen()
+        for segment in reversed(self.segments):
+            if segment.base < end:
+                return segment.heads(end)
+        return iter(())
+
+    # --- the log of the group: what changes
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Puts batches behind the last."""
+        run: list[bytes] = []
+        for batch in batches:
+            if batch.kind == STATE:
+                self._write(run)
+                run = []
+                self._roll(batch.offset)
+            run.append(self._codec.message(batch))
+        self._write(run)
+        self._note()
+        self._partition.on_write()
+
+    def _write(self, messages: list[bytes]) -> None:
+        if not messages:
+            return
+        if not self.segments:
+            raise OSError(f"{self._folder}: a log begins with its state")
+        self.segments[-1].write(messages)
+
+    def _roll(self, base: int) -> None:
+        if self.segments:
+            last = self.segments[-1]
+            if self._partition.options.durability == "fsync":
+                last.sync()
+            last.seal()
+        self.segments.append(LooseSegment.make(self._folder, base, self._header))
+        self._began = self._partition.clock()
+
+    def _note(self) -> None:
+        """Notes how far the last segment is written."""
+        if self.segments:
+            last = self.segments[-1]
+            self._checkpoint.write(
+                PartitionCheckpoint(last.base, last.index.size, last.synced, last.end)
+            )
+
+    def sync(self) -> None:
+        """Waits until everything is on the disk itself. Raises `OSError`."""
+        for segment in self.segments:
+            segment.sync()
+        self._synced = self.end
+        self._note()
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether the group waits for the disk."""
+        return self._partition.options.durability == "fsync" and self._synced < self.end
+
+    def cut(self, offset: int) -> None:
+        """Forgets everything from an offset on. Open readers keep what they see."""
+        while self.segments and self.segments[-1].base >= offset:
+            self._remove(self.segments.pop())
+        while not self.segments and self.old:
+            self._loosen()
+            if self.segments[-1].base >= offset:
+                self._remove(self.segments.pop())
+        if self.segments:
+            self._cut_last(offset)
+        else:
+            self.base = offset
+        self._cut_damage()
+        self._synced = min(self._synced, self.end)
+        self.committed = min(self.committed, self.end)
+        self._note()
+        self._show()
+
+    def _cut_last(self, offset: int) -> None:
+        last = self.segments[-1]
+        if last.end <= offset:
+            last.unseal()
+            return
+        made = last.without(offset)
+        with self._partition.changed:
+            self.segments[-1] = made
+            last.freeze(min(offset, max(self._partition.end, last.base)))
+        last.close()
+
+    def _cut_damage(self) -> None:
+        """The segment that is the last now must be whole."""
+        end = self.end
+        self.damage = [each for each in self.damage if each[0] < end]
+        last = self.segments[-1].base if self.segments else end
+        for first, behind in self.damage:
+            if behind > last:
+                self.cut(first)
+                return
+
+    def _remove(self, segment: LooseSegment) -> None:
+        with self._partition.changed:
+            segment.freeze(segment.base)
+        segment.close()
+        segment.path.unlink(missing_ok=True)
+        index_path(segment.path).unlink(missing_ok=True)
+
+    def commit(self, end: int) -> None:
+        """So much is committed: readers may see it, and whole segments become old."""
+        self.committed = end
+        raw = end.to_bytes(8, "big")
+        os.pwrite(self._commit_fd, raw + crc32c.crc32c(raw).to_bytes(4, "big"), 0)
+        while len(self.segments) > 1 + LOOSE and self.segments[0].end <= end:
+            segment = self.segments[0]
+            segment.sync()
+            sealed = sealed_of(segment.path, segment.index)
+            self.segments.pop(0)
+            self.old.append(sealed)
+            segment.close()
+        self._show()
+
+    def _show(self) -> None:
+        """Shows readers what is committed."""
+        end = self.committed
+        whole = [each for each in self.segments[:-1] if each.end <= end]
+        sealed = (*self.old, *(sealed_of(each.path, each.index) for each in whole))
+        growing = next((each for each in self.segments if each not in whole), None)
+        visible = 0 if growing is None else growing.position_of(min(end, growing.end))
+        self._partition.show(sealed, growing, visible, max(end, self.first))
+
+    def trim(self, first: int) -> None:
+        """Deletes segments that end at this offset or before."""
+        gone = []
+        while self.old and self.old[0].end <= first:
+            gone.append(self.old.pop(0))
+            self._digests.pop(gone[-1].inode, None)
+        while len(self.segments) > 1 and not self.old and self.segments[0].end <= first:
+            self._remove(self.segments.pop(0))
+            self.damage = [each for each in self.damage if each[1] > self.first]
+        self._show()
+        Partition._unlink(gone)
+        self.damage = [each for each in self.damage if each[1] > self.first]
+
+    def reset(self, offset: int) -> None:
+        """Forgets everything: the log begins, and ends, at an offset."""
+        while self.segments:
+            self._remove(self.segments.pop())
+        gone, self.old = self.old, []
+        self.damage = []
+        self._digests.clear()
+        self.base = self.committed = self._synced = offset
+        self._show()
+        Partition._unlink(gone)
+
+    # --- files
+
+    def files(self, offset: int) -> list[SealedFile]:
+        """The first of the sealed segments that hold an offset or what comes behind; from the first if it is gone."""
+        found: list[SealedFile] = []
+        for sealed in self.old:
+            if sealed.end <= offset or len(found) == NAMED:
+                continue
+            try:
+                found.append(self._describe(sealed))
+            except (OSError, DamagedError) as error:
+                self._partition.note(DamagedError(sealed.path, 0, sealed.base, str(error)))
+                break
+        return found
+
+    def _describe(self, sealed: Sealed) -> SealedFile:
+        known = self._digests.get(sealed.inode)
+        if known is None:
+            self._digests[sealed.inode] = known = describe(sealed, self._header)
+        return known
+
+    def read_file(self, file: SealedFile, position: int, limit: int) -> bytes:
+        """A piece of one; nothing if it is not there any more."""
+        for sealed in self.old:
+            if self._digests.get(sealed.inode) == file and not self._is_damaged(
+                sealed.base, sealed.end
+            ):
+                with sealed.path.open("rb") as opened:
+                    return os.pread(opened.fileno(), limit, position)
+        return b""
+
+    def write_aside(self, file: SealedFile, position: int, data: bytes) -> int:
+        """Keeps a piece of another's file until it is whole; returns how much of it is there."""
+        return self._aside.write(file, position, data)
+
+    def install(self, file: SealedFile) -> bool:
+        """A file is there whole: puts it in place of all from its first offset on, if it is good."""
+        path = self._aside.take(file)
+        if path is None:
+            return False
+        if self.end > file.first:
+            self.cut(file.first)
+        if not self.old and not self.segments:
+            self.base = file.first
+        if self.end != file.first:
+            raise OSError(f"{path}: it does not begin where the log ends, at {self.end}")
+        target = self._folder / f"{file.first:020}{SUFFIX}"
+        path.replace(target)
+        segment = LooseSegment.load(target, self._header)
+        if self.segments and self.segments[-1].end > self.segments[-1].base:
+            self.segments[-1].seal()
+        self.segments.append(segment)
+        segment.unseal()
+        self._began = self._partition.clock()
+        self.sync()
+        self.commit(max(self.committed, file.end))
+        return True
+
+    # --- damage
+
+    def find_damage(self) -> int | None:
+        """Looks which segments damage was met in; returns where the log is to be cut, if it is in the last one."""
+        cut = None
+        for path, flaw in list(self._partition.flaws.items()):
+            base = int(path.stem)
+            if not path.exists():
+                del self._partition.flaws[path]
+                continue
+            end = self._end_of(path)
+            if end is None:
+                continue
+            if end > self.committed or path == self.segments[-1].path:  # the last is always loose
+                cut = min(flaw.offset, self.end if cut is None else cut)
+            elif not self._is_damaged(base, end):
+                self.damage.append((base, end))
+        self.damage.sort()
+        return cut
+
+    def _end_of(self, path: Path) -> int | None:
+        ends = {each.path: each.end for each in self.old}
+        ends |= {each.path: each.end for each in self.segments}
+        return ends.get(path)
+
+    def mend(self, batches: Sequence[Batch]) -> None:
+        """Puts committed batches in the place of damaged ones; what is not whole yet is kept aside."""
+        if not self.damage or not batches:
+            return
+        first, end = self.damage[0]
+        if self._mend is None or self._mend.end != end:
+            self._mend = Mend(self._folder, first, end, self._header)
+        self._mend.add(batches, [self._codec.message(each) for each in batches])
+        base = self._mend.first
+        target = self._folder / f"{base:020}{SUFFIX}"
+        if not self._mend.finish(target):
+            self.damage[0] = (self._mend.index.end, end)
+            return
+        self._mend = None
+        self.damage.pop(0)
+        self._partition.flaws.pop(target, None)
+        self._replace(target)
+
+    def _replace(self, path: Path) -> None:
+        """Another file has a segment's place."""
+        for place, sealed in enumerate(self.old):
+            if sealed.path == path:
+                index_path(path).unlink(missing_ok=True)
+                self._digests.clear()
+                index = recover_sealed(path, sealed.base, self._header)
+                self.old[place] = sealed_of(path, index)
+        for place, segment in enumerate(self.segments):
+            if segment.path == path:
+                made = LooseSegment.load(path, self._header)
+                with self._partition.changed:
+                    self.segments[place] = made
+                segment.close()
+        self._show()
+
+    # --- retention, by the leader
+
+    def retained_from(self) -> int:
+        """Where the log is to begin by age and size, as this node sees it."""
+        options = self._partition.options
+        oldest = -1
+        if options.retention_age_seconds is not None:
+            oldest = int((self._partition.clock() - options.retention_age_seconds) * 1_000_000)
+        room = options.retention_bytes // options.partitions if options.retention_bytes else None
+        size = self._partition.size
+        first = self.first
+        for each in self._partition.sealed:
+            if each.time >= oldest and (room is None or size <= room):
+                break
+            size -= each.size
+            first = each.end
+        return first

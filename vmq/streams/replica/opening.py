@@ -1,0 +1,132 @@
+"""The segments that an earlier life of a replica left: what of them is whole, and what has to be fetched."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import crc32c
+
+from vmq.streams.log.checkpoint import PartitionCheckpoint
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import Sealed, sealed_of
+from vmq.streams.log.recovery import recover_sealed
+from vmq.streams.log.segment import Header
+from vmq.streams.replica.segment import LooseSegment
+
+
+@dataclass
+class Loaded:
+    """What is taken over."""
+
+    base: int = 0
+    old: list[Sealed] = field(default_factory=list)
+    segments: list[LooseSegment] = field(default_factory=list)
+    #: Committed offsets that cannot be read, as (first, end), and what is wrong with their files.
+    damage: list[tuple[int, int]] = field(default_factory=list)
+    flaws: dict[Path, DamagedError] = field(default_factory=dict)
+    #: What was written is not there any more.
+    lost: bool = False
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last."""
+        if self.segments:
+            return self.segments[-1].end
+        return self.old[-1].end if self.old else self.base
+
+
+def load(
+    paths: list[Path],
+    header: Header,
+    noted: PartitionCheckpoint | None,
+    committed: int,
+    loose: int,
+) -> Loaded:
+    """Takes the segments over, in order, up to where something is missing.
+
+    Args:
+        paths: the files.
+        header: their partition's.
+        noted: how far the last one was written.
+        committed: how far the log was committed.
+        loose: whole segments whose batches are to be known one by one.
+
+    Raises:
+        OSError: the disk.
+    """
+    found = Loaded()
+    for place, path in enumerate(paths):
+        base = int(path.stem)
+        if not place:
+            found.base = base
+        elif base != found.end:
+            found.lost = True  # what lies behind a gap belongs to nothing
+            break
+        if path is paths[-1]:
+            found.lost = _load_last(found, path, header, noted)
+            break
+        behind = int(paths[place + 1].stem)
+        is_old = not found.segments and behind <= committed
+        if is_old and place < len(paths) - 1 - loose and _take_old(found, path, header):
+            continue
+        flaw = _load_whole(found, path, behind, header)
+        if flaw is not None and is_old:
+            _take_damaged(found, path, behind, flaw)
+        elif flaw is not None:
+            found.lost = True
+            break
+    return found
+
+
+def _take_old(found: Loaded, path: Path, header: Header) -> bool:
+    try:
+        index = recover_sealed(path, int(path.stem), header)
+    except DamagedError:
+        return False
+    found.old.append(sealed_of(path, index))
+    return True
+
+
+def _load_whole(found: Loaded, path: Path, behind: int, header: Header) -> DamagedError | None:
+    """Takes a segment over whose batches are to be known one by one, if it is whole."""
+    try:
+        segment = LooseSegment.load(path, header)
+    except DamagedError as damage:
+        return damage
+    if segment.end == behind:
+        found.segments.append(segment)
+        return None
+    segment.close()
+    at = segment.index.size
+    return DamagedError(path, at, segment.end, f"it is to end at offset {behind}")
+
+
+def _take_damaged(found: Loaded, path: Path, end: int, damage: DamagedError) -> None:
+    """What is committed and cannot be read is fetched from others."""
+    base = int(path.stem)
+    file = path.stat()
+    found.old.append(Sealed(path, base, end, file.st_size, 0, file.st_ino, merged=False))
+    found.flaws[path] = damage
+    found.damage.append((base, end))
+
+
+def _load_last(
+    found: Loaded, path: Path, header: Header, noted: PartitionCheckpoint | None
+) -> bool:
+    try:
+        segment = LooseSegment.load(path, header)
+    except DamagedError:
+        return True
+    found.segments.append(segment)
+    trusted = None if noted is None else noted.trusted(segment.base)
+    return segment.flaw(trusted) is not None
+
+
+def read_commit(path: Path) -> int:
+    """How far the log was committed, as was noted last; 0 where that cannot be read."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return 0
+    if len(raw) != 12 or crc32c.crc32c(raw[:8]).to_bytes(4, "big") != raw[8:]:
+        return 0
+    return int.from_bytes(raw[:8], "big")

@@ -1,0 +1,134 @@
+"""One node's copy of a partition, as readers know partitions: up to the commit index, and nothing behind it."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vmq.config.streams import StreamOptions
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.index import Index
+from vmq.streams.log.partition import Active, Partition, Sealed
+from vmq.streams.log.segment import Header
+from vmq.streams.replica.log import ReplicaLog
+from vmq.streams.replica.segment import LooseSegment
+
+
+class ReplicaPartition(Partition):
+    """Empty until it is opened for its group; the thread of the groups writes it, by `log`."""
+
+    is_replica = True
+
+    def __init__(
+        self,
+        folder: Path,
+        stream: str,
+        number: int,
+        options: StreamOptions,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.stream = stream
+        self.number = number
+        self.clock = clock
+        self.header = Header(stream, number)
+        self.set_options(options)
+        self.on_publish = lambda: None
+        self.changed = threading.Lock()
+        self.unmerged: list[Sealed] = []
+        self.gone = False
+        self.closed = False
+        self.is_copy = False
+        self.flaws = {}
+        self.log: ReplicaLog | None = None
+        #: Called, by whoever reads, when damage is met.
+        self.on_damage: Callable[[], None] = lambda: None
+        #: Called when batches were written.
+        self.on_write: Callable[[], None] = lambda: None
+        #: Has whoever writes it let go of it.
+        self.on_close: Callable[[], None] = lambda: None
+        self.show((), None, 0, 0)
+
+    def open(self) -> ReplicaLog:
+        """Opens what lies here. Raises `OSError`."""
+        self.log = ReplicaLog(self)
+        return self.log
+
+    def shut(self, *, clean: bool = True) -> None:
+        """Lets go of the files; readers see nothing any more. Raises `OSError`."""
+        log, self.log = self.log, None
+        if log is not None:
+            self.show((), None, 0, 0)
+            log.close(clean=clean)
+
+    def erase(self) -> None:
+        """This node has no copy any more. Raises `OSError`."""
+        self.shut(clean=False)
+        for path in self.folder.iterdir():
+            path.unlink(missing_ok=True)
+
+    def show(
+        self, sealed: tuple[Sealed, ...], growing: LooseSegment | None, visible: int, end: int
+    ) -> None:
+        """Readers see offsets before `end` from now on, and so many bytes of the segment that grows."""
+        active: Any = _NoSegment(self.folder, end) if growing is None else growing
+        with self.changed:
+            self.sealed = sealed
+            self.active = active
+            self.visible = visible
+            self.end = end
+        self.on_publish()
+
+    def note(self, damage: DamagedError) -> None:
+        """Damage was met in a segment, in any thread: the group fetches what is missing from who has it."""
+        super().note(damage)
+        self.on_damage()
+
+    def close(self) -> None:
+        """There is no such stream any more, or the broker ends."""
+        with self.changed:
+            self.closed = True
+        self.on_close()
+        with suppress(OSError):
+            self.shut()
+
+    @property
+    def earliest(self) -> int:
+        """The first offset that is there."""
+        active = self.active
+        sealed = self.sealed
+        return sealed[0].base if sealed else active.index.base
+
+    # --- what a partition does by itself, and a replica by its group's word
+
+    def is_due(self, _size: int = 0) -> bool:
+        """Whether a segment is to be sealed by the writer of the streams: none is."""
+        return False
+
+    def retain(self) -> list[Sealed]:
+        """Deletes nothing by this node's own clock: the group's leader decides."""
+        return []
+
+    def sync_behind(self) -> None:
+        """Syncing is the group's affair."""
+
+    def publish(self) -> None:
+        """Nothing is written to it from outside."""
+
+    def rollback(self) -> None:
+        """Likewise."""
+
+    def last_receipt(self) -> str:
+        """Of none of its messages is it known here that it is there."""
+        return ""
+
+
+class _NoSegment(Active):
+    """Stands where no segment is."""
+
+    def __init__(self, path: Path, base: int) -> None:
+        self.path = path
+        self.index = Index(base, 0)
