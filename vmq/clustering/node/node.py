@@ -150,13 +150,7 @@ class Clustering:
                 self._storage,
                 key=key,
                 advertise=options.advertise,
-                options=Options(
-                    heartbeat_interval=options.heartbeat_interval,
-                    heartbeat_timeout=options.heartbeat_timeout,
-                    dead_node_timeout=options.dead_node_timeout,
-                    # The outboxes bound what waits.
-                    channel_bytes=sys.maxsize,
-                ),
+                options=_link_options(options),
                 versions=VERSIONS,
                 world=self._world,
             )
@@ -577,3 +571,12 @@ class Clustering:
             yield from self._streams.families()
         if self._replication is not None:
             yield from self._replication.families()
+
+
+def _link_options(options: ClusterOptions) -> Options:
+    return Options(
+        heartbeat_interval=options.heartbeat_interval,
+        heartbeat_timeout=options.heartbeat_timeout,
+        dead_node_timeout=options.dead_node_timeout,
+        channel_bytes=sys.maxsize,  # the outboxes bound what waits
+    )

@@ -12,7 +12,7 @@ from vmq.streams.log.segment import Header
 from vmq.streams.replica.segment import LooseSegment
 
 
-class Copy(Protocol):
+class PartitionCopy(Protocol):
     """`vmq.streams.replica.partition.ReplicaPartition`, which is shown what is committed."""
 
     folder: Path

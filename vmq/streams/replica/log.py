@@ -23,7 +23,7 @@ from vmq.streams.log.recovery import recover_sealed
 from vmq.streams.log.segment import SUFFIX, index_path
 from vmq.streams.replica.aside import FilesAside, Mend, describe
 from vmq.streams.replica.batches import Codec
-from vmq.streams.replica.copy import Copy
+from vmq.streams.replica.copy import PartitionCopy
 from vmq.streams.replica.opening import load, read_commit
 from vmq.streams.replica.segment import LooseSegment
 from vmq_cluster.raft.messages import ROWS, STATE, Batch, Mark, SealedFile
@@ -50,7 +50,7 @@ class ReplicaLog:
         OSError: the disk.
     """
 
-    def __init__(self, partition: Copy) -> None:
+    def __init__(self, partition: PartitionCopy) -> None:
         self._partition = partition
         self._folder = folder = partition.folder
         self._header = partition.header
