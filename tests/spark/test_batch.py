@@ -82,13 +82,19 @@ def test_schema_chooses_columns(filled: Bridge) -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("payload binary, topik string", "there is no column 'topik'; there are: topic, payload"),
+        ("payload binary, topik map<string, string>", "there is no column 'topik' of type map"),
         ("payload string", "column 'payload' is binary, not string"),
     ],
 )
 def test_wrong_schema_is_refused(filled: Bridge, schema: str, said: str) -> None:
     with fails("option 'schema'", said):
         filled.load(schema, stream="batch").count()
+
+
+def test_a_column_that_the_stream_does_not_have_is_refused(filled: Bridge) -> None:
+    """It might have been a typed column: the broker knows."""
+    with fails("there is no column 'topik'; accepted: topic, payload"):
+        filled.load("payload binary, topik string", stream="batch").collect()
 
 
 def test_order_holds_in_a_partition(filled: Bridge) -> None:
