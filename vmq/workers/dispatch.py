@@ -69,6 +69,11 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "move_partition": Dispatch.ANY,
     "transfer_partition": Dispatch.ANY,
     "rebalance_stream": Dispatch.ANY,
+    # Nodes of a cluster have no groups, and workers are nodes: any of them says so.
+    "list_groups": Dispatch.ANY,
+    "show_group": Dispatch.ANY,
+    "reset_group": Dispatch.ANY,
+    "delete_group": Dispatch.ANY,
     "list_metrics": Dispatch.HERE,
     "list_options": Dispatch.HERE,
     "set_option": Dispatch.HERE,
