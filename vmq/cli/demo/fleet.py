@@ -72,27 +72,37 @@ class Alert:
 class DemoTally:
     """What arrived of each device: the number of its last reading says what is lost, or came twice.
 
-    A device's readings come in their order. So one that leaves out numbers shows that those are lost, and one that is
-    not above the last came again.
+    One that leaves out numbers shows that those are lost, unless they come yet: of a client that moves off a dead node of
+    a cluster what waited there may come behind what is newer. What else is not above the last came again.
     """
 
     def __init__(self) -> None:
         self.received = 0
-        self.lost = 0
+        #: Readings that were left out, by device and number.
+        self.missing: set[tuple[int, int]] = set()
         self.repeated = 0
         #: By index of a device: its last number and value.
         self.last: dict[int, tuple[int, float]] = {}
         #: Those that were heard since the last look.
         self.fresh: dict[int, float] = {}
 
+    @property
+    def lost(self) -> int:
+        """Readings that newer ones came without."""
+        return len(self.missing)
+
     def take(self, index: int, number: int, value: float) -> None:
         """A reading has arrived."""
         before = self.last.get(index, (0, 0.0))[0]
         if number <= before:
-            self.repeated += 1
+            if (index, number) in self.missing:
+                self.missing.remove((index, number))
+                self.received += 1
+            else:
+                self.repeated += 1
             return
         self.received += 1
-        self.lost += number - before - 1
+        self.missing.update((index, each) for each in range(before + 1, number))
         self.last[index] = (number, value)
         self.fresh[index] = value
 

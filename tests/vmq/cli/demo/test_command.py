@@ -53,10 +53,11 @@ def test_without_java_it_runs_and_says_why_there_is_no_spark(tmp_path: Path) -> 
     assert found[1] == found[2]
 
 
+@pytest.mark.timeout(300)
 def test_several_nodes_are_killed_one_after_the_other(tmp_path: Path) -> None:
     arguments = ("demo", "--self-test", "--nodes", "2", "--devices", "40")
     with Program(*arguments, env=without_java(tmp_path)) as demo:
-        done = demo.finish(timeout=100)
+        done = demo.finish(timeout=280)
     assert done.code == 0, (done.out, done.err)
     assert b"lost 0, repeated 0" in done.out
     assert b"broker killed 2 times" in done.out
