@@ -72,8 +72,8 @@ class Alert:
 class DemoTally:
     """What arrived of each device: the number of its last reading says what is lost, or came twice.
 
-    One that leaves out numbers shows that those are lost, unless they come yet: of a client that moves off a dead node of
-    a cluster what waited there may come behind what is newer. What else is not above the last came again.
+    One that leaves out numbers shows that those are lost, unless they come yet: for a client that moves off a dead node
+    of a cluster, what waited there may come behind what is newer. What else is not above the last came again.
     """
 
     def __init__(self) -> None:
