@@ -90,7 +90,7 @@ def test_operations_and_plugin_changes_are_told_of_with_who_and_result(
         operation("set_option", option="queue.drop", value="oldest"),
         operation("disable_plugin", name="vmq_acl"),
         operation("enable_plugin", name="vmq_acl"),
-        operation("reload_plugin", name="vmq_acl", force=False),
+        operation("reload_plugin", name="vmq_acl", force=False, commit=False),
     ]
     assert refused.pop("result").startswith("refused: ")
     assert {**refused, "result": "ok"} == operation("enable_plugin", name="vmq_acl")
