@@ -703,6 +703,23 @@ async def test_strangers_may_not_send_much(tmp_path: Path) -> None:
         assert reply.startswith(b"-ERR Protocol error")
 
 
+@pytest.mark.parametrize("guard", [None, PlainGuard(False)])
+async def test_replies_that_nobody_reads_take_no_memory_however_short_they_are(
+    tmp_path: Path, guard: Guard | None
+) -> None:
+    plugins = {} if guard is None else {"guard": guard}
+    async with Broker(config_of(tmp_path), plugins=plugins) as broker:
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(broker), limit=1)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: broker.jobs.open().listeners[0].clients)
+        [connection] = broker.jobs.open().listeners[0].clients
+        writer.write(b"INFO\r\n" * 1_000_000)
+        await until(lambda: connection.is_paused and connection.socket_full)
+        assert connection.reader.kept() < 1_000_000
+        assert connection.transport.get_write_buffer_size() < 1_000_000
+        writer.transport.abort()
+
+
 async def test_a_peer_that_does_not_read_its_replies_is_not_served_on(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
         await redis.execute_command("ADDJOB", "q", "x" * 1_000_000, 0)
@@ -734,6 +751,20 @@ async def test_what_makes_much_work_leaves_others_their_turn(
         connection.data_received(command * (done + 10))
         assert connection.reader.kept() == len(command) * 10
         await until(lambda: connection.reader.kept() == 0)
+
+
+async def test_who_sends_more_than_is_done_is_read_no_further(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker):
+        [connection] = broker.jobs.open().listeners[0].clients
+        flood = b"PING\r\n" * 50_000
+        connection.data_received(flood)
+        assert connection.is_paused
+        await until(lambda: not connection.is_paused)
+        assert 0 < connection.reader.kept() <= 65_536
+        # A command that is cut is no such case: the rest of it is wanted.
+        await until(lambda: connection.reader.kept() == 0)
+        connection.data_received(b"*2\r\n$4\r\nECHO\r\n$200000\r\n" + b"x" * 150_000)
+        assert not connection.is_paused
 
 
 async def test_a_pattern_is_short(tmp_path: Path) -> None:

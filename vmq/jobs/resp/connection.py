@@ -178,8 +178,10 @@ class RespConnection(RespUser):
         while self.work < _PASS:
             if self.waits() or self.closing:
                 return
+            if self.socket_full:
+                return  # what is told next would only wait in memory
             if self.unsent > REPLY_LIMIT:
-                if self.socket_full or self.commit.syncing is not None or self.promised:
+                if self.commit.syncing is not None or self.promised:
                     return
                 self.wake()
                 return
@@ -219,13 +221,17 @@ class RespConnection(RespUser):
             self.run_pass()
 
     def look_at_reading(self) -> None:
-        """A client that sends while its commands cannot be done is not read."""
+        """A client that sends more than is done of it is not read."""
         transport = self.transport
         if transport is None or self.closing:
             return
-        is_full = self.held_back or (
-            (self.waits() or self.socket_full or self.unsent > REPLY_LIMIT)
-            and self.reader.kept() > STRANGERS_LIMIT
+        is_full = (
+            self.held_back
+            or self.reader.unread() > STRANGERS_LIMIT
+            or (
+                (self.waits() or self.socket_full or self.unsent > REPLY_LIMIT)
+                and self.reader.kept() > STRANGERS_LIMIT
+            )
         )
         if is_full and not self.is_paused:
             self.is_paused = True

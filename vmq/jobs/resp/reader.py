@@ -65,6 +65,10 @@ class RespReader:
         rest = self.rest
         return self.taken + self.size - self.position + (0 if rest is None else len(rest))
 
+    def unread(self) -> int:
+        """Bytes of those that nobody has asked for yet."""
+        return self.size - self.position
+
     def next(self) -> list[bytes] | None:
         """The next whole command, never empty; None if the chunk holds no further one.
 
