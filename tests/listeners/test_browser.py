@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,6 +10,7 @@ from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess
 from tests.support.node import installed_modules
+from tests.support.ports import lasting_port
 from tests.support.wire import Wire
 
 PAGE = Path(__file__).with_name("page.html")
@@ -52,7 +52,8 @@ def test_mqttjs_in_a_browser(
     """Every QoS there and back, and a durable session over the broker's restart."""
     listeners: dict[str, dict[str, object]] = {
         "tcp": {"url": "tcp://127.0.0.1:0"},
-        "wss": tls(server, "wss"),
+        # Its page comes back to this address when the broker is there again.
+        "wss": tls(server, "wss", url=f"wss://127.0.0.1:{lasting_port()}/mqtt"),
     }
     broker = start(listeners, tmp_path / "data")
     assert page.run("open_", wss(broker), "browser") is False
@@ -70,8 +71,6 @@ def test_mqttjs_in_a_browser(
 
     assert broker.terminate() == 0
     assert page.run("closed")
-    # The same address again, which its page knows.
-    listeners["wss"]["url"] = f"wss://127.0.0.1:{urlsplit(wss(broker)).port}/mqtt"
     broker = start(listeners, tmp_path / "data")
     with Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("other")

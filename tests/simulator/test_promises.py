@@ -12,7 +12,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 #: The scripts, by the beginning of the row that they show.
 ROWS: dict[str, list[Callable[[], None]]] = {}
 
-#: Rows about what the simulator has not: the link's own sockets, and files: streams, and the tables of a store.
+#: Rows about what the simulator has not: the link's own sockets, which tell that a process has ended, and files: streams,
+#: and the tables of a store.
 ELSEWHERE = (
     "A durable session of which its owner's store has a part that is damaged",
     "A handshake or an attempt to connect is lost on the way",
@@ -21,6 +22,8 @@ ELSEWHERE = (
     "Streams: acknowledged messages",
     "Streams: batches that a program publishes",
     "Streams: order of one key",
+    "Streams with `replicas`",
+    "The process of a node ends",
     "Streams: offsets",
     "Streams: a partition that is damaged",
 )

@@ -51,9 +51,9 @@ def test_nothing_that_it_links_to_is_missing(web_broker: BrokerProcess) -> None:
 
 def test_the_manual_has_the_topics_of_the_readme() -> None:
     titles = [each.title for each in topics()]
-    assert {"Start it", "Who may connect, and do what", "Configure it", "Watch it"} <= set(titles)
+    assert {"Start it", "The first minute", "What it promises", "Guides"} <= set(titles)
     assert len({each.anchor for each in topics()}) == len(titles)
-    assert Topic("Who may connect, and do what", "").anchor == "who-may-connect-and-do-what"
+    assert Topic("The first minute", "").anchor == "the-first-minute"
 
 
 async def test_text_of_the_manual_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
