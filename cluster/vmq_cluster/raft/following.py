@@ -95,6 +95,10 @@ class Following:
         self._round = max(self._round, message.round)
         self.quiet = False
         self.replica.yield_to(message.unclean)
+        begin = message.files[0].first if message.files else 0
+        if begin > max(self.replica.log.end, message.first):
+            self._deny(begin)  # with these its log would lack what the leader's has before them
+            return
         for file in message.files:
             if not self._has(file):
                 self._fetch.begin(file, now)

@@ -246,9 +246,9 @@ class Leading:
         progress.quiet = message.quiet
         progress.flying = 0
         if message.agreed:
-            progress.probing = False
             progress.match = max(progress.match, message.safe)
-            progress.next = max(progress.next, message.end)
+            progress.next = message.end if progress.probing else max(progress.next, message.end)
+            progress.probing = False
         elif message.end >= progress.match:
             progress.probing = True
             progress.next = min(message.end, self.replica.log.end)
@@ -430,9 +430,11 @@ class Leading:
     def _name_files(self, name: str, progress: Progress, now: float) -> None:
         replica = self.replica
         progress.sent = now
-        files = replica.log.files(progress.next)
+        log = replica.log
+        files = log.files(progress.next)[:100]
         unclean = replica.state.last_unclean
-        replica.send(name, Files(replica.term, files[:100], replica.commit, self.round, unclean))
+        message = Files(replica.term, files, replica.commit, self.round, unclean, log.first)
+        replica.send(name, message)
 
     def is_quiet(self) -> bool:
         """Whether there is nothing to say until something happens. Who is down is spoken to when it is back."""

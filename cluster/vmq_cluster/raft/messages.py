@@ -146,12 +146,13 @@ class Ack(Message, tag=4):
 
 
 class Files(Message, tag=5):
-    """Who is that far behind is to fetch these sealed files first."""
+    """Who is that far behind is to fetch these sealed files first; the leader's log begins at `first`."""
 
     files: Annotated[list[SealedFile], Meta(max_length=MAX_BATCHES)]
     commit: Number
     round: Number
     unclean: tuple[Number, Number]
+    first: Number
 
 
 class Pull(Message, tag=6):

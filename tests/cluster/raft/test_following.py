@@ -1,7 +1,7 @@
 """How a replica gets what it lacks."""
 
 from tests.simulator.groups import GROUP, Groups
-from vmq_cluster.raft.messages import Envelope, Mended, Piece
+from vmq_cluster.raft.messages import Envelope, Files, Mended, Piece
 
 
 def grown(batches: int = 60) -> tuple[Groups, str]:
@@ -38,6 +38,30 @@ def test_a_new_replica_gets_sealed_files_and_then_batches() -> None:
     assert seen
     assert sim.nodes["d"].logs[GROUP].batches == sim.nodes[leader].logs[GROUP].batches
     assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}
+
+
+def test_a_log_does_not_begin_behind_the_leader_s() -> None:
+    """The leader guesses what a replica has, and may name files that lie too far behind."""
+    sim, leader = grown()
+    sim.add("d")
+    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
+    sim.until(lambda: sim.group("d").replica.leader == leader, 5, 0.001)
+    replica = sim.group(leader).replica
+    files = replica.log.files(replica.log.loose // 2)
+    assert files[0].first > sim.nodes["d"].logs[GROUP].end
+    guess = Files(replica.term, files, replica.commit, 0, (0, 0), replica.log.first)
+
+    def is_piece(_sender: str, peer: str, envelope: Envelope) -> bool:
+        return peer != "d" or all(isinstance(each, Piece) for _, each in envelope.items)
+
+    sim.passes = is_piece
+    sim.do("d", lambda group: group.receive(leader, guess, sim.now))
+    sim.run(1)
+    assert sim.nodes["d"].logs[GROUP].first == 0
+    sim.passes = lambda *_: True
+    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30)
+    sim.run(2)
+    assert sim.nodes["d"].logs[GROUP].batches == sim.nodes[leader].logs[GROUP].batches
 
 
 def test_a_file_goes_on_where_it_broke_off() -> None:

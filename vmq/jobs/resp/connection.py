@@ -23,12 +23,10 @@ from vmq.jobs.resp.user import RespUser
 from vmq.jobs.rules import OFF
 
 log = logging.getLogger("vmq.jobs")
-
 #: The work of one pass, in commands: a flood must not hold up the others.
 _PASS: Final = 500
 #: Arguments that make as much work as a command.
 _ARGUMENTS: Final = 8
-
 #: Jobs of one connection that are on their way to other hosts.
 _MOST_PROMISED: Final = 1000
 
@@ -176,14 +174,12 @@ class RespConnection(RespUser):
         reader = self.reader
         self.work = 0
         while self.work < _PASS:
-            if self.waits() or self.closing:
+            # While the socket is full, what is told next would only wait in memory.
+            if self.waits() or self.closing or self.socket_full:
                 return
-            if self.socket_full:
-                return  # what is told next would only wait in memory
             if self.unsent > REPLY_LIMIT:
-                if self.commit.syncing is not None or self.promised:
-                    return
-                self.wake()
+                if self.commit.syncing is None and not self.promised:
+                    self.wake()
                 return
             argv = self.asked
             if argv is not None:
@@ -225,13 +221,11 @@ class RespConnection(RespUser):
         transport = self.transport
         if transport is None or self.closing:
             return
+        is_held_up = self.waits() or self.socket_full or self.unsent > REPLY_LIMIT
         is_full = (
             self.held_back
             or self.reader.unread() > STRANGERS_LIMIT
-            or (
-                (self.waits() or self.socket_full or self.unsent > REPLY_LIMIT)
-                and self.reader.kept() > STRANGERS_LIMIT
-            )
+            or (is_held_up and self.reader.kept() > STRANGERS_LIMIT)
         )
         if is_full and not self.is_paused:
             self.is_paused = True
