@@ -94,6 +94,7 @@ class GroupService:
         self._may_since = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._is_leaving = False
         #: Something has changed since the last look.
         self._is_stale = True
         self._is_soon = False
@@ -103,7 +104,6 @@ class GroupService:
     def start(self) -> None:
         """Takes part."""
         self._node.watch_steps(GROUPS, lambda _changes: self.look())
-        self._records.put(self.places.name.encode(), "node", self._node.name)
         self.thread.start()
         self._look()
 
@@ -154,6 +154,7 @@ class GroupService:
 
     async def leave(self) -> None:
         """Returns when other nodes have what this one had, and none of the groups names it any more."""
+        self._is_leaving = True
         self._records.delete("node", self._node.name)
         self.look()
         name = self.places.name
@@ -229,6 +230,9 @@ class GroupService:
         if self._is_closed or not self._node.is_running:
             return
         self._timer = self._loop.call_later(_LOOK, self._look)
+        if not self._is_leaving:
+            # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.
+            self._records.put(self.places.name.encode(), "node", self._node.name)
         self.set_up(self._node.up)
         self._look_at_meta()
         self._follow_wishes()

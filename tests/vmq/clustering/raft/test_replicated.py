@@ -71,6 +71,14 @@ async def test_a_node_that_comes_back_catches_up(tmp_path: Path) -> None:
         await until(lambda: payloads(brokers["c"]) == [b"1", b"2", b"3"])
 
 
+async def test_the_name_of_an_earlier_life_does_not_stand(tmp_path: Path) -> None:
+    """A node that comes back without its disk: its new name and the old one were both written without the other."""
+    async with replicated(tmp_path, *NAMES) as brokers:
+        a, c = groups(brokers["a"]), groups(brokers["c"])
+        a._records.put(b"c@ffffffff", "node", "c")
+        await until(lambda: a._records.nodes()["c"] == c.places.name)
+
+
 async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> None:
     async with replicated(tmp_path, *NAMES) as brokers:
         await brokers["a"].publish("s/t", b"1", qos=1)
