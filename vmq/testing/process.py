@@ -17,12 +17,15 @@ from urllib.parse import urlsplit
 
 from vmq.config.embedding import as_toml
 from vmq.testing.closing import Closing
+from vmq.testing.forks import Forked, fork
 from vmq.testing.ports import lasting_port
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 60.0
 LOG_TIMEOUT = 30.0
 READY = "vmq ready:"
+#: The command, with the interpreter of the tests.
+VMQ = (sys.executable, "-m", "vmq")
 
 
 class BrokerStartError(RuntimeError):
@@ -126,17 +129,31 @@ class BrokerProcess(Closing):
         self._launch()
 
     def _launch(self) -> None:
-        self._process = process = subprocess.Popen(  # noqa: S603 - the test's own command
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **self._env},
-        )
+        env = {**os.environ, "PYTHONUNBUFFERED": "1", **self._env}
+        process: subprocess.Popen[bytes] | Forked | None = None
+        if self._command[: len(VMQ)] == [*VMQ]:
+            process = fork(self._command[len(VMQ) :], env, more=self._wants_more())
+        if process is None:
+            process = subprocess.Popen(  # noqa: S603 - the test's own command
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+            )
+        self._process = process
+        if process.stdin is not None:
+            process.stdin.close()
         assert process.stdout is not None
         assert process.stderr is not None
         self._out = _Lines(process.stdout)
         self._err = _Lines(process.stderr)
+
+    def _wants_more(self) -> bool:
+        """Whether it has streams or is in a cluster, as far as the command and its variables tell."""
+        return any(each.startswith("grpc") for each in self._command) or any(
+            name.startswith(("VMQ_CLUSTER__", "VMQ_STREAMS__")) for name in self._env
+        )
 
     @classmethod
     def start(
@@ -156,7 +173,7 @@ class BrokerProcess(Closing):
         Raises BrokerStartError if that does not happen within `timeout` seconds.
         """
         folder = data_dir or Path(tempfile.mkdtemp(prefix="vmq-test-"))
-        command = [sys.executable, "-m", "vmq", "start", "--data-dir", str(folder)]
+        command = [*VMQ, "start", "--data-dir", str(folder)]
         for url in listen:
             command += ["--listen", url]
         command = [*launcher, *command, *args]

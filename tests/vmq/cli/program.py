@@ -14,8 +14,12 @@ from typing import IO, NamedTuple
 
 from tests.support.closing import Closing
 from vmq.cli.main import main
+from vmq.testing.forks import Forked, fork
 
 TIMEOUT = 60.0
+#: The command, with the interpreter of the tests; and what of it is begun as users do, by an interpreter of its own.
+VMQ = (sys.executable, "-m", "vmq")
+OWN = ("start", "demo", "spark", "bench", "open", "top")
 
 
 class Finished(NamedTuple):
@@ -72,14 +76,19 @@ class Program(Closing):
         self,
         *arguments: str | bytes,
         env: Mapping[str, str] | None = None,
-        command: Sequence[str] = (sys.executable, "-m", "vmq"),
+        command: Sequence[str] = VMQ,
     ) -> None:
-        self.process = subprocess.Popen(
+        whole = {**os.environ, **(env or {})}
+        words = [each for each in arguments if isinstance(each, str)]
+        process: subprocess.Popen[bytes] | Forked | None = None
+        if tuple(command) == VMQ and len(words) == len(arguments) > 0 and words[0] not in OWN:
+            process = fork(words, {**whole, "PYTHONUNBUFFERED": "1"})
+        self.process = process or subprocess.Popen(
             [*command, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
+            env=whole,
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

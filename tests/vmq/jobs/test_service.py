@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 from redis.exceptions import ConnectionError as Lost
 from vmq_hooks import Plugin, Refuse, hook
@@ -48,7 +50,13 @@ def port_of(broker: Broker) -> int:
 @asynccontextmanager
 async def client_of(broker: Broker, **options: Any) -> AsyncIterator[Any]:
     client = Redis(
-        port=port_of(broker), socket_timeout=30, single_connection_client=True, **options
+        port=port_of(broker),
+        socket_timeout=30,
+        single_connection_client=True,
+        retry=Retry(
+            NoBackoff(), 0
+        ),  # its own is ten times within half a minute, also for who is refused
+        **options,
     )
     try:
         yield await client.initialize()
