@@ -62,6 +62,7 @@ COMPILED = (
     "vmq/protocol/retain_source.py",
     "vmq/protocol/will_publish.py",
     "vmq/store/sizes.py",
+    "vmq/store/sent.py",
     "vmq/store/lines.py",
     "vmq/store/entries.py",
     "vmq/store/store.py",
