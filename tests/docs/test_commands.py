@@ -169,9 +169,9 @@ def test_an_own_acl_as_the_page_has_it(tmp_path: Path, monkeypatch: pytest.Monke
         text = (tmp_path / "config" / "vmq.toml").read_text() + blocks(page, "toml")[0]
         reader.write("config/vmq.toml", text + '[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n')
         url = reader.start_broker("config/vmq.toml").url
-        for given in ({}, {"username": "alice", "password": "guessed"}):
+        for user, password in ((None, None), ("alice", "guessed")):
             with pytest.raises(ConnectionRefusedError):
-                MqttClient(url, **given).open()
+                MqttClient(url, username=user, password=password).open()
         with MqttClient(url, username="alice", password="secret") as alice:
             alice.subscribe("news/#", "home/alice/#")
             alice.publish("home/alice/lamp", "on", qos=1)

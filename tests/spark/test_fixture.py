@@ -26,8 +26,9 @@ def test_what_a_test_adds_is_read_by_spark(
     assert readings(vmq_spark_stream.read(spark)) == wanted
     assert readings(vmq_spark_stream.read(spark, topic="sensors/2")) == {("sensors/2", b"21")}
     rows = vmq_spark_stream.table()
-    assert duckdb.sql("select count(*) from rows").fetchone() == (2,)
-    assert rows.num_rows == 2
+    with duckdb.connect() as database:
+        database.register("readings", rows)
+        assert database.execute("select count(*) from readings").fetchall() == [(2,)]
 
     queries = []
     for name, options in (("all_readings", {}), ("new_readings", {"startingOffsets": "latest"})):
