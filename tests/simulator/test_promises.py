@@ -12,7 +12,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 #: The scripts, by the beginning of the row that they show.
 ROWS: dict[str, list[Callable[[], None]]] = {}
 
-#: Rows about what the simulator has not: links that tell that a process has ended, and the files of streams and stores.
+#: Rows about what the simulator has not: the link's own sockets, which tell that a process has ended, and files:
+#: streams, and the tables of a store.
 ELSEWHERE = (
     "A durable session of which its owner's store has a part that is damaged",
     "A handshake or an attempt to connect is lost on the way",
