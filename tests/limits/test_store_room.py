@@ -10,7 +10,6 @@ import pytest
 
 from tests.limits.small_disk import SmallDisk, small_disk
 from tests.limits.test_disk_full import client
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     CONNACK,
     PUBACK,
@@ -20,6 +19,7 @@ from tests.support.wire import (
     publish_packet,
 )
 from tests.vmq.http.conftest import get
+from vmq.testing.process import BrokerProcess
 
 #: LevelDB's default would fill such a disk with its log alone.
 ENV = {"VMQ_STORE__WRITE_BUFFER_SIZE": "1048576"}
