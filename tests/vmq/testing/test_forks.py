@@ -1,0 +1,55 @@
+"""Processes that are forked are what processes are."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vmq.testing.forks import Forked, fork
+from vmq.testing.process import BrokerProcess
+from vmq.version import __version__
+
+ENV = {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+def forked(*arguments: str, **env: str) -> Forked:
+    process = fork(arguments, {**ENV, **env})
+    assert process is not None
+    return process
+
+
+def output(process: Forked) -> tuple[int, bytes, bytes]:
+    process.stdin.close()
+    with process.stdout, process.stderr:
+        return process.wait(60), process.stdout.read(), process.stderr.read()
+
+
+def test_it_says_and_returns_what_the_command_does() -> None:
+    assert output(forked("--version")) == (0, f"vmq {__version__}\n".encode(), b"")
+    code, out, err = output(forked("no-such-command"))
+    assert (code, out) == (2, b"")
+    assert b"no-such-command" in err
+
+
+def test_its_environment_is_the_one_that_was_given(tmp_path: Path) -> None:
+    wrong = forked("start", "--data-dir", str(tmp_path), VMQ_QUEUE__DROP="nobody")
+    code, _, err = output(wrong)
+    assert code != 0
+    assert b"queue.drop" in err
+
+
+def test_a_variable_of_the_interpreter_takes_one_of_its_own() -> None:
+    assert fork(["--version"], {**ENV, "PYTHONHASHSEED": "7"}) is None
+
+
+def test_it_is_a_process_that_can_be_stopped_and_killed() -> None:
+    with BrokerProcess.start() as one, BrokerProcess.start() as other:
+        assert len({one.pid, other.pid, os.getpid()}) == 3
+        one.kill()
+        assert one.wait() == -signal.SIGKILL
+        assert other.is_running()
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.01)
+        assert other.terminate() == 0
