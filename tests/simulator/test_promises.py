@@ -12,9 +12,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 #: The scripts, by the beginning of the row that they show.
 ROWS: dict[str, list[Callable[[], None]]] = {}
 
-#: Rows about what the simulator has not: the link's own sockets, which tell that a process has ended, and files: streams,
-#: and the tables of a store.
+#: Rows about what the simulator has not: the link's own sockets, which tell that a process has ended, files (streams,
+#: and the tables of a store), and who is let in by a broker. Late answers have nodes without brokers.
 ELSEWHERE = (
+    "A node that has left, and starts again",
+    "A node that is to join",
+    "A second node with the name of one that is up",
+    "The answers of a node take long",
+    "`vmq cluster drain`",
     "A durable session of which its owner's store has a part that is damaged",
     "A handshake or an attempt to connect is lost on the way",
     "A node without the key",
