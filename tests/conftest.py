@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from xdist.remote import Producer

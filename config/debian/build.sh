@@ -44,6 +44,7 @@ sed -e "s/@VERSION@/$version/" \
     -e "s/@LIBC@/$(getconf GNU_LIBC_VERSION | cut --delimiter=' ' --fields=2)/" \
     -e "s/@SIZE@/$(du --summarize --block-size=1024 "$root" | cut --fields=1)/" \
     "$here/control" > "$root/DEBIAN/control"
-dpkg-deb --root-owner-group --build "$root" "$folder" > /dev/null
+# Of what is mostly machine code xz makes a tenth less, in ten times the time.
+dpkg-deb --root-owner-group -Zgzip --build "$root" "$folder" > /dev/null
 rm -rf "$root"
 ls "$folder"/vmq_*.deb

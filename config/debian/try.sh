@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs a package in a fresh Debian (debootstrap, in a chroot), starts it as its unit would, talks to it, upgrades it, removes
-# it. Needs root. The chroot has no systemd that runs: what the unit does is done by hand, as its user.
+# Installs a package in a fresh Debian (debootstrap, in a chroot), starts it as its unit would, talks to it, upgrades it to a later
+# version, removes it. Needs root. The chroot has no systemd that runs: what the unit does is done by hand, as its user.
 #
 #   config/debian/try.sh PACKAGE FOLDER [SUITE] [MIRROR]
 set -eu
@@ -9,7 +9,7 @@ package=$1 folder=$2 suite=${3:-bookworm} mirror=${4:-http://deb.debian.org/debi
 root=$folder/chroot
 
 finish() {
-    [ -z "${broker:-}" ] || kill "$broker" 2> /dev/null || true
+    [ -z "${broker:-}" ] || { kill "$broker" && wait "$broker"; } 2> /dev/null || true
     for each in proc dev; do
         mountpoint --quiet "$root/$each" && umount "$root/$each"
     done
@@ -31,7 +31,8 @@ mountpoint --quiet "$root/dev" || mount --bind /dev "$root/dev"
 start() {
     data=$(run mktemp --directory /var/tmp/vmq-XXXXXX)
     run chown vmq:vmq "$data"
-    run setpriv --reuid vmq --regid vmq --clear-groups /opt/vmq/bin/vmq start --config /etc/vmq/vmq.toml \
+    # Not by `run`: the process that is stopped is to be the broker itself.
+    chroot "$root" setpriv --reuid vmq --regid vmq --clear-groups /opt/vmq/bin/vmq start --config /etc/vmq/vmq.toml \
         --data-dir "${1:-$data}" --listen tcp://127.0.0.1:18883 > "$folder/ready" 2> "$folder/log" &
     broker=$!
     for _ in $(seq 300); do
@@ -67,9 +68,18 @@ run vmq pub -L mqtt://127.0.0.1:18883 -t a -m kept -q 1 --retain
 stop
 
 say upgrade
+later=$folder/later
+rm -rf "$later"
+dpkg-deb --raw-extract "$package" "$later"
+sed -i 's/^Version: .*/&+later/' "$later/DEBIAN/control"
+echo "# changed there" >> "$later/etc/vmq/vmq.toml"
+dpkg-deb --root-owner-group -Znone --build "$later" "$root/later.deb" > /dev/null
+rm -rf "$later"
 echo "# changed here" >> "$root/etc/vmq/vmq.toml"
-run dpkg --install /vmq.deb > "$folder/upgrade.log" 2>&1
+run dpkg --force-confdef --force-confold --install /later.deb > "$folder/upgrade.log" 2>&1
+run dpkg-query --show --showformat='${Version}' vmq | grep --quiet later
 grep --quiet "changed here" "$root/etc/vmq/vmq.toml"
+[ "$(run stat --format=%U:%G:%a /etc/vmq/passwd)" = root:vmq:640 ]
 start "$kept"
 [ "$(run vmq sub -L mqtt://127.0.0.1:18883 -t a -C 1 -W 30)" = kept ]
 stop

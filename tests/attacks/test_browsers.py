@@ -14,11 +14,11 @@ from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Origin, Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, factory, tls
-from tests.support.authority import Authority
-from tests.support.broker_process import BrokerProcess
 from tests.support.guarded import line_of
 from tests.support.wire import connect_packet
 from tests.vmq.cli.program import here
+from vmq.testing.authority import Authority
+from vmq.testing.process import BrokerProcess
 
 EVIL = "https://evil.example"
 ACCEPTED = b"\x20\x02\x00\x00"

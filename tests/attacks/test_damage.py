@@ -19,13 +19,13 @@ import plyvel
 import pytest
 
 from tests.attacks.size import size
-from tests.support.broker_process import BrokerProcess, BrokerStartError
 from tests.support.wire import Wire
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.lines import is_end
 from vmq.store.opening import open_store
 from vmq.store.store import Store, StoreError
 from vmq.store.tools import check, repair
+from vmq.testing.process import BrokerProcess, BrokerStartError
 
 Records = dict[bytes, bytes]
 

@@ -15,7 +15,7 @@ import pytest
 from tests.attacks.size import FULL, size
 from tests.attacks.users import PASSWORD, start, write_users
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 #: Devices that are back at once: more than once could wait.
 DEVICES = size(130, 20_000)

@@ -18,8 +18,6 @@ import pytest
 from tests.attacks.size import size
 from tests.conformance.websocket_wire import CONTINUATION, PING, encode_frame, open_websocket
 from tests.conftest import BrokerFactory
-from tests.support.authority import Authority
-from tests.support.broker_process import BrokerProcess
 from tests.support.streams import tls_wire
 from tests.support.wire import (
     PINGREQ_BYTES,
@@ -33,6 +31,8 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
+from vmq.testing.authority import Authority
+from vmq.testing.process import BrokerProcess
 
 #: Pings that are answered in the midst of a flood.
 ENOUGH = 20

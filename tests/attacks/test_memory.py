@@ -17,7 +17,6 @@ import pytest
 
 from tests.attacks.size import size
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     CONNACK,
     PINGREQ_BYTES,
@@ -29,6 +28,7 @@ from tests.support.wire import (
     publish_packet,
     subscribe_packet,
 )
+from vmq.testing.process import BrokerProcess
 
 KIB, MIB = 1 << 10, 1 << 20
 

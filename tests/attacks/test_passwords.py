@@ -11,8 +11,8 @@ import pytest
 from tests.attacks.size import size
 from tests.attacks.users import PASSWORD, start, write_users
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import connect_packet
+from vmq.testing.process import BrokerProcess
 
 ACCEPTED, CREDENTIALS, UNAVAILABLE = 0, 4, 3
 GUESSING = 130

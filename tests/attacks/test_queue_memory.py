@@ -12,7 +12,7 @@ from tests.support.wire import PUBACK, Wire, publish_packet
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
-    from tests.support.broker_process import BrokerProcess
+    from vmq.testing.process import BrokerProcess
 
 LIMIT: Final = 200 << 20
 PAYLOAD: Final = 100_000

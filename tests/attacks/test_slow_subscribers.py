@@ -11,7 +11,7 @@ from tests.support.wire import PUBACK, Packet, Wire, puback_packet, publish_pack
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
-    from tests.support.broker_process import BrokerProcess
+    from vmq.testing.process import BrokerProcess
 
 #: Messages that the publisher has under way at once.
 UNDER_WAY: Final = 100

@@ -14,9 +14,9 @@ import pytest
 from pyarrow import flight
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
 from tests.vmq.http.conftest import get
+from vmq.testing.process import BrokerProcess
 
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
 ENV = {

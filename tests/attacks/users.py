@@ -5,7 +5,7 @@ from pathlib import Path
 from vmq_passwd.hashes import make_hash
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 PASSWORD = b"correct horse"
 

@@ -20,9 +20,9 @@ from statistics import median
 from time import perf_counter
 
 from tests.bench.durable import TIMEOUT, Cpu, Peer
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import publish_packet
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 
 class Frames:

@@ -17,8 +17,8 @@ from pathlib import Path
 from time import perf_counter
 from urllib.request import urlopen
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import connect_packet, publish_packet, subscribe_packet
+from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 120.0
 #: Filters of one SUBSCRIBE packet, and messages under way when all filters are tried.

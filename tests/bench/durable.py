@@ -23,9 +23,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import connect_packet, publish_packet, subscribe_packet
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 30.0
 CONNACK = b"\x20\x02\x00"

@@ -16,9 +16,9 @@ import plyvel
 
 from tests.bench.durable import Measured, Peer, Watch
 from tests.bench.returning import GROUP, groups
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import publish_packet
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 TOPIC = "bench/all"
 #: Messages of a burst.

@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.bench.durable import Bench, Cpu
-from tests.support.broker_process import BrokerProcess
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 Nodes = tuple[BrokerProcess, BrokerProcess]
 

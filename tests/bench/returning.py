@@ -23,9 +23,9 @@ from time import sleep
 import plyvel
 
 from tests.bench.durable import Measured, Peer, Watch
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PINGREQ_BYTES, publish_packet
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 ORDERS = ("created", "reversed", "shuffled", "ended")
 PINGRESP = b"\xd0\x00"

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from tests.bench.durable import Cpu
 from tests.bench.tls_cpu import Client
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, publish_packet
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 BAR = 1.5
 #: Bytes of a payload.

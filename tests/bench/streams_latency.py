@@ -28,9 +28,9 @@ from statistics import median, quantiles
 from tests.bench.spark.__main__ import fill
 from tests.bench.tls_cpu import Client
 from tests.spark.support import executors_environment, stream_environment
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import publish_packet
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 BAR = 2.0
 LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")

@@ -22,16 +22,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import SocketStream, Wire, publish_packet
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.process import BrokerProcess
 
 PAYLOAD = b"x" * 64
 WINDOW = 2000
 
 
 @contextmanager
-def vmq(folder: Path, server: Issued, scheme: str) -> Iterator[tuple[int, int]]:
+def vmq(folder: Path, server: IssuedCertificate, scheme: str) -> Iterator[tuple[int, int]]:
     """Process id and port of a vmq with a TLS listener."""
     config = folder / "vmq.toml"
     files = f'certfile = "{server.certfile}"\nkeyfile = "{server.keyfile}"\n' * (scheme == "tls")
@@ -44,7 +44,7 @@ def vmq(folder: Path, server: Issued, scheme: str) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def mosquitto(folder: Path, server: Issued, scheme: str) -> Iterator[tuple[int, int]]:
+def mosquitto(folder: Path, server: IssuedCertificate, scheme: str) -> Iterator[tuple[int, int]]:
     """The same of a mosquitto."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

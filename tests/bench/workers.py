@@ -18,8 +18,8 @@ import sys
 from statistics import median
 from typing import Any, NamedTuple
 
-from tests.support.broker_process import BrokerProcess
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 
 class Run(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 from time import monotonic
 
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 60.0
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.clients.factory import ClientFactory, unique
 from tests.clients.program import Program
-from tests.support.broker_process import BrokerProcess
 from tests.support.node import installed_modules
+from vmq.testing.process import BrokerProcess
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from itertools import count
 from tests.clients.client import BY_NAME, Client, Kind, Will
 from tests.clients.mosquitto import MosquittoClient
 from tests.clients.program import Program, ProgramClient
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 _numbers = count(1)
 

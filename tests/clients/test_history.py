@@ -9,7 +9,7 @@ import pytest
 from tests.clients.client import Client
 from tests.clients.factory import ClientFactory, unique
 from tests.clients.program import Program
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 KINDS = (
     "paho",

@@ -14,7 +14,7 @@ import pytest
 
 import vmq_cluster
 from tests.cluster.program import OPTIONS
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import ClusterError, StorageError

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from tests.cluster_processes.links import Links
-from tests.support.broker_process import BrokerProcess
-from tests.support.ports import lasting_port
 from vmq.clustering.node.key import write_key
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess
 
 #: Seconds for nodes to hear of each other, on a machine that has much else to do.
 TIMEOUT: Final = 40.0

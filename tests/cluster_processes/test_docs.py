@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.cluster_processes.cluster import ENV
-from tests.support.broker_process import BrokerProcess
-from tests.support.ports import lasting_ports
 from tests.vmq.cli.program import Finished, run
 from vmq.config.cluster import ClusterOptions
+from vmq.testing.ports import lasting_ports
+from vmq.testing.process import BrokerProcess
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cluster.md"

@@ -13,12 +13,12 @@ from pyarrow import flight
 
 from tests.cluster_processes.cluster import ENV, TIMEOUT
 from tests.cluster_processes.test_streams import STREAM
-from tests.support.broker_process import BrokerProcess, BrokerStartError
-from tests.support.ports import lasting_port
 from tests.vmq.workers.several import reach
 from vmq.cli.admin.client import AdminClient
 from vmq.streams.log.staging import MESSAGE
 from vmq.streams.serving.sinks import STEP
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess, BrokerStartError
 
 DYING = Path(__file__).with_name("dying.py")
 ROWS = 4 * STEP

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster_processes.cluster import ENV, TIMEOUT
-from tests.support.broker_process import BrokerProcess
 from vmq.clustering.node.key import write_key
+from vmq.testing.process import BrokerProcess
 
 
 @pytest.mark.parametrize("has_key", [False, True], ids=["no key", "another key"])

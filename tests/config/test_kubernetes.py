@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -43,6 +44,19 @@ def test_it_has_what_a_cluster_needs_and_nothing_else() -> None:
     versions = {kind: each["apiVersion"] for (kind, _), each in PARTS.items()}
     assert versions["StatefulSet"] == "apps/v1"
     assert versions["PodDisruptionBudget"] == "policy/v1"
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=lambda each: each["kind"])
+@pytest.mark.parametrize("version", ("1.28", "1.33"))
+def test_kubernetes_takes_it(part: dict[str, Any], version: str) -> None:
+    """By the schemas of Kubernetes itself; a field that it does not know is a mistake."""
+    kubernetes_validate.validate(part, version, strict=True)
+
+
+def test_a_mistake_would_be_seen() -> None:
+    misspelt = {**SET, "spec": {**SET["spec"], "serviceNam": "vmq-nodes"}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="serviceNam"):
+        kubernetes_validate.validate(misspelt, "1.33", strict=True)
 
 
 def test_everything_is_about_the_same_pods() -> None:

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 _numbers = count(1)
 

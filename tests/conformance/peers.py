@@ -2,13 +2,13 @@
 
 from contextlib import ExitStack
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     TcpStream,
     Text,
     Will,
     Wire,
 )
+from vmq.testing.process import BrokerProcess
 
 SENTINEL = b"sentinel"
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     PUBACK,
     PUBREL,
@@ -23,6 +22,7 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
+from vmq.testing.process import BrokerProcess
 
 # A well-formed body for every packet that a client may send after CONNECT, but for PUBLISH.
 BODIES = {

@@ -6,8 +6,8 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Will, connect_packet, encode_text
+from vmq.testing.process import BrokerProcess
 
 WILL, QOS_1, QOS_2, RETAIN, CLEAN = 0x04, 0x08, 0x10, 0x20, 0x02
 

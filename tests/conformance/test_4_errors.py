@@ -8,8 +8,8 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import packet, publish_packet
+from vmq.testing.process import BrokerProcess
 
 # Packets that only a server sends, and the two reserved types.
 WRONG_TYPES = {

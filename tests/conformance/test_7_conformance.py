@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
+from vmq.testing.process import BrokerProcess
 
 
 def test_mqtt_7_0_0_2_plain_clients_work(

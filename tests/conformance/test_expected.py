@@ -12,7 +12,6 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     CONNACK,
     DISCONNECT_BYTES,
@@ -33,6 +32,7 @@ from tests.support.wire import (
     pubrec_packet,
     subscribe_packet,
 )
+from vmq.testing.process import BrokerProcess
 
 # --- remaining length, pieces and segments
 

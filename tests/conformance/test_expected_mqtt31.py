@@ -6,7 +6,6 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     PINGRESP_BYTES,
     SUBACK,
@@ -19,6 +18,7 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
+from vmq.testing.process import BrokerProcess
 
 
 def old_connect(client_id: str, *, clean: bool = True, will: Will | None = None) -> bytes:

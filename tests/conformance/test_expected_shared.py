@@ -7,7 +7,6 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     PINGREQ_BYTES,
     PINGRESP_BYTES,
@@ -20,6 +19,7 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
+from vmq.testing.process import BrokerProcess
 
 BAD_SHARES = (
     "$share/g",

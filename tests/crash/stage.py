@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.crash.history import History
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 STOP_TIMEOUT = 60.0
 

@@ -21,12 +21,12 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from tests.support.broker_process import BrokerProcess, BrokerStartError
 from tests.support.wire import ConnectionEnded, Wire
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.opening import open_store, stored_retained, stored_sessions
 from vmq.store.store import Store, StoreError
 from vmq.store.tools import check, repair
+from vmq.testing.process import BrokerProcess, BrokerStartError
 
 #: Messages of each client in the table; the log has some more.
 IN_TABLE = 300

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.conformance.websocket_wire import open_websocket
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     DISCONNECT_BYTES,
     PINGREQ_BYTES,
@@ -36,6 +35,7 @@ from tests.support.wire import (
 )
 from tests.vmq.http.conftest import get
 from vmq.bench.load.usage import resident
+from vmq.testing.process import BrokerProcess
 
 LISTEN: Final = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 #: Small limits, so that they are met; a log in which nothing is summed up.

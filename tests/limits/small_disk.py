@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.tools import require_tool
+from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 60.0
 

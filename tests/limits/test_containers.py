@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 LIMIT = 1 << 30
 

@@ -9,7 +9,6 @@ from time import monotonic
 import pytest
 
 from tests.limits.small_disk import SmallDisk, small_disk
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import (
     PUBACK,
     ConnectionEnded,
@@ -18,6 +17,7 @@ from tests.support.wire import (
     publish_packet,
 )
 from tests.vmq.http.conftest import get
+from vmq.testing.process import BrokerProcess
 
 #: LevelDB writes its buffer out early, so that all its files meet the full disk.
 #: What keeps a store from coming so far is off.

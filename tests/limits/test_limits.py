@@ -11,10 +11,10 @@ from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire, connect_packet, publish_packet
 from vmq.core import retained as retain
 from vmq.core import trie
+from vmq.testing.process import BrokerProcess
 
 
 def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> Wire:

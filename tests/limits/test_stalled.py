@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.tools import require_tool
 from tests.support.wire import Wire
 from vmq.bench.load.usage import resident
+from vmq.testing.process import BrokerProcess
 
 MIB = 1 << 20
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.limits.small_disk import SmallDisk, small_disk
 from tests.limits.test_disk_full import client
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
 from tests.vmq.http.conftest import get
+from vmq.testing.process import BrokerProcess
 
 #: LevelDB's default would fill such a disk with its log alone.
 ENV = {"VMQ_STORE__WRITE_BUFFER_SIZE": "1048576"}

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import CONNACK, Wire, connect_packet
+from vmq.testing.process import BrokerProcess
 
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 CLIENTS = min(int(os.environ.get("VMQ_STORM_CLIENTS", "5000")), FILES - 500)

@@ -11,10 +11,10 @@ import pytest
 
 from tests.limits.small_disk import SmallDisk, small_disk
 from tests.limits.test_disk_full import client, exchange
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
 from tests.vmq.http.conftest import get
 from vmq.streams.stored import StoredStream, find_folder
+from vmq.testing.process import BrokerProcess
 
 #: Small segments, so that sealing and merging meet the full disk, too.
 ENV = {

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from tests.support.authority import Issued
 from tests.support.tools import require_tool
+from vmq.testing.authority import IssuedCertificate
 
 TIMEOUT = 30.0
 
@@ -67,7 +67,7 @@ def served(files: Mapping[str, Path]) -> Iterator[str]:
         server.server_close()
 
 
-def key_hash(issued: Issued) -> str:
+def key_hash(issued: IssuedCertificate) -> str:
     """The name by which Chromium can be told to trust a certificate: that of its public key."""
     key = issued.certificate.public_key()
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -122,7 +122,7 @@ class PageError(Exception):
 
 
 @contextlib.contextmanager
-def chromium(folder: Path, trusted: Issued | None = None) -> Iterator[Page]:
+def chromium(folder: Path, trusted: IssuedCertificate | None = None) -> Iterator[Page]:
     """A browser that trusts this certificate, if one is given, and, of those that nobody vouches for, no other."""
     program = require_tool("chromium-headless-shell", "chromium", "google-chrome")
     command = [

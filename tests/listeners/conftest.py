@@ -7,9 +7,9 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess
 from vmq.config.text import toml_value
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.process import BrokerProcess
 
 
 class ListenerFactory(Protocol):
@@ -61,12 +61,12 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def server(authority: Authority) -> Issued:
+def server(authority: Authority) -> IssuedCertificate:
     """The certificate of localhost."""
     return authority.issue("localhost", ["localhost"])
 
 
-def tls(server: Issued, scheme: str = "tls", **options: object) -> dict[str, object]:
+def tls(server: IssuedCertificate, scheme: str = "tls", **options: object) -> dict[str, object]:
     """Options of a TLS listener with this certificate."""
     path = "/mqtt" if scheme == "wss" else ""
     return {

@@ -7,17 +7,17 @@ import pytest
 
 from tests.listeners.browser import ELSEWHERE, Page, PageError, chromium, served
 from tests.listeners.conftest import ListenerFactory, tls
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess
 from tests.support.node import installed_modules
-from tests.support.ports import lasting_port
 from tests.support.wire import Wire
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess
 
 PAGE = Path(__file__).with_name("page.html")
 
 
 @pytest.fixture
-def page(tmp_path: Path, server: Issued) -> Iterator[Page]:
+def page(tmp_path: Path, server: IssuedCertificate) -> Iterator[Page]:
     """The page, open in a browser that trusts the server's certificate."""
     script = installed_modules() / "mqtt" / "dist" / "mqtt.min.js"
     with (
@@ -47,7 +47,7 @@ def publish_each(wire: Wire, topic: str, text: str) -> None:
 
 
 def test_mqttjs_in_a_browser(
-    start: ListenerFactory, server: Issued, page: Page, tmp_path: Path
+    start: ListenerFactory, server: IssuedCertificate, page: Page, tmp_path: Path
 ) -> None:
     """Every QoS there and back, and a durable session over the broker's restart."""
     listeners: dict[str, dict[str, object]] = {
@@ -85,7 +85,7 @@ def test_mqttjs_in_a_browser(
 
 
 def test_a_browser_refuses_a_certificate_that_it_does_not_trust(
-    start: ListenerFactory, server: Issued, page: Page, tmp_path: Path
+    start: ListenerFactory, server: IssuedCertificate, page: Page, tmp_path: Path
 ) -> None:
     """So the test above did go through the handshake with the right one."""
     other = Authority(tmp_path / "other").issue("localhost", ["localhost"])

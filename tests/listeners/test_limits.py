@@ -8,9 +8,9 @@ from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
-from tests.support.authority import Authority, Issued
 from tests.support.streams import connect_tcp, tls_wire
 from tests.support.wire import CONNACK, TIMEOUT, SocketStream, TcpStream, Wire, connect_packet
+from vmq.testing.authority import Authority, IssuedCertificate
 
 LOCAL = "tcp://127.0.0.1:0"
 
@@ -41,7 +41,7 @@ def test_one_connection_more_than_allowed_is_closed_at_once(start: ListenerFacto
 
 
 def test_those_in_their_handshake_count_too(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server, max_connections=1)})
     with connect_tcp(broker.urls[0]) as silent, connect_tcp(broker.urls[0]) as further:

@@ -12,10 +12,10 @@ from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
-from tests.support.authority import Authority, Issued
 from tests.support.streams import connect_tcp, connect_tls
 from tests.support.tools import require_tool
 from tests.support.wire import SocketStream, Wire, connect_packet
+from vmq.testing.authority import Authority, IssuedCertificate
 
 V1 = b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443\r\n"
 
@@ -65,7 +65,7 @@ def test_a_header_must_come_in_time(start: ListenerFactory) -> None:
 
 
 def test_the_header_comes_before_tls(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server, proxy_protocol=True)})
     sock = connect_tcp(broker.urls[0])
@@ -128,7 +128,7 @@ def test_haproxy_in_front(start: ListenerFactory, tmp_path: Path, send: str) -> 
 
 
 def test_haproxy_passes_tls_on_behind_its_header(
-    start: ListenerFactory, authority: Authority, server: Issued, tmp_path: Path
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate, tmp_path: Path
 ) -> None:
     broker = start({"tls": tls(server, proxy_protocol=True)})
     with haproxy(

@@ -14,8 +14,8 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from tests.listeners.conftest import ListenerFactory, tls
-from tests.support.authority import Authority, Issued
 from tests.support.wire import connect_packet, packet
+from vmq.testing.authority import Authority, IssuedCertificate
 
 #: More than the buffers of the system hold besides what the broker reads.
 BODY = bytes(14_900_000)
@@ -72,7 +72,7 @@ def taken(sock: socket.socket, data: bytes) -> int:
 def test_a_publish_that_is_not_whole_is_read_no_faster_than_the_rate(
     start: ListenerFactory,
     authority: Authority,
-    server: Issued,
+    server: IssuedCertificate,
     scheme: str,
     wrap: Callable[[socket.socket, str, bytes], bytes],
 ) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.authority import Authority, Issued
 from tests.support.streams import connect_tcp, connect_tls, tls_wire
 from tests.support.wire import SocketStream, Wire, connect_packet
 from vmq.broker import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.listeners import renewing
 from vmq.listeners.listener import Listener
+from vmq.testing.authority import Authority, IssuedCertificate
 
 
 @pytest.fixture
@@ -25,12 +25,14 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def server(authority: Authority) -> Issued:
+def server(authority: Authority) -> IssuedCertificate:
     return authority.issue("localhost", ["localhost"])
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, server: Issued, **options: Any) -> AsyncIterator[Broker]:
+async def serving(
+    tmp_path: Path, server: IssuedCertificate, **options: Any
+) -> AsyncIterator[Broker]:
     listener = ListenerOptions(
         url="tls://127.0.0.1:0",
         certfile=str(server.certfile),
@@ -51,7 +53,7 @@ def shown(url: str, authority: Authority) -> int:
 
 
 async def test_connections_outlive_a_reload_that_new_ones_notice(
-    tmp_path: Path, authority: Authority, server: Issued
+    tmp_path: Path, authority: Authority, server: IssuedCertificate
 ) -> None:
     async with serving(tmp_path, server) as broker:
         (url,) = broker.addresses
@@ -79,7 +81,10 @@ async def test_connections_outlive_a_reload_that_new_ones_notice(
 
 
 async def test_a_broken_file_changes_nothing_and_says_so(
-    tmp_path: Path, authority: Authority, server: Issued, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    authority: Authority,
+    server: IssuedCertificate,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "vmq.listeners")
     async with serving(tmp_path, server) as broker:
@@ -104,7 +109,7 @@ async def test_a_broken_file_changes_nothing_and_says_so(
 async def test_changed_files_are_noticed_by_themselves_and_others_left_alone(
     tmp_path: Path,
     authority: Authority,
-    server: Issued,
+    server: IssuedCertificate,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -125,7 +130,7 @@ async def test_changed_files_are_noticed_by_themselves_and_others_left_alone(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_who_is_revoked_does_not_come_back_not_even_by_resuming(
-    tmp_path: Path, authority: Authority, server: Issued, version: ssl.TLSVersion
+    tmp_path: Path, authority: Authority, server: IssuedCertificate, version: ssl.TLSVersion
 ) -> None:
     lost = authority.issue("lost")
     context = authority.client_context(lost)

@@ -14,11 +14,11 @@ from contextlib import ExitStack
 import pytest
 
 from tests.listeners.conftest import ListenerFactory, tls
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess
 from tests.support.streams import connect_tcp, connect_tls, unix_wire
 from tests.support.wire import SocketStream, Wire, connect_packet
 from tests.vmq.http.conftest import get
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.process import BrokerProcess
 
 ATTACKERS = 20
 UPGRADE = (
@@ -133,14 +133,18 @@ def test_on_a_unix_socket(start: ListenerFactory, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
-def test_in_the_tls_handshake(start: ListenerFactory, server: Issued, scheme: str) -> None:
+def test_in_the_tls_handshake(
+    start: ListenerFactory, server: IssuedCertificate, scheme: str
+) -> None:
     broker = start({**LOCAL, "slow": tls(server, scheme, tls_handshake_timeout=0.5)})
     attack(lambda: connect_tcp(broker.urls[1]), hello(), a_client(broker))
     line = "refused listener=slow .*no TLS handshake within tls_handshake_timeout"
     assert_all_timed_out(broker, line)
 
 
-def test_between_the_flights_of_the_tls_handshake(start: ListenerFactory, server: Issued) -> None:
+def test_between_the_flights_of_the_tls_handshake(
+    start: ListenerFactory, server: IssuedCertificate
+) -> None:
     broker = start({**LOCAL, "slow": tls(server, tls_handshake_timeout=0.5)})
     with connect_tcp(broker.urls[1]) as sock:
         sock.sendall(hello())
@@ -151,7 +155,11 @@ def test_between_the_flights_of_the_tls_handshake(start: ListenerFactory, server
 
 @pytest.mark.parametrize(("scheme", "beginning"), [("tls", CONNECT), ("wss", UPGRADE)])
 def test_inside_tls(
-    start: ListenerFactory, authority: Authority, server: Issued, scheme: str, beginning: bytes
+    start: ListenerFactory,
+    authority: Authority,
+    server: IssuedCertificate,
+    scheme: str,
+    beginning: bytes,
 ) -> None:
     broker = start({**LOCAL, "slow": tls(server, scheme)}, rest=TIMES)
     context = authority.client_context()

@@ -9,11 +9,11 @@ from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess
 from tests.support.streams import tls_wire, unix_wire
 from tests.support.wire import TIMEOUT, Wire, publish_packet
 from vmq.streams.stored import StoredStream, find_folder
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.process import BrokerProcess
 
 STREAM = '[streams.kept]\nfilters = ["kept/#"]\npartitions = 2\nkey = "topic"\n'
 
@@ -81,7 +81,7 @@ def publish_all(wire: Wire, topic: str) -> None:
 
 
 def test_every_listener_feeds_streams(
-    start: ListenerFactory, authority: Authority, server: Issued, tmp_path: Path
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
     broker = start(

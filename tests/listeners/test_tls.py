@@ -16,11 +16,11 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.listeners.conftest import ListenerFactory, tls
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess, BrokerStartError
 from tests.support.streams import connect_tcp, connect_tls, tls_wire
 from tests.support.tools import require_tool
 from tests.support.wire import CONNACK, PINGRESP, TIMEOUT, SocketStream, Wire, connect_packet
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.process import BrokerProcess, BrokerStartError
 
 LARGE = os.urandom(300_000)
 # Records of a handshake message that says it has 16 MB.
@@ -41,7 +41,9 @@ def lines_of(broker: BrokerProcess, text: str) -> list[str]:
     return [line for line in broker.stderr_text().splitlines() if text in line]
 
 
-def test_mqtt_over_tls(start: ListenerFactory, authority: Authority, server: Issued) -> None:
+def test_mqtt_over_tls(
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
+) -> None:
     broker = start({"tls": tls(server)})
     (url,) = broker.urls
     assert url.startswith("tls://127.0.0.1:")
@@ -60,7 +62,7 @@ def test_mqtt_over_tls(start: ListenerFactory, authority: Authority, server: Iss
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_both_versions_are_served_unless_the_newer_is_asked_for(
-    start: ListenerFactory, authority: Authority, server: Issued, version: ssl.TLSVersion
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate, version: ssl.TLSVersion
 ) -> None:
     broker = start({"both": tls(server), "new": tls(server, tls_version="1.3")})
     context = authority.client_context()
@@ -78,7 +80,7 @@ def test_both_versions_are_served_unless_the_newer_is_asked_for(
 
 
 def test_ciphers_are_those_of_the_option(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server, ciphers="ECDHE+CHACHA20")})
     context = authority.client_context()
@@ -95,7 +97,7 @@ def test_ciphers_are_those_of_the_option(
 def test_paho_over_tls_and_secure_websocket(
     start: ListenerFactory,
     authority: Authority,
-    server: Issued,
+    server: IssuedCertificate,
     transport: Literal["tcp", "websockets"],
 ) -> None:
     scheme = "tls" if transport == "tcp" else "wss"
@@ -136,7 +138,7 @@ def test_paho_over_tls_and_secure_websocket(
 
 
 def test_openssl_is_satisfied_with_the_handshake(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     program = require_tool("openssl")
     broker = start({"tls": tls(server)})
@@ -158,7 +160,7 @@ def test_openssl_is_satisfied_with_the_handshake(
 
 
 def test_a_client_certificate_is_demanded_and_names_the_user(
-    start: ListenerFactory, authority: Authority, server: Issued, tmp_path: Path
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate, tmp_path: Path
 ) -> None:
     options = tls(
         server,
@@ -189,7 +191,7 @@ def test_a_client_certificate_is_demanded_and_names_the_user(
 
 
 def test_a_revoked_client_is_refused_from_the_next_reload_on(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     kept, lost = authority.issue("kept"), authority.issue("lost")
     options = tls(
@@ -204,7 +206,7 @@ def test_a_revoked_client_is_refused_from_the_next_reload_on(
 
 
 def test_the_name_that_a_client_asks_for_chooses_the_certificate(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     one = authority.issue("one.example", ["one.example"])
     many = authority.issue("*.example.org", ["*.example.org"])
@@ -221,7 +223,7 @@ def test_the_name_that_a_client_asks_for_chooses_the_certificate(
 
 
 def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
-    start: ListenerFactory, server: Issued
+    start: ListenerFactory, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server)})
     for data in (
@@ -242,7 +244,9 @@ def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
     assert broker.is_running()
 
 
-def test_a_handshake_has_its_time_and_no_more(start: ListenerFactory, server: Issued) -> None:
+def test_a_handshake_has_its_time_and_no_more(
+    start: ListenerFactory, server: IssuedCertificate
+) -> None:
     options = {
         "tls": tls(server, tls_handshake_timeout=0.2),
         "wss": tls(server, "wss", tls_handshake_timeout=0.2),
@@ -261,7 +265,7 @@ def test_a_handshake_has_its_time_and_no_more(start: ListenerFactory, server: Is
 
 
 def test_after_the_handshake_connect_has_its_own_time(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server)}, rest="[session]\nmqtt_connect_timeout = 0.2")
     with tls_wire(broker.urls[0], authority.client_context()) as wire:
@@ -290,7 +294,7 @@ def test_after_the_handshake_connect_has_its_own_time(
 def test_a_start_is_refused_when_a_file_cannot_be_used(
     start: ListenerFactory,
     authority: Authority,
-    server: Issued,
+    server: IssuedCertificate,
     change: dict[str, object],
     said: str,
 ) -> None:
@@ -318,7 +322,7 @@ def test_an_encrypted_key_needs_its_password(start: ListenerFactory, authority: 
 
 
 def test_a_peer_that_stops_reading_does_not_fill_the_broker(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server)}, rest="[network]\nwrite_buffer = 4096")
     context = authority.client_context()
@@ -337,7 +341,7 @@ def test_a_peer_that_stops_reading_does_not_fill_the_broker(
 
 
 def test_closing_says_so_to_the_client(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server)})
     with connect_tls(broker.urls[0], authority.client_context()) as sock:
@@ -353,7 +357,7 @@ def test_closing_says_so_to_the_client(
 
 
 def test_tls_connections_do_not_leak(
-    start: ListenerFactory, authority: Authority, server: Issued
+    start: ListenerFactory, authority: Authority, server: IssuedCertificate
 ) -> None:
     broker = start({"tls": tls(server)})
     folder = Path(f"/proc/{broker.pid}/fd")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.listeners.conftest import ListenerFactory
-from tests.support.broker_process import BrokerStartError
 from tests.support.streams import unix_wire
 from tests.support.tools import require_tool
+from vmq.testing.process import BrokerStartError
 
 
 @pytest.fixture

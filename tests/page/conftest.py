@@ -7,8 +7,8 @@ import pytest
 
 from tests.listeners.browser import Page, chromium
 from tests.page.live_page import LivePage
-from tests.support.broker_process import BrokerProcess
 from tests.support.node import installed_modules
+from vmq.testing.process import BrokerProcess
 
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
 

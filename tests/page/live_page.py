@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.listeners.browser import Page
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 #: Where pictures of the page are left, for those who want to see it.
 PICTURES: Final = Path(os.environ.get("VMQ_PICTURES", "build/page"))

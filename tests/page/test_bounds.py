@@ -1,50 +1,74 @@
 """A page stays small, however much there is to see."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
-from tests.page.conftest import PageBroker
-from tests.page.live_page import LivePage, link_of
-from tests.support.wire import Wire, connect_packet, publish_packet
+import pytest
 
-CLIENTS = 1500
-TOPICS = 20_000
+from tests.page.live_page import LivePage
+from tests.support.peer import Peer
+from tests.support.wire import publish_packet
+from vmq.http.dashboard.dashboard import dashboard_of
+from vmq.http.dashboard.links import links_of
+from vmq.testing import BrokerThread
+
+CLIENTS = 10_000
+TOPICS = 100_000
+BRANCHES = 100
 MOST_NODES = 2000
 
 
-def test_many_clients_and_topics_are_few_elements(page: LivePage, start_page: PageBroker) -> None:
-    """Absent sessions stand for clients: as many rows, and no file descriptor."""
-    broker = start_page()
-    for number in range(CLIENTS):
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.send(connect_packet(f"client-{number}", clean=False))
-            wire.recv_packet()
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("publisher")
-        for first in range(0, TOPICS, 500):
-            wire.send(
-                *(
-                    publish_packet(f"t/{number % 100}/{number}", b"x")
-                    for number in range(first, first + 500)
-                )
-            )
-        wire.ping()
-    page.enter(link_of(broker))
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerThread]:
+    """A broker in the test's process, with many clients and topics; clients are connections without a socket."""
+    listen = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
+    with BrokerThread(folder=tmp_path, listen=listen) as broker:
+
+        async def fill() -> None:
+            registry = broker.broker.registry()
+            for number in range(CLIENTS):
+                Peer(registry, f"client-{number}").subscribe((f"to/{number}", 0))
+            publisher = Peer(registry, "publisher")
+            for first in range(0, TOPICS, 500):
+                topics = (f"t/{each % BRANCHES}/{each}" for each in range(first, first + 500))
+                publisher.send(b"".join(publish_packet(topic, b"x") for topic in topics))
+
+        broker.run(fill())
+        yield broker
+
+
+def test_many_clients_and_topics_are_few_elements(page: LivePage, broker: BrokerThread) -> None:
+    async def link() -> str:
+        return links_of(broker.broker)[0]
+
+    page.enter(broker.run(link()))
     page.go("clients")
     page.says("The first 200; there are more")
     assert page.value("document.querySelectorAll('tbody tr').length") == 200
     assert page.nodes() <= MOST_NODES
     page.go("topics")
     page.until("document.querySelector('[data-path=t]')")
+    assert " k" in page.value("document.querySelector('[data-path=t]').innerText")
     page.run("() => { document.querySelector('[data-path=t]').click(); }")
-    page.until("document.querySelectorAll('[data-path]').length === 101")
-    for number in range(12):
-        path = json.dumps(f"t/{number}")
-        page.run(
-            f"() => {{ document.querySelector('[data-path=' + CSS.escape({path}) + ']').click(); }}"
-        )
-        page.until(
-            f"document.querySelector('[data-path=' + CSS.escape({path}) + ']').ariaExpanded === 'true'"
-        )
+    page.until(f"document.querySelectorAll('[data-path]').length === {BRANCHES + 1}")
+    closed = "document.querySelector('[data-path^=\"t/\"][aria-expanded=false]')"
+    for _ in range(12):  # beyond what fits, branches make room for those that are opened
+        page.until(closed)
+        path = page.run(f"() => {{ const row = {closed}; row.click(); return row.dataset.path; }}")
+        opened = f"document.querySelector('[data-path={json.dumps(path)}][aria-expanded=true]')"
+        page.until(f"{opened} || !document.querySelector('[data-path={json.dumps(path)}]')")
     page.until("document.body.innerText.includes('more')")
     assert page.value("document.querySelectorAll('[data-path]').length") <= 500
     assert page.nodes() <= MOST_NODES
+
+    async def cost() -> tuple[int, int, int]:
+        feed = dashboard_of(broker.broker).feed
+        return feed.encodings, len(feed.history), feed.walks
+
+    before = broker.run(cost())
+    page.go("now")
+    page.until("document.querySelectorAll('.u-wrap canvas').length === 10")
+    after = broker.run(cost())
+    ticks, walks = after[1] - before[1], after[2] - before[2]
+    assert after[0] - before[0] <= 2 * ticks + walks, "encoded once a tick, and for new warnings"

@@ -17,6 +17,7 @@ def chat(start_page: PageBroker) -> tuple[str, Wire]:
     """The address of the chat, and somebody else in its lobby."""
     text = (CHAT / "chat.toml").read_text()
     text = text.replace(":8080", ":0").replace("docs/examples/chat", str(CHAT))
+    text = text.replace("words.py", str(CHAT / "words.py"))
     broker = start_page(text + '\n[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n', listen=())
     wire = Wire.connect_tcp(broker.tcp)
     wire.connect("other")

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.page.conftest import PageBroker
 from tests.page.live_page import LivePage, link_of
+from tests.vmq.cli.program import here
 
 
 def test_a_link_is_good_for_one_browser_once(page: LivePage, start_page: PageBroker) -> None:
@@ -48,6 +50,36 @@ def test_an_api_key_opens_it_and_a_wrong_one_does_not(
     page.says("Nothing is wrong")
     page.click("Leave")
     page.says("vmq open")
+
+
+USERS = """
+[listeners.tcp]
+url = "tcp://127.0.0.1:0"
+
+[listeners.http]
+url = "http://127.0.0.1:0"
+page_users = { anna = "read" }
+
+[plugins.vmq_passwd]
+file = "passwd"
+"""
+
+
+def test_a_user_whom_the_listener_names_comes_in_with_the_password(
+    page: LivePage, start_page: PageBroker, tmp_path: Path
+) -> None:
+    done = here("passwd", "add", str(tmp_path / "passwd"), "anna", "--password", "right")
+    assert done.code == 0, done.err
+    page.page.open(start_page(USERS, listen=()).http)
+    page.type("input[name=user]", "anna")
+    page.type("input[name=password]", "wrong")
+    page.press("Enter", text="\r")
+    page.says("this user with this password may not open the page")
+    page.type("input[name=password]", "right")
+    page.press("Enter", text="\r")
+    page.says("Nothing is wrong")
+    page.run("() => { location.reload(); }")
+    page.says("Nothing is wrong")
 
 
 def test_a_page_that_may_only_look_says_so(page: LivePage, start_page: PageBroker) -> None:

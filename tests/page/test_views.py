@@ -7,8 +7,8 @@ import pytest
 
 from tests.page.conftest import PageBroker
 from tests.page.live_page import MARKUP, LivePage, link_of
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
+from vmq.testing.process import BrokerProcess
 
 LISTENERS = """
 [listeners.mqtt]

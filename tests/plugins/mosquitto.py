@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
 
 START_TIMEOUT = 15.0
 

@@ -19,9 +19,9 @@ from vmq_passwd.hashes import make_hash
 
 from tests.listeners.conftest import ListenerFactory, factory, start, tls
 from tests.plugins.examples.test_sql_auth import SCHEMA
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess, BrokerStartError
 from vmq.cli.main import main
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.process import BrokerProcess, BrokerStartError
 
 __all__ = ["start"]
 
@@ -58,7 +58,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def server(authority: Authority) -> Issued:
+def server(authority: Authority) -> IssuedCertificate:
     return authority.issue("localhost", ["localhost"])
 
 
@@ -76,7 +76,9 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, server: Issued) -> Iterator[BrokerProcess]:
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, server: IssuedCertificate
+) -> Iterator[BrokerProcess]:
     """A broker on TCP and TLS that asks both plugins, whose files stay as they are."""
     folder = with_files(tmp_path_factory.mktemp("shared"))
     with ExitStack() as stack:
@@ -102,7 +104,7 @@ class Client:
         *,
         client_id: str = "",
         cafile: Path | None = None,
-        certificate: Issued | None = None,
+        certificate: IssuedCertificate | None = None,
         clean: bool = True,
     ) -> None:
         self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
@@ -416,7 +418,11 @@ def test_an_example_plugin_in_a_broker(start: ListenerFactory, tmp_path: Path) -
 
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_certificate_stands_for_a_password_if_it_may(
-    start: ListenerFactory, authority: Authority, server: Issued, files: Path, accepted: bool
+    start: ListenerFactory,
+    authority: Authority,
+    server: IssuedCertificate,
+    files: Path,
+    accepted: bool,
 ) -> None:
     rest = PLUGINS.format(folder=files).replace(
         "[plugins.vmq_acl]", f"accept_certificates = {str(accepted).lower()}\n[plugins.vmq_acl]"

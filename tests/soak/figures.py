@@ -7,9 +7,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import TIMEOUT
 from tests.vmq.http.conftest import get
+from vmq.testing.process import BrokerProcess
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.soak.figures import Figures, leaks, settled
 from tests.soak.traffic import Round
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 LISTEN: Final = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 #: Small buffers and caches: they are full after a few rounds, and what grows then is a leak.

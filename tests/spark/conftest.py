@@ -19,8 +19,8 @@ from tests.spark.support import (
     executors_environment,
     stream_environment,
 )
-from tests.support.broker_process import BrokerProcess
 from tests.support.tools import missing, require_tool
+from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -41,8 +41,8 @@ from tests.spark.devices import Device, Subscriber
 from tests.spark.driver import is_ordered
 from tests.spark.driver_process import DriverProcess, end
 from tests.spark.early import WORKERS, Early, Strike, kill_python
-from tests.support.broker_process import BrokerProcess
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess
 
 DEVICES = 6
 #: Seconds without any progress after which a run has failed. Spark gives a worker ten seconds to start; where

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.spark.support import Bridge, fails, send, stream_environment
-from tests.support.authority import Authority
+from vmq.testing.authority import Authority
 
 ACL = """\
 user ann

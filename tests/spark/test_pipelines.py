@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.support import Bridge, send
-from tests.support.ports import lasting_port
 from tests.support.wire import Wire
+from vmq.testing.ports import lasting_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

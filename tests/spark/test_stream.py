@@ -17,7 +17,7 @@ from tests.spark.support import (
     send,
     stream_environment,
 )
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

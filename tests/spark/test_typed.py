@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.spark.support import Bridge, fails, send
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "readers.md"
 MANY = 40

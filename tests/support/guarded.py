@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.support.broker_process import BrokerProcess
-from tests.support.closing import Closing
 from tests.support.wire import CONNACK, Packet, Will, Wire, connect_packet
+from vmq.testing.closing import Closing
+from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory

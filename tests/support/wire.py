@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol, Self
 
-from tests.support.closing import Closing
+from vmq.testing.closing import Closing
 
 # Seconds that a test waits for bytes that must come. Generous: nobody waits this long unless the
 # broker is wrong.

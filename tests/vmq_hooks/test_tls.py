@@ -13,7 +13,7 @@ from vmq_hooks.tls import (
     outdated,
 )
 
-from tests.support.authority import Authority
+from vmq.testing.authority import Authority
 
 
 @pytest.fixture(scope="module")

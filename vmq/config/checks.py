@@ -91,19 +91,19 @@ def _cluster_problems(config: Config, origin: Callable[[str], str | None]) -> li
 def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
     problems: list[Problem] = []
     taken: dict[tuple[str, int | str], str] = {}
-    schemes: set[str] = set()
+    serves_clients = False
     for name, options in config.listeners.items():
         key = f"listeners.{name}.url"
         try:
             endpoint = options.endpoint
         except ValueError as error:
-            schemes.add("")
+            serves_clients = True  # it is meant to
             problems.append(
                 Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
             )
             continue
-        if endpoint.is_mqtt:
-            schemes.add(endpoint.scheme)
+        # A web page's folder comes with MQTT at /mqtt.
+        serves_clients |= endpoint.is_mqtt or options.serve is not None
         unix = endpoint.scheme == "unix"
         address = (endpoint.host.lower(), endpoint.path if unix else endpoint.port)
         # Port 0 is a fresh port each time it is bound.
@@ -129,7 +129,7 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
         guarded = any(each.enabled for each in config.plugins.values())
         if not (endpoint.is_loopback or identified or guarded or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
-    if not schemes:
+    if not serves_clients:
         which = " for MQTT" if config.listeners else ""
         what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
         problems.append(Problem("listeners", what, origin("listeners")))

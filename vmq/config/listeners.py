@@ -68,6 +68,14 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             extra={"accepts": "a folder"},
         ),
     ] = None
+    page_users: Annotated[
+        dict[str, Literal["read", "all"]],
+        Meta(
+            description="For http only: users who may open the live page with the password that the plugins know them "
+            "by: to look, or to do all that an API key may.",
+            extra={"accepts": "a table: { USER = 'read', OTHER = 'all' }", "live": True},
+        ),
+    ] = msgspec.field(default_factory=dict)
     max_connections: Annotated[
         int,
         Meta(
@@ -299,6 +307,8 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
         yield from _advertise_problems(options, endpoint)
     if options.serve is not None and endpoint.scheme != "http":
         yield "serve", "files are served over HTTP; accepted: with http://"
+    if options.page_users and (endpoint.scheme != "http" or options.serve is not None):
+        yield "page_users", "accepted: with http://, where the live page is"
     if options.unix_owner is not None and endpoint.scheme != "unix":
         yield "unix_owner", "accepted: with unix://"
     for name in ("proxy_protocol_trusted", "xff_trusted_intermediate"):

@@ -12,7 +12,7 @@ SECRETS: Final = (".keypasswd",)
 #: What stands for them, and the keys by which those of plugins are known.
 HIDDEN: Final = "(hidden)"
 SECRET_KEY: Final = re.compile(
-    "password|passwd|secret|token|key|authorization|cookie", re.IGNORECASE
+    "password|passwd|passphrase|psk|secret|token|key|authorization|cookie|credential", re.IGNORECASE
 )
 
 _LONGEST_TEXT: Final = 120

@@ -107,6 +107,7 @@ def _add_dashboard(app: web.Application, dashboard: Dashboard, trusted: bool) ->
     else:
         app.router.add_get(PREFIX + "/live/trace", _guarded(live.trace, keys))
         app.router.add_post(PREFIX + "/live/page", _guarded(live.page, None))
+        app.router.add_post(PREFIX + "/live/login", _guarded(live.login, None))
 
     async def start(_app: web.Application) -> None:
         dashboard.start()

@@ -2,22 +2,17 @@
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
-from vmq_hooks import Message, Peer, Refuse, SubscriberId
+from vmq_hooks import Message, Peer, SubscriberId
 from vmq_hooks.modifiers import PublishModifiers, RegisterModifiers
 
-from vmq.admin.errors import (
-    AdminError,
-    ForbiddenError,
-    NotAuthenticatedError,
-    RefusedError,
-    UnavailableError,
-)
+from vmq.admin.errors import AdminError, ForbiddenError, UnavailableError
 from vmq.admin.trees import Mountpoint, registry_of
 from vmq.http.operation import Operation
+from vmq.http.users import let_in, raise_if_refused
 from vmq.plugins.chains import settled
 
 if TYPE_CHECKING:
@@ -113,19 +108,12 @@ async def _let_in(
     broker: "BrokerView", wanted: MessageWanted, size: int
 ) -> tuple[str | None, SubscriberId]:
     """Who it is that publishes, as the plugins see it."""
+    assert wanted.user is not None
     who = SubscriberId(wanted.client_id, wanted.mountpoint)
-    core = registry_of(broker, wanted.mountpoint).core
-    banned = core.bans.refusal(wanted.client_id, wanted.user, "")
-    if banned:
-        raise NotAuthenticatedError(banned)
-    ask = broker.hooks.auth_on_register
-    if ask is None:
-        raise RefusedError("user: no plugin decides about users; leave it out")
-    password = None if wanted.password is None else wanted.password.encode()
     peer = Peer("", 0, "http", "local")
-    answer = await settled(ask(peer, who, wanted.user, password, True))
-    _refused(answer, NotAuthenticatedError)
-    username, limit = wanted.user, broker.config.limits.max_message_size
+    answer = await let_in(broker, wanted.user, wanted.password, who, peer)
+    username: str | None = wanted.user
+    limit = broker.config.limits.max_message_size
     if isinstance(answer, RegisterModifiers):
         username = answer.username if answer.username is not None else username
         who = answer.subscriber_id or who
@@ -141,7 +129,7 @@ async def _allowed(
     """The message as the plugins let it through, and the topic tree that it goes to."""
     ask = broker.hooks.auth_on_publish
     answer = None if ask is None else await settled(ask(username, who, message))
-    _refused(answer, ForbiddenError)
+    raise_if_refused(answer, ForbiddenError)
     if not isinstance(answer, PublishModifiers):
         return message, who.mountpoint
     names = ("topic", "payload", "qos", "retain")
@@ -150,11 +138,6 @@ async def _allowed(
     return replace(message, **changes), (
         who.mountpoint if answer.mountpoint is None else answer.mountpoint
     )
-
-
-def _refused(answer: Any, kind: type[AdminError]) -> None:
-    if isinstance(answer, Refuse):
-        raise (UnavailableError if answer.unavailable else kind)(str(answer))
 
 
 PUBLISH: Final = Operation(

@@ -31,9 +31,9 @@ from tests.bench.spark.meter import Meter
 from tests.bench.spark.ready import Ready
 from tests.bench.spark.session import LISTEN, Bar, session
 from tests.spark.support import Bridge, stream_environment
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

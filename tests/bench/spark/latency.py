@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from tests.bench.spark.session import LISTEN, Bar, session
 from tests.spark.support import Bridge, stream_environment
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
+from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 from tests.cluster_processes.chaos.cast import Cast
 from tests.cluster_processes.chaos.checks import QUIET, complaints, figures_of
 from tests.cluster_processes.cluster import ENV, TIMEOUT
-from tests.support.broker_process import BrokerProcess
-from tests.support.ports import lasting_port
 from vmq.cli.admin.client import AdminClient
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess
 
 _READY: Final = re.compile(r"worker ready number=(\d+) pid=(\d+)")
 _EMPTY: Final = (

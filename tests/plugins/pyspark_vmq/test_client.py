@@ -11,8 +11,8 @@ from pyspark_vmq.client import Client
 from pyspark_vmq.options import connection_of
 
 from tests.spark.devices import Subscriber
-from tests.support.broker_process import BrokerProcess
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess
 
 MESSAGE = pa.schema(
     [("topic", pa.string()), ("payload", pa.binary()), ("qos", pa.int32()), ("retain", pa.bool_())]

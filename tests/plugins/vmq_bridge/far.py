@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
 
 START_TIMEOUT = 15.0
 

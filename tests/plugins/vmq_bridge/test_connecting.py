@@ -23,7 +23,7 @@ from vmq_hooks.testing import FakeBroker, Published
 
 from tests.listeners.conftest import authority
 from tests.plugins.vmq_bridge.far import mosquitto
-from tests.support.authority import Authority
+from vmq.testing.authority import Authority
 
 __all__ = ["authority"]
 

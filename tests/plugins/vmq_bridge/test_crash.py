@@ -11,7 +11,7 @@ import pytest
 from vmq_bridge import packets
 
 from tests.plugins.vmq_bridge.far import Mosquitto, mosquitto
-from tests.support.broker_process import BrokerProcess
+from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 40.0
 SUBSCRIBE = 8

@@ -9,7 +9,7 @@ from vmq_graphite import GraphiteConfig, GraphitePlugin
 from vmq_hooks.testing import FakeBroker, FakeCounter, Figure
 
 from tests.plugins.vmq_graphite.test_sender import TIMEOUT, graphite
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
 
 
 async def test_figures_arrive_again_and_again(tmp_path: Path) -> None:

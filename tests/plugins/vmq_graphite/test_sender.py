@@ -11,7 +11,7 @@ import pytest
 from vmq_graphite.sender import Sender
 from vmq_hooks.testing import FakeBroker
 
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
 
 TIMEOUT = 30.0
 

@@ -23,10 +23,10 @@ from vmq_spark.pipeline import Pipeline, find
 from vmq_spark.settings import Settings
 
 from tests.spark.support import executors_environment
-from tests.support.ports import lasting_port
 from tests.vmq.streams.flight_support import Running
 from vmq.config.streams import StreamOptions
 from vmq.streams.flight.service import StreamServer
+from vmq.testing.ports import lasting_port
 
 
 def settings_of(folder: Path, source: Path, connection: Mapping[str, str]) -> dict[str, object]:

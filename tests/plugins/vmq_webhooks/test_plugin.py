@@ -33,7 +33,7 @@ from vmq_webhooks.endpoint import Endpoint, Turns
 
 from tests.listeners.conftest import authority
 from tests.plugins.vmq_webhooks.server import Hooks, web_server
-from tests.support.authority import Authority
+from vmq.testing.authority import Authority
 
 __all__ = ["authority"]
 

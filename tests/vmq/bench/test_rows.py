@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from vmq.bench.load.address import parse_address
 from vmq.bench.load.options import Scenario
 from vmq.bench.rows import ROWS, USUAL, load_for, names, scenario_of
 from vmq.bench.scenarios import run
+from vmq.testing.process import BrokerProcess
 
 ANYWHERE = parse_address("mqtt://user:secret@127.0.0.1:1883")
 

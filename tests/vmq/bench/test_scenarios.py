@@ -6,13 +6,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.bench.bad_broker import BadBroker, every
 from tests.vmq.bench.support import flow_options
 from vmq.bench.control import Control, Interrupted
 from vmq.bench.load.options import BenchError, Scenario
 from vmq.bench.result import Result
 from vmq.bench.scenarios import run
+from vmq.testing.process import BrokerProcess
 
 FAULTS = ("lost", "duplicates", "reordered", "damaged", "foreign", "protocol_errors")
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.bench.support import flow_options
 from vmq.bench.load.options import BenchError, Scenario
 from vmq.bench.scenarios import run
 from vmq.bench.stage import need_files
+from vmq.testing.process import BrokerProcess
 
 
 def test_more_connections_than_files_are_an_error() -> None:

@@ -8,8 +8,8 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from tests.support.closing import Closing
 from tests.support.wire import CONNECT, SUBSCRIBE, TIMEOUT, Packet, SocketStream, Wire, packet
+from vmq.testing.closing import Closing
 
 
 class _WebSocket(SocketStream):

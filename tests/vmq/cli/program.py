@@ -12,8 +12,8 @@ from re import search
 from time import monotonic
 from typing import IO, NamedTuple
 
-from tests.support.closing import Closing
 from vmq.cli.main import main
+from vmq.testing.closing import Closing
 
 TIMEOUT = 60.0
 

@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.bench.bad_broker import BadBroker, every
 from tests.vmq.cli.program import TIMEOUT, Program, here, run
 from vmq.cli.main import main
+from vmq.testing.process import BrokerProcess
 
 
 def url_of(broker: BrokerProcess) -> str:

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
-from tests.support.ports import lasting_port
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess
 
 #: What no command needs to start. (typer.rich_utils loads rich, for help.)
 NEVER: Final = {"pydantic", "pyarrow", "pyspark", "duckdb", "cryptography"}

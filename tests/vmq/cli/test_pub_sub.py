@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.cli.program import Program, here, run, subscribed
+from vmq.testing.process import BrokerProcess
 
 _numbers = count(1)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.support.ports import lasting_port
 from tests.support.until import until
 from vmq.broker import Broker
 from vmq.clustering.node.node import Clustering
 from vmq.config.options import BrokerOptions, ClusterOptions, Config, ListenerOptions, StoreOptions
+from vmq.testing.ports import lasting_port
 from vmq_cluster.messages import Frame, Received
 
 

@@ -217,6 +217,10 @@ def with_http(**options: object) -> Config:
             "listeners.web.allow_anonymous = true: a listener of http has no MQTT clients",
         ),
         (
+            {"url": "tcp://127.0.0.1:1", "page_users": {"anna": "read"}},
+            "listeners.web.page_users = ",
+        ),
+        (
             {"url": "tcp://127.0.0.1:1", "allow_remote": True},
             "listeners.web.allow_remote = true: only a listener of http has this option",
         ),
@@ -228,6 +232,11 @@ def test_an_unsafe_or_senseless_http_listener_is_refused(
     with pytest.raises(ConfigError) as caught:
         check(with_http(**options))
     assert str(caught.value).startswith(line)
+
+
+def test_a_page_with_its_folder_is_where_clients_connect() -> None:
+    web = {"url": "http://127.0.0.1:1", "serve": "site"}
+    check(msgspec.convert({"listeners": {"web": web}}, Config))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ LISTENER_DEFAULTS: dict[str, object] = {
     "allow_anonymous": None,
     "allow_remote": False,
     "serve": None,
+    "page_users": {},
     "advertise": "",
     "local_reads": True,
     "admin": False,

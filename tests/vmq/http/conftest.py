@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from tests.support.broker_process import BrokerProcess
 from vmq.broker import Broker
 from vmq.config.options import (
     BrokerOptions,
@@ -22,6 +21,7 @@ from vmq.config.options import (
     StoreOptions,
 )
 from vmq.http.api import add_routes
+from vmq.testing.process import BrokerProcess
 
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 

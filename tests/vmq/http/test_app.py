@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.http.conftest import get
+from vmq.testing.process import BrokerProcess
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/../etc/passwd"])

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.streams import connect_tcp
 from tests.support.until import until
 from tests.support.wire import TIMEOUT
@@ -20,6 +19,7 @@ from tests.vmq.cli.program import here
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
 from vmq.http.guard import Guards
+from vmq.testing.process import BrokerProcess
 
 
 def arguments(folder: Path, options: str) -> tuple[str, str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.http.conftest import get
 from vmq import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
+from vmq.testing.process import BrokerProcess
 
 HEALTH = ("/health", "/health/live", "/health/ready", "/health/ping", "/health/listeners")
 

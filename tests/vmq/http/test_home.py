@@ -7,11 +7,11 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.http.conftest import get
 from vmq import __version__
 from vmq.http import home
 from vmq.http.home import LINKS, Topic, topics
+from vmq.testing.process import BrokerProcess
 
 
 class Links(HTMLParser):

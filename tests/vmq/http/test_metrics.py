@@ -5,13 +5,13 @@ import re
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from tests.vmq.http.conftest import get
 from vmq.core.retained import NODE_SIZE, size_of
 from vmq.http.metrics import to_prometheus
 from vmq.runtime.histogram import Histogram
 from vmq.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, Family, Sample
+from vmq.testing.process import BrokerProcess
 
 
 def scrape(broker: BrokerProcess) -> str:

@@ -7,11 +7,11 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from vmq_hooks import Plugin
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.peer import Peer
 from tests.vmq.http.conftest import Site, get
 from vmq.http.openapi import HEALTH, describe
 from vmq.http.operations import OPERATIONS
+from vmq.testing.process import BrokerProcess
 
 
 @pytest.mark.parametrize("with_keys", [True, False])

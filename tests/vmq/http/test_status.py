@@ -2,11 +2,11 @@
 
 import json
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from tests.vmq.http.conftest import get
 from vmq import __version__
 from vmq.http.status import finite
+from vmq.testing.process import BrokerProcess
 
 
 def test_the_status_shows_what_is_open_and_kept(web_broker: BrokerProcess) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.authority import Authority
 from tests.vmq.jobs.test_service import PlainGuard, config_of, port_of
 from vmq.broker import Broker
 from vmq.jobs import JobError, connect
 from vmq.jobs.machine import JobMachine
+from vmq.testing.authority import Authority
 
 
 def url_of(broker: Broker, login: str = "") -> str:

@@ -16,7 +16,6 @@ from redis.exceptions import ConnectionError as Lost
 from vmq_hooks import Plugin, Refuse, hook
 from vmq_hooks.types import Message, Peer, SubscriberId, Subscription
 
-from tests.support.authority import Authority
 from tests.support.until import until
 from tests.vmq.sockets import config_in
 from vmq.admin.bans import add_ban
@@ -24,6 +23,7 @@ from vmq.broker import Broker, StartError
 from vmq.config.jobs import JobOptions
 from vmq.config.options import Config, LimitOptions, ListenerOptions
 from vmq.config.values import Endpoint
+from vmq.testing.authority import Authority
 
 LOCAL = "resp://127.0.0.1:0"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.authority import Authority
 from vmq.config.options import Certificate, ListenerOptions
 from vmq.listeners.certificates import CertificateError, build_context, files_of, stamp_of
+from vmq.testing.authority import Authority
 
 
 def test_every_file_is_watched(tmp_path: Path) -> None:

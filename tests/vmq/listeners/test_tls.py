@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.authority import Authority
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
 from tests.vmq.support import House
 from vmq.config.options import ListenerOptions
@@ -15,6 +14,7 @@ from vmq.core.cork import CLOSE
 from vmq.listeners.certificates import build_context
 from vmq.listeners.tls import PIECE, Tls, common_name
 from vmq.protocol.connection import Connection
+from vmq.testing.authority import Authority
 
 
 class Below:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.guarded import CONFIG, line_of
 from tests.support.wire import CONNACK, Wire, connect_packet
 from tests.vmq.cli.program import here
 from vmq.cli.start.log_flood import FloodFilter
 from vmq.runtime.audit import tell_of_operation, user_of
+from vmq.testing.process import BrokerProcess
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from vmq.runtime.scheduling import SHORT, take_short_turns, turn
+from vmq.testing.process import BrokerProcess
 
 #: Before, Linux takes the wish and goes by turns of its own.
 HAS_TURNS = tuple(map(int, platform.release().split("-")[0].split(".")[:2])) >= (6, 12)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from tests.support.authority import Authority
 from tests.vmq.cli.program import here
 from vmq.broker import Broker, StartError
 from vmq.config.load import load
 from vmq.config.sources import ConfigError
 from vmq.startup.preflight import Preflight
+from vmq.testing.authority import Authority
 
 TCP = '[listeners.a]\nurl = "tcp://127.0.0.1:0"\n'
 TLS = '[listeners.a]\nurl = "tls://127.0.0.1:0"\n'

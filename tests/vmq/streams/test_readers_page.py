@@ -11,11 +11,11 @@ import pytest
 
 from tests.clients.client import BY_NAME
 from tests.clients.mosquitto import MosquittoClient
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 from vmq.cli.main import main
 from vmq.config.listeners import problems_of
 from vmq.config.options import ListenerOptions, StreamOptions
+from vmq.testing.process import BrokerProcess
 
 PAGE = Path(__file__).parents[3] / "docs" / "readers.md"
 MANY = 40

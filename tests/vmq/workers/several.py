@@ -11,9 +11,9 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from vmq.admin.paths import socket_of, within_limit
+from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 60.0
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")

@@ -12,10 +12,10 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
-from tests.support.authority import Authority
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import connect_packet
 from tests.vmq.workers.several import TIMEOUT, Several, reach
+from vmq.testing.authority import Authority
+from vmq.testing.process import BrokerProcess
 
 CONFIG = """
 [broker]

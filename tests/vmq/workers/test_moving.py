@@ -9,11 +9,11 @@ from typing import Any
 from pyarrow import flight
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
-from tests.support.ports import lasting_port
 from tests.support.wire import Wire
 from tests.vmq.cli.program import Program, run
 from tests.vmq.workers.several import ARGS, LISTEN, Several, reach
+from vmq.testing.ports import lasting_port
+from vmq.testing.process import BrokerProcess
 
 
 def knows_stream(several: Several, number: int) -> bool:

@@ -15,10 +15,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire, connect_packet
 from tests.vmq.cli.program import run
 from tests.vmq.workers.several import ARGS, LISTEN, TIMEOUT, Several, is_gone, reach
+from vmq.testing.process import BrokerProcess
 
 #: One that does nothing.
 PLUGIN = """

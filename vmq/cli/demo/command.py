@@ -217,6 +217,7 @@ class Show:
                     "up": each.is_up,
                     "kills": each.kills,
                     "for": round(now - each.since, 1),
+                    "chat": each.chat,
                 }
                 for each in parts.nodes
             ],

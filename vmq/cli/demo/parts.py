@@ -37,6 +37,9 @@ interval = 1.0
 [plugins.vmq_spark.streams.sensors]
 filters = ["sensors/#"]
 partitions = 2
+
+[streams.chat]
+filters = ["chat/#"]
 """
 CLUSTER: Final = """
 [cluster]
@@ -81,6 +84,11 @@ class DemoNode:
     def http(self) -> str:
         """Where its page is."""
         return f"http://127.0.0.1:{self.ports['http']}"
+
+    @property
+    def chat(self) -> str:
+        """Where browsers speak MQTT with it."""
+        return f"ws://127.0.0.1:{self.ports['http']}/mqtt"
 
     def kill(self) -> bool:
         """SIGKILL; whether there was something to kill."""

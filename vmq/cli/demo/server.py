@@ -16,6 +16,8 @@ FOLDER: Final = Path(__file__).parent / "page"
 #: A page of another site cannot make a browser send this header: it would have to ask first, and nobody answers.
 HEADER: Final = "X-Vmq-Demo"
 STOP_TIMEOUT: Final = 0.5
+#: The chat talks to the brokers, at ports of their own.
+DEMO_POLICY: Final = POLICY.replace("connect-src 'self'", "connect-src 'self' ws://127.0.0.1:*")
 
 
 class DemoServer:
@@ -68,7 +70,7 @@ class DemoServer:
             self._changed.notify_all()
 
     async def _complete(self, _request: web.Request, response: web.StreamResponse) -> None:
-        response.headers["Content-Security-Policy"] = POLICY
+        response.headers["Content-Security-Policy"] = DEMO_POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Cache-Control"] = "no-store"
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.http.dashboard.feed import Feed
+from vmq.http.dashboard.logins import PageLogins
 from vmq.http.dashboard.tokens import PageKeys
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Dashboard:
         self.broker = broker
         folder = Path(broker.config.broker.data_dir)
         self.page_keys = PageKeys(folder)
+        self.logins = PageLogins(broker)
         self.api_keys: ApiKeys = ApiKeys(folder)
         self.feed = Feed(broker)
         self._users = 0
@@ -54,7 +56,7 @@ class Dashboard:
 
     def find(self, key: str) -> KeyRow | None:
         """What a key is good for, be it an API key or that of a page; None: it is none."""
-        return self.page_keys.find(key) or self.api_keys.find(key)
+        return self.page_keys.find(key, self.logins.scope_of) or self.api_keys.find(key)
 
     async def walk_turn(self) -> None:
         """Returns when a page may have all sessions walked over: once a second for all of them together."""

@@ -7,6 +7,7 @@ GET  /live/hooks      what plugins' hooks took and said
 GET  /live/samples    metrics with their labels
 GET  /live/trace      what one client does, line by line
 POST /live/page       gives a token back for a key
+POST /live/login      gives name and password of a user for a key
 POST /live/token      makes a token; on the admin socket only
 """
 
@@ -45,7 +46,7 @@ TICKS_A_LOOK: Final = 5
 #: Samples of metrics that one answer may have.
 MOST_SAMPLES: Final = 2000
 #: Bytes of a request for a key.
-_MOST_BODY: Final = 1000
+_MOST_BODY: Final = 4000
 
 S = TypeVar("S", bound=Struct)
 
@@ -78,6 +79,13 @@ class _Token(Struct, frozen=True, forbid_unknown_fields=True):
     """A token that is given back."""
 
     token: Annotated[str, Meta(max_length=200)]
+
+
+class _Login(Struct, frozen=True, forbid_unknown_fields=True):
+    """A user, and what shows that it is."""
+
+    user: Annotated[str, Meta(min_length=1, max_length=200)]
+    password: Annotated[str, Meta(max_length=200)]
 
 
 class _NewToken(Struct, frozen=True, forbid_unknown_fields=True):
@@ -244,6 +252,13 @@ class LiveRoutes:
             raise _Unknown("the link was used already, or is too old: vmq open makes another one")
         key, scope = found
         return _json({"key": key, "scope": scope})
+
+    async def login(self, request: web.Request) -> web.StreamResponse:
+        """A key for the page of a user."""
+        wanted = await _body(request, _Login)
+        logins, address = self._dashboard.logins, request.remote or ""
+        scope = await logins.enter(wanted.user, wanted.password, address, request.path)
+        return _json({"key": self._dashboard.page_keys.make(scope, wanted.user), "scope": scope})
 
     async def token(self, request: web.Request) -> web.StreamResponse:
         """A token, and the links that it opens."""

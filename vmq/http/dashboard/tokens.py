@@ -33,17 +33,19 @@ FILE: Final = "page_secret"
 PREFIX: Final = "vmqpage_"
 #: What the keys of pages are called in the audit log.
 PAGE: Final = "page"
+_OF: Final = f"{PAGE} of "
 #: Characters of a key of a page, at most.
-_LONGEST: Final = 400
+_LONGEST: Final = 1500
 _SECRET_BYTES: Final = 32
 
 
 class _Claim(Struct, frozen=True, array_like=True):
-    """What is signed: which page, what it may do, and until when (seconds since 1970)."""
+    """What is signed: which page, what it may do, until when (seconds since 1970), and whose it is; "" = a link's."""
 
     id: str
     scope: Scope
     until: int
+    user: str = ""
 
 
 class PageKeys:
@@ -72,12 +74,27 @@ class PageKeys:
         until, scope = self._tokens.pop(_digest(token), (0.0, "read"))
         if self._clock() >= until:
             return None
-        claim = _Claim(secrets.token_hex(4), scope, int(self._clock()) + PAGE_SECONDS)
-        body = _text(msgspec.json.encode(claim))
-        return f"{PREFIX}{body}.{_text(self._sign(body))}", scope
+        return self.make(scope), scope
 
-    def find(self, key: str) -> KeyRow | None:
-        """What a page may do by its key; None: it is no key of ours, or too old."""
+    def make(self, scope: Scope, user: str = "") -> str:
+        """A key for a page.
+
+        Raises:
+            RefusedError: the secret cannot be read or written.
+        """
+        until = int(self._clock()) + PAGE_SECONDS
+        body = _text(msgspec.json.encode(_Claim(secrets.token_hex(4), scope, until, user)))
+        return f"{PREFIX}{body}.{_text(self._sign(body))}"
+
+    def find(
+        self, key: str, scope_of: Callable[[str], Scope | None] = lambda _user: None
+    ) -> KeyRow | None:
+        """What a page may do by its key; None: it is no key of ours, or too old.
+
+        Args:
+            key: as the page sent it.
+            scope_of: what a user may do now; None: nothing any more.
+        """
         if not key.startswith(PREFIX) or len(key) > _LONGEST:
             return None
         body, _, signature = key.removeprefix(PREFIX).partition(".")
@@ -91,7 +108,13 @@ class PageKeys:
             return None
         if self._clock() >= claim.until:
             return None
-        return KeyRow(id=claim.id, name=PAGE, created_at="", scope=claim.scope)
+        name, scope = PAGE, claim.scope
+        if claim.user:
+            now = scope_of(claim.user)
+            if now is None:
+                return None
+            name, scope = _OF + claim.user, now
+        return KeyRow(id=claim.id, name=name, created_at="", scope=scope)
 
     def _sign(self, body: str) -> bytes:
         if self._secret is None:
@@ -119,7 +142,7 @@ class PageKeys:
 
 def is_of_page(key: KeyRow | None) -> bool:
     """Whether a request came from a page."""
-    return key is not None and key.name == PAGE
+    return key is not None and (key.name == PAGE or key.name.startswith(_OF))
 
 
 def _digest(token: str) -> bytes:

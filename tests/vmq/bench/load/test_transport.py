@@ -11,13 +11,13 @@ from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.bench.relay import TlsRelay, make_certificate
 from tests.vmq.bench.support import flow_options
 from vmq.bench.load.address import Address, parse_address
 from vmq.bench.load.options import BenchError, Scenario
 from vmq.bench.load.transport import LoadEndpoint, LoadWebSocket
 from vmq.bench.scenarios import run
+from vmq.testing.process import BrokerProcess
 
 
 @pytest.fixture(scope="module")

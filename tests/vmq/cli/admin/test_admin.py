@@ -11,7 +11,6 @@ import pytest
 from msgspec import Struct
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import CONNACK, Wire, connect_packet
 from tests.vmq.cli.program import Finished, here, run
 from tests.vmq.http.conftest import get
@@ -25,6 +24,7 @@ from vmq.admin.retained import RetainedRow
 from vmq.admin.sessions import SessionRow
 from vmq.cli.admin import admin, api_key, ban, listener, queue, retain, session
 from vmq.cli.terminal.rows import Columns
+from vmq.testing.process import BrokerProcess
 
 Connect = Callable[..., Wire]
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.cli.program import here, run
 from vmq.admin.cluster import MemberRow
 from vmq.cli.admin.cluster import COLUMNS
+from vmq.testing.process import BrokerProcess
 
 
 def members(broker: BrokerProcess) -> dict[str, dict[str, Any]]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.cli.program import Finished, here
 from vmq.admin.jobs.queues import JobQueueRow, JobRow
 from vmq.admin.jobs.schedules import ScheduleRow
 from vmq.cli.admin import jobs
+from vmq.testing.process import BrokerProcess
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 from vmq.cli.main import main
 from vmq.cli.terminal.console import FAILURE, USAGE
+from vmq.testing.process import BrokerProcess
 
 CONFIG = """
 [streams.s]

@@ -9,11 +9,11 @@ import pytest
 
 import vmq
 import vmq.streams
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import options
 from vmq.cli.main import main
+from vmq.testing.process import BrokerProcess
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.cli.program import Program
 from vmq.cli.admin.client import AdminClient
@@ -17,6 +16,7 @@ from vmq.cli.data import stream_tail
 from vmq.cli.main import main
 from vmq.http.stream_tail import LIMIT
 from vmq.streams.log.message import StreamMessage
+from vmq.testing.process import BrokerProcess
 
 SENT = [(f"s/{number % 3}", b"%d" % number) for number in range(12)]
 BINARY = b"\xff\x00" + b"x" * 300

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.until import until
 from vmq.cli.demo.client import WINDOW, DurableClient
+from vmq.testing.process import BrokerProcess
 
 
 async def test_each_message_arrives_once_over_the_deaths_of_a_broker(

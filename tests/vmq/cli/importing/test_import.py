@@ -76,6 +76,7 @@ def test_mosquitto(tmp_path: Path) -> None:
         assert said in text
     assert "hunter2" not in text
     assert "secret-of-the-house" not in text
+    assert "0badc0de" not in text
 
 
 def test_mosquitto_without_a_listener_serves_its_own_machine(tmp_path: Path) -> None:
@@ -181,7 +182,8 @@ def test_emqx(tmp_path: Path) -> None:
         "mountpoint",
     ):
         assert said in text
-    assert "emqxsecretcookie" in text or "(hidden)" in text
+    assert "emqxsecretcookie" not in text
+    assert "node.cookie (hidden): " in text
 
 
 @pytest.mark.parametrize("kind", READERS)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.authority import Authority
 from tests.support.wire import DISCONNECT, PUBLISH, ConnectionEnded, Packet, Wire
 from tests.vmq.cli.fake_broker import FakeBroker
 from tests.vmq.cli.program import Finished, here
@@ -23,6 +22,7 @@ from vmq.cli.mqtt.client import CommandClient
 from vmq.cli.mqtt.options import ConnectionOptions
 from vmq.cli.mqtt.target import BrokerTarget, Scheme
 from vmq.cli.mqtt.transport import waiting_in
+from vmq.testing.authority import Authority
 
 SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.authority import Authority, Issued
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.cli.program import Finished, here, subscribed
 from vmq.cli.mqtt.tls import TlsFiles, explain
 from vmq.cli.terminal.console import UsageError
+from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.process import BrokerProcess
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Stage:
 
     broker: BrokerProcess
     authority: Authority
-    client: Issued
-    revoked: Issued
-    stranger: Issued
+    client: IssuedCertificate
+    revoked: IssuedCertificate
+    stranger: IssuedCertificate
     folder: Path
 
     def url(self, number: int, scheme: str, host: str = "localhost") -> str:
@@ -34,7 +34,7 @@ class Stage:
         return "--cafile", str(self.authority.cafile)
 
 
-def shown(issued: Issued) -> tuple[str, ...]:
+def shown(issued: IssuedCertificate) -> tuple[str, ...]:
     return "--cert", str(issued.certfile), "--key", str(issued.keyfile)
 
 

@@ -11,8 +11,8 @@ from typing import Self
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import CONNACK, Wire, connect_packet
+from vmq.testing.process import BrokerProcess
 
 LISTENERS = """
 [listeners.tcp]

@@ -22,7 +22,7 @@ def groups(broker: Broker) -> GroupService:
 
 @asynccontextmanager
 async def replicated(
-    folder: Path, *names: str, partitions: int = 1, **given: Any
+    folder: Path, *names: str, partitions: int = 1, admin: bool = False, **given: Any
 ) -> AsyncIterator[dict[str, Broker]]:
     """Nodes with a stream `s` of `s/#`, each partition of which has a leader."""
     made = options(
@@ -32,7 +32,7 @@ async def replicated(
     try:
         for name in names:
             join = address(next(iter(brokers.values()))) if brokers else ""
-            brokers[name] = Broker(with_streams(folder, name, join, s=made))
+            brokers[name] = Broker(with_streams(folder, name, join, s=made), admin=admin)
             await brokers[name].start()
         await together(*brokers.values())
         await until(lambda: all(is_led(each, partitions) for each in brokers.values()))

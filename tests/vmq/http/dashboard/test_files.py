@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.vmq.http.conftest import get, web_broker
 from vmq.http.dashboard.files import FOLDER, page_files
+from vmq.testing.process import BrokerProcess
 
 __all__ = ["web_broker"]
 

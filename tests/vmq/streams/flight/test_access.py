@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.support.authority import Authority
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving, ticket
 from tests.vmq.streams.support import options
 from vmq.mqtt.topics import matches
@@ -15,6 +14,7 @@ from vmq.streams.flight import access as flight_access
 from vmq.streams.flight.access import JUDGED_FOR, TOKEN_LIFE, Tokens
 from vmq.streams.flight.front import Front
 from vmq.streams.flight.service import StreamServer
+from vmq.testing.authority import Authority
 
 #: Users: their passwords, and the filter under which they may do everything.
 USERS = {"ann": (b"secret", "a/#"), "bob": (b"other", "b/#"), "all": (b"x:y", "#")}

@@ -20,8 +20,6 @@ from pyarrow import flight
 from vmq_passwd import editing
 
 from tests.spark.support import stream_environment
-from tests.support.authority import Authority
-from tests.support.broker_process import BrokerProcess
 from tests.support.until import until
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streamed import config_in
@@ -31,6 +29,8 @@ from vmq.config.options import ListenerOptions
 from vmq.streams.log.staging import MESSAGE
 from vmq.streams.serving.listener import FlightListener, location_of
 from vmq.streams.serving.process import COMMAND, FlightProcess
+from vmq.testing.authority import Authority
+from vmq.testing.process import BrokerProcess
 
 T = TypeVar("T")
 

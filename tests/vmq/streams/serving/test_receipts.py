@@ -13,7 +13,6 @@ import plyvel
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.until import until
 from tests.support.wire import (
     CONNACK,
@@ -36,6 +35,7 @@ from vmq.store.lines import scan
 from vmq.streams.log.partition import Partition
 from vmq.streams.serving.receipts import RECEIPTS
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
+from vmq.testing.process import BrokerProcess
 
 PATIENCE = 30.0
 

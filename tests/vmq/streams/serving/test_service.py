@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from vmq_hooks import PublishModifiers
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.until import until
 from tests.support.wire import (
     CONNACK,
@@ -39,6 +38,7 @@ from vmq.durable import Durable
 from vmq.mqtt.packets import PINGRESP, PUBLISH
 from vmq.streams.catalog import lock_folder
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
+from vmq.testing.process import BrokerProcess
 
 ANSWER = {1: PUBACK, 2: PUBREC}
 

@@ -2,6 +2,7 @@
 
 import { fill, h, say } from "/page/dom.js";
 import { count, duration } from "/page/format.js";
+import { Chat } from "/demo/chat.js";
 
 const SITES = [
   ["Harbour", 0.17, 0.72], ["Old Mill", 0.36, 0.31], ["North Gate", 0.6, 0.14], ["Airport", 0.86, 0.24], ["Brewery", 0.47, 0.52],
@@ -19,6 +20,7 @@ let state = null;
 let before = null;
 let pressed = false;
 let alerts = 0;
+let chat = null;
 const rows = { time: [], sent: [], received: [] };
 const devices = [];
 
@@ -220,6 +222,7 @@ feed.onmessage = (event) => {
   }
   if (before) add(state, before);
   show();
+  chat ??= new Chat({ list: at("chat"), form: at("chat-form"), state: at("chat-state"), address: () => (state.nodes.find((node) => node.up) || state.nodes[0]).chat });
   say(at("pulse"), "live");
   at("pulse").classList.add("is-live");
 };

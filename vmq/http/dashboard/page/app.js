@@ -65,7 +65,19 @@ async function redeem() {
 
 function login(reason) {
   const said = h("p", { class: "problem", role: "alert" }, reason);
-  const input = h("input", { type: "password", autocomplete: "off", spellcheck: "false", required: true, placeholder: "vmq_…" });
+  const input = h("input", { type: "password", name: "key", autocomplete: "off", spellcheck: "false", required: true, placeholder: "vmq_…" });
+  const user = h("input", { name: "user", autocomplete: "username", spellcheck: "false", required: true });
+  const password = h("input", { type: "password", name: "password", autocomplete: "current-password", required: true });
+  const enterAs = async (event) => {
+    event.preventDefault();
+    try {
+      key.set((await post("/live/login", { user: user.value, password: password.value })).key);
+      begin();
+    } catch (error) {
+      said.hidden = false;
+      say(said, error.message);
+    }
+  };
   const enter = async (event) => {
     event.preventDefault();
     key.set(input.value.trim());
@@ -89,6 +101,14 @@ function login(reason) {
       h("pre", {}, "vmq open"),
       h("p", {}, "makes a link that is good for one browser. Or enter an API key (", h("code", {}, "vmq api-key create"), "):"),
       h("form", { onsubmit: enter }, h("label", { class: "field" }, h("span", {}, "API key"), input), h("button", { class: "primary" }, "Enter")),
+      h("p", {}, "Or come in as a user whom the listener names (", h("code", {}, "page_users"), "):"),
+      h(
+        "form",
+        { class: "user", onsubmit: enterAs },
+        h("label", { class: "field" }, h("span", {}, "User"), user),
+        h("label", { class: "field" }, h("span", {}, "Password"), password),
+        h("button", { class: "primary" }, "Log in"),
+      ),
       said,
       h("p", { class: "hint" }, h("a", { href: "/links" }, "What there is without: metrics, health, manual")),
     ),
