@@ -30,8 +30,8 @@ import paho.mqtt.client as mqtt
 
 from tests.cluster_processes.cluster import Cluster, Node
 from tests.cluster_processes.devices import Publisher, Subscriber
-from tests.support.ports import lasting_port
 from vmq import is_compiled
+from vmq.testing.ports import lasting_port
 
 NAMES: Final = ("a", "b", "c")
 ENV: Final = {"VMQ_CLUSTER__HEARTBEAT_INTERVAL": "1", "VMQ_CLUSTER__HEARTBEAT_TIMEOUT": "3"}
