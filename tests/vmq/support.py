@@ -358,7 +358,8 @@ def check_packet(packet: Packet) -> None:
 class House:
     """A broker's core with nothing around it.
 
-    With `path` it has a store there. `settle` does what event loop, committer and queue tasks do;
+    With `path` it has a store there; unless it `is_alone`, as a node of a cluster has it.
+    `settle` does what event loop, committer and queue tasks do;
     it is called after every act of a client unless `patient` is set.
     """
 
@@ -368,8 +369,10 @@ class House:
         *,
         durability: str = "os",
         change: Callable[[CoreOptions], None] | None = None,
+        is_alone: bool = True,
     ) -> None:
         self.path = path
+        self.is_alone = is_alone
         self.durability = durability
         self.options = CoreOptions()
         if change is not None:
@@ -389,6 +392,7 @@ class House:
         self.purged: list[bytes] = []
         if self.path is not None:
             self.store = open_store(self.path, self.durability, self.on_schedule)
+            self.store.is_alone = self.is_alone
         self.core = Core(self.options, self.store, self.clock, self.wall_clock, self.choose)
         #: What is to be done in the next turn of the event loop.
         self.soon: list[Callable[[], None]] = []

@@ -16,6 +16,7 @@ from vmq.mqtt.message import Delivery, Message
 from vmq.store.entries import INLINE_PAYLOAD, encode_message
 from vmq.store.lines import is_end
 from vmq.store.opening import open_store, stored_sessions
+from vmq.store.sent import runs_of
 from vmq.store.sizes import DRIFT
 from vmq.store.store import Store
 
@@ -74,6 +75,15 @@ def send(store: Store, session: bytes, made: Delivery, order: int, packet_id: in
     store.put_inflight(session, made)
 
 
+def as_noted(raw: bytes, place: int) -> list[tuple[int, int]]:
+    """Under which packet ids, and as number what, a place was sent."""
+    return [
+        (run.packet_id_of(place), run.order_of(place))
+        for run in runs_of(raw)
+        if run.place <= place < run.place + run.count
+    ]
+
+
 def message(payload: bytes = b"payload", *, share: bool = False) -> Message:
     made = Message(b"a/b", payload, 1, False)
     made.share = share
@@ -112,6 +122,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=MEMORY_FOLDER))
         self.store = open_store(self.folder, "os", lambda: None)
+        self.store.is_alone = True
         self.model: dict[Key, Held] = {}
         self.saved: dict[Key, Held] = {}
         self.deliveries: dict[Key, Delivery] = {}
@@ -132,9 +143,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.last += 1
         return self.last
 
-    def put(self, made: Message, index: int, off: bool = False) -> None:
+    def put(self, made: Message, index: int, off: bool = False, qos: int = 2) -> None:
         session = self.sessions[index]
-        each = delivery(made, self.next(), 2)
+        each = delivery(made, self.next(), qos)
         if off:
             self.store.put_off(session, each)
         else:
@@ -156,13 +167,14 @@ class StoreMachine(RuleBasedStateMachine):
         large=st.booleans(),
         retain=st.booleans(),
         off=st.booleans(),
+        qos=st.integers(1, 2),
     )
-    def publish(self, receivers: list[int], large: bool, retain: bool, off: bool) -> None:
+    def publish(self, receivers: list[int], large: bool, retain: bool, off: bool, qos: int) -> None:
         self.made += 1
         payload = b"%08d" % self.made + (LARGE if large else b"")
         made = message(payload, share=len(receivers) > 1)
         for index in receivers:
-            self.put(made, index, off)
+            self.put(made, index, off, qos)
         if retain:
             self.retained.append(made)
 
@@ -172,8 +184,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.put(data.draw(st.sampled_from(self.retained)), index)
 
     @precondition(lambda self: self.has(False))
-    @rule(data=st.data(), off=st.booleans())
-    def send(self, data: st.DataObject, off: bool) -> None:
+    @rule(data=st.data(), off=st.booleans(), stays=st.booleans())
+    def send(self, data: st.DataObject, off: bool, stays: bool) -> None:
         key = self.pick(data, False)
         held, each = self.model.pop(key), self.deliveries.pop(key)
         self.packet_id += 1
@@ -181,6 +193,9 @@ class StoreMachine(RuleBasedStateMachine):
         if off and not each.key:
             each.order, each.packet_id = self.next(), self.packet_id
             self.store.put_off(key[1], each)
+        elif stays:
+            each.order, each.packet_id = self.next(), self.packet_id
+            assert self.store.put_sent(key[1], each) is (each.seq > 0) or not each.key
         else:
             send(self.store, key[1], each, self.next(), self.packet_id)
         self.model[b"i", key[1], each.order] = held
@@ -200,10 +215,23 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.remove_inflight(key[1], self.deliveries.pop(key))
         del self.model[key]
 
-    @precondition(lambda self: any(h.packet_id and not h.released for h in self.model.values()))
+    @rule(index=st.integers(0, SESSIONS - 1))
+    def client_goes(self, index: int) -> None:
+        session = self.sessions[index]
+        sent = [each for key, each in self.deliveries.items() if key[:2] == (b"i", session)]
+        self.store.move_sent(session, sent)
+
+    def releasable(self) -> list[Key]:
+        return [
+            key
+            for key, held in self.model.items()
+            if held.packet_id and not held.released and self.deliveries[key].qos == 2
+        ]
+
+    @precondition(lambda self: self.releasable())
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        keys = [key for key, held in self.model.items() if held.packet_id and not held.released]
+        keys = self.releasable()
         key = data.draw(st.sampled_from(sorted(keys)))
         held, each = self.model.pop(key), self.deliveries.pop(key)
         moved = (b"i", key[1], self.next())
@@ -240,6 +268,8 @@ class StoreMachine(RuleBasedStateMachine):
         """The process dies: what was not committed is gone."""
         self.store.db.close()
         self.store = open_store(self.folder, "os", lambda: None)
+        self.store.is_alone = True
+        assert not [key for key in records(self.store.db) if key[:1] == b"j"]
         self.model = {key: held.copy() for key, held in self.saved.items()}
         self.sessions = [b""] * self.SESSIONS
         for found in stored_sessions(self.store):
@@ -273,9 +303,15 @@ class StoreMachine(RuleBasedStateMachine):
         assert len(entries) == len(self.model)
         named: dict[bytes, list[bytes]] = {}
         for (kind, session, place), held in self.model.items():
-            value = entries[kind + session + number(place)]
             assert (kind == b"i") is (held.packet_id > 0)
-            assert int.from_bytes(value[1:3], "big") == held.packet_id
+            waited_at = self.deliveries[kind, session, place].seq if kind == b"i" else 0
+            if waited_at:  # its entry is where it waited, and that it is sent stands elsewhere
+                value = entries[b"q" + session + number(waited_at)]
+                assert value[1:3] == b"\0\0"
+                assert as_noted(found[b"j" + session], waited_at) == [(held.packet_id, place)]
+            else:
+                value = entries[kind + session + number(place)]
+                assert int.from_bytes(value[1:3], "big") == held.packet_id
             assert bool(value[0] & 16) is held.released
             if held.named:
                 named.setdefault(value[3:11], []).append(held.payload)

@@ -135,7 +135,10 @@ class Sender:
             if self.puts_off(delivery):
                 store.put_off(self.session, delivery)
             else:
-                store.put_inflight(self.session, delivery)
+                if self.options.lifo:
+                    store.put_inflight(self.session, delivery)
+                elif store.put_sent(self.session, delivery) and seq >= self.least_seq:
+                    self.least_seq = seq + 1
                 output.deliver_after(output.outbox.stored, store.barrier())
         if self.options.retry_interval:
             delivery.sent_at = core.clock()

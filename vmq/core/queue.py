@@ -404,6 +404,9 @@ class Queue(Waiting):
             for delivery in pending:
                 self.leave_to_store_alone(delivery)
             self.pending = None
+        store = self.core.store
+        if store is not None:
+            store.move_sent(self.session, self.inflight.values())
         self.count_memory()
 
     def leave_output(self) -> None:

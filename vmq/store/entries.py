@@ -3,6 +3,8 @@
 import sys
 from typing import Final
 
+from mypy_extensions import i64
+
 from vmq.mqtt.encoder import PACKET_IDS
 from vmq.mqtt.message import Message, Sourced
 
@@ -87,6 +89,15 @@ def split_group(raw: bytes) -> tuple[bytes, str]:
     end = len(raw) - 2
     start = end - (raw[end] << 8 | raw[end + 1])
     return raw[:start], raw[start:end].decode()
+
+
+def number_in(raw: bytes, start: i64, stop: i64) -> int:
+    """The number that these bytes of a record are."""
+    number: i64 = 0
+    for index in range(start, stop):
+        byte: i64 = raw[index]
+        number = number << 8 | byte
+    return number
 
 
 def record_size(message: Message) -> int:

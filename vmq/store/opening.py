@@ -10,14 +10,18 @@ import plyvel
 
 from vmq.mqtt.message import Message
 from vmq.store.damage import Damage, load
-from vmq.store.entries import StoredSession, decode_retained, split_scope
+from vmq.store.entries import StoredSession, decode_retained, split_scope, waiting_key
 from vmq.store.files import StoreFlawError, check_whole, is_manifest, is_table
 from vmq.store.lines import check_end, is_end, line_ends, places, scan
+from vmq.store.sent import Run, runs_of
 from vmq.store.store import FORMAT, FORMAT_1, Store, StoreError
 
 #: Sessions whose lines are ended in one write.
 ENDED_AT_ONCE: Final = 1000
 
+
+#: Writes after which the move of entries at the start is committed.
+MOVED_AT_ONCE: Final = 10_000
 
 #: Bytes of a table of LevelDB's: its default, and the least that it takes for it.
 LARGEST_TABLE: Final = 2 * 1024 * 1024
@@ -242,12 +246,51 @@ def open_store(
     if damage.lost:
         store.damage = damage
     try:
+        move_all_sent(db)
         store.next_message = last_number(db, b"m") + 1 + skipped(damage)
         load_sizes(store)
     except plyvel.Error as error:
         db.close()
         raise StoreDamagedError(path, text_of(error)) from None
     return store
+
+
+def move_all_sent(db: Any) -> None:
+    """Moves what was sent and has its entry where it waited, of clients who were there when the broker was killed."""
+    notes = scan(db, b"j")
+    note = next(notes, None)
+    if note is None:
+        return
+    store = Store(db, "os", lambda: None)
+    load_sizes(store)
+    while note is not None:
+        key, raw = note
+        session = key[1:]
+        for run in runs_of(raw):
+            first, last = run.place, run.place + run.count - 1
+            part = {"start": waiting_key(session, first), "stop": waiting_key(session, last)}
+            for entry in list(db.iterator(**part, include_stop=True, verify_checksums=True)):
+                move_sent(store, run, *entry)
+        store.delete(key)
+        note = next(notes, None)
+        if note is None or store.gathered > MOVED_AT_ONCE:
+            store.begin_commit()
+            store.write()
+            store.end_commit()
+
+
+def move_sent(store: Store, run: Run, key: bytes, raw: bytes) -> None:
+    """Moves one such entry; one whose message cannot be read stays."""
+    try:
+        delivery = store.read_entry(raw)
+    except StoreError:
+        return
+    if delivery is not None:
+        place = int.from_bytes(key[9:], "big")
+        delivery.key = key
+        delivery.packet_id = run.packet_id_of(place)
+        delivery.order = run.order_of(place)
+        store.put_inflight(key[1:9], delivery)
 
 
 def skipped(damage: Damage | None) -> int:

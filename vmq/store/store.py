@@ -13,6 +13,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     u session filter        -> granted QoS (1)                      a subscription
     q session seq           -> entry                                a message that waits
     i session order         -> entry with packet id                 sent, not acknowledged
+    j session               -> runs of places       of what waits, these were sent: see `vmq.store.sent`
     x session packet id     ->                                      QoS 2 packet id received
     h session number        -> node, NUL, entry     a message of another node, not yet its turn to wait
     m number                -> topic, payload                       a message that several entries hold
@@ -74,11 +75,13 @@ from vmq.store.entries import (
     encode_message,
     encode_retained,
     inflight_key,
+    number_in,
     record_size,
     split_group,
     waiting_key,
 )
 from vmq.store.lines import LINES, LineIndex, is_end, line_ends, scan_line
+from vmq.store.sent import SentPlaces
 from vmq.store.sizes import Sizes
 
 FORMAT: Final = b"vmq 2"
@@ -89,6 +92,9 @@ FORMAT_1: Final = b"vmq 1"
 
 #: Why a session is refused.
 DAMAGED: Final = "part of its stored session is damaged: " + ADVICE
+
+#: What stands for the record behind the last: its place is none.
+NO_RECORD: Final = (bytes(17), b"")
 
 #: How many entries name a message whose count cannot be read: too many for it to be deleted.
 UNKNOWN_COUNT: Final = 1 << 30
@@ -141,11 +147,19 @@ class Store:
         self.next_message: int = 1
         self.next_session: int = 1
         self.sizes = Sizes()
+        #: What was sent and keeps its entry where it waited; whether it may: no other node has copies of entries.
+        self.sent = SentPlaces()
+        self.is_alone = False
         #: The note that was written last, and of what: a message's entries follow each other, and what waits for one
         #: commit waits since one time.
         self.note = bytes(NOTE)
         self.noted_since: int = 0
         self.noted_size: int = 0
+        #: The last entry that names a message's record, of what waits: those of a message for many are the same.
+        self.naming = b""
+        self.named: int = 0
+        self.named_since: int = 0
+        self.named_flags: int = 0
         #: What messages may have on disk, in bytes (0: any number); the disk is short of room; see
         #: `vmq.resources.disk`.
         self.max_total: int = 0
@@ -190,7 +204,7 @@ class Store:
 
     def has_work(self) -> bool:
         """Whether there is anything to commit."""
-        return len(self.dirty) > 0 or len(self.unwritten) > 0
+        return len(self.dirty) > 0 or len(self.unwritten) > 0 or len(self.sent.changed) > 0
 
     def get(self, key: bytes) -> bytes | None:
         """The value as it will be after the commit under way.
@@ -274,6 +288,7 @@ class Store:
         for ref, count in self.counts.items():
             self.write_count(ref, count)
         self.counts.clear()
+        self.note_sent()
         sizes = self.sizes
         if sizes.total != sizes.noted_total:
             sizes.noted_total = sizes.total
@@ -344,6 +359,7 @@ class Store:
 
     def note_alone(self) -> None:
         """The broker runs without other nodes: if it ever was a node, that will matter when it is one again."""
+        self.is_alone = True
         try:
             is_to_note = self.get(b"l") is not None and not self.was_alone()
         except StoreError:
@@ -446,9 +462,13 @@ class Store:
             tail = name + len(name).to_bytes(2, "big")
         if delivery.ref:
             flags |= FLAG_REF | FLAG_NOTE
-            note = self.note_of(delivery.since, record_size(message))
-            ref = delivery.ref.to_bytes(8, "big")
-            return b"%b%b%b%b%b" % (HEADS[flags], PACKET_IDS[pid], ref, tail, note)
+            since = delivery.since
+            if tail or pid:
+                return self.naming_entry(delivery, flags, tail)
+            if self.named != delivery.ref or self.named_since != since or self.named_flags != flags:
+                self.named, self.named_since, self.named_flags = delivery.ref, since, flags
+                self.naming = self.naming_entry(delivery, flags, b"")
+            return self.naming
         topic = message.topic
         note = b""
         if delivery.since:
@@ -463,6 +483,12 @@ class Store:
             tail,
             note,
         )
+
+    def naming_entry(self, delivery: Delivery, flags: int, tail: bytes) -> bytes:
+        """One that names the message's record."""
+        note = self.note_of(delivery.since, record_size(delivery.message))
+        ref = delivery.ref.to_bytes(8, "big")
+        return b"%b%b%b%b%b" % (HEADS[flags], PACKET_IDS[delivery.packet_id], ref, tail, note)
 
     def note_of(self, since: int, size: int) -> bytes:
         """What ends an entry with `FLAG_NOTE`; `size` is that of the message's record."""
@@ -481,14 +507,14 @@ class Store:
         since = 0
         weight = len(raw)
         if flags & FLAG_NOTE:
-            since = int.from_bytes(raw[-NOTE:-4], "big")
+            since = number_in(raw, weight - NOTE, weight - 4)
             raw = raw[:-NOTE]
         if flags & FLAG_GROUP:
             raw, group = split_group(raw)
         if flags & FLAG_RELEASED:
             message = NO_MESSAGE
         elif flags & FLAG_REF:
-            ref = int.from_bytes(raw[3:11], "big")
+            ref = number_in(raw, 3, 11)
             message = self.load_message(ref)
             if message is None:
                 return None
@@ -622,6 +648,33 @@ class Store:
         delivery.since = 0
         self.put_entry(inflight_key(session, delivery.order), session, delivery)
 
+    def put_sent(self, session: bytes, delivery: Delivery) -> bool:
+        """The same, but what waited may keep its entry where it is, which is noted; whether it does."""
+        if self.is_alone and delivery.key and delivery.qos == 1:
+            if self.sent.add(session, delivery.seq, delivery.packet_id, delivery.order):
+                if not self.is_urgent:
+                    self.hasten()
+                self.writes += 1
+                return True
+        self.put_inflight(session, delivery)
+        return False
+
+    def note_sent(self) -> None:
+        """Notes the places that were sent since the last commit."""
+        changed = self.sent.changed
+        if changed:
+            for session, sent in changed.items():
+                self.put(b"j" + session, sent.encode())
+            changed.clear()
+
+    def move_sent(self, session: bytes, inflight: list[Delivery]) -> None:
+        """Moves what of a session's messages in flight has its entry where it waited."""
+        if self.sent.take(session):
+            for delivery in inflight:
+                if delivery.seq:
+                    self.put_inflight(session, delivery)
+            self.delete(b"j" + session)
+
     def remove_waiting(self, session: bytes, delivery: Delivery) -> None:
         """A delivery leaves the stored queue unsent."""
         if delivery in self.unwritten:
@@ -637,6 +690,9 @@ class Store:
             return
         self.delete_later(delivery.key or inflight_key(session, delivery.order))
         self.discount(session, delivery, True)
+        if delivery.seq:
+            delivery.seq = 0
+            self.sent.close(session)
 
     def put_released(self, session: bytes, delivery: Delivery, order: int) -> None:
         """PUBREC came: only the packet id is left, at a new place in the order of the PUBRECs."""
@@ -675,19 +731,19 @@ class Store:
                 start=start, stop=stop, include_stop=True, verify_checksums=True
             )
             there = iter(records)
-            key, raw = next(there, (b"", b""))
+            key, raw = next(there, NO_RECORD)
             for seq in range(first, last + 1):
-                wanted = waiting_key(session, seq)
+                is_there = seq == number_in(key, 9, 17)
                 delivery: Delivery | None
-                if key == wanted and key not in self.dirty and key not in self.writing:
+                if is_there and key not in self.dirty and key not in self.writing:
                     delivery = self.read_entry(raw)
                     if delivery is not None:
                         delivery.seq = seq
                         delivery.key = key
                 else:
                     delivery = self.load_waiting(session, seq)
-                if key == wanted:
-                    key, raw = next(there, (b"", b""))
+                if is_there:
+                    key, raw = next(there, NO_RECORD)
                 found.append(delivery)
                 if delivery is not None:
                     size += delivery.message.length()
@@ -777,6 +833,8 @@ class Store:
 
     def leave_to_purge(self, session: bytes, first: int = 1, order: int = 1) -> None:
         """Has `purge_step` delete a session's lines; its record stays."""
+        if self.sent.take(session):
+            self.delete(b"j" + session)
         self.put(b"g" + session, (first - 1).to_bytes(8, "big") + (order - 1).to_bytes(8, "big"))
 
     def put_subscription(self, session: bytes, topic_filter: str, qos: int) -> None:

@@ -29,10 +29,11 @@ from vmq.store.entries import (
 )
 from vmq.store.lines import LINES, check_end, is_end, line_ends
 from vmq.store.opening import no_format, other_format, text_of
+from vmq.store.sent import RUN
 from vmq.store.store import FORMAT, FORMAT_1
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"abcdefghiklmnopqrstuvwxyz"
+KINDS: Final = b"abcdefghijklmnopqrstuvwxyz"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 127
@@ -176,6 +177,7 @@ class Walk:
         self.missing_ends()
         self.subscriptions()
         self.received()
+        self.sent()
         self.retained()
         self.receipts()
         self.progress_of_sinks()
@@ -426,6 +428,13 @@ class Walk:
             else:
                 self.has_session(key, "received packet ids")
 
+    def sent(self) -> None:
+        for key, value in self.records(prefix=b"j"):
+            if len(key) != 9 or len(value) % RUN:
+                self.found_malformed("ill-formed records of places that were sent", key)
+            else:
+                self.has_session(key, "places that were sent")
+
     def retained(self) -> None:
         for key, value in self.records(prefix=b"r"):
             if has_scoped_flaw(decode_topic_name, key[1:]) or is_not_retained(value):
@@ -591,7 +600,7 @@ def show(key: bytes) -> str:
         return f"session {number}, packet id {int.from_bytes(rest, 'big')}"
     if kind in (b"m", b"c") and len(key) == 9:
         return f"message {number}"
-    if kind in (b"g", b"k", b"w", b"f") and len(key) == 9:
+    if kind in (b"g", b"j", b"k", b"w", b"f") and len(key) == 9:
         return f"session {number}"
     if kind == b"a" and len(key) >= 9:
         return f"session {number}, node {key[9:].decode(errors='replace')!r}"

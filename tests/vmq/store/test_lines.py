@@ -223,7 +223,7 @@ def test_what_a_client_took_is_not_walked_over_when_its_session_ends(tmp_path: P
     house.publish(name, b"x", 1)
     fleet.db.take()
     fleet.end([name])
-    assert len(fleet.dead) > 1000
+    assert len(fleet.dead) >= 500
     assert fleet.db.take() <= 20
     house.close()
 
@@ -241,7 +241,7 @@ def test_what_a_client_took_is_not_walked_over_when_it_is_back(tmp_path: Path) -
     fleet.restart()
     again = house.client(name, clean=False)
     assert len(again.take()) == 20
-    assert len(fleet.dead) > 400
+    assert len(fleet.dead) >= 400
     assert fleet.db.take() <= 40
     house.close()
 

@@ -71,8 +71,8 @@ class Two:
 def two(tmp_path: Path) -> Iterator[Two]:
     with ExitStack() as stack:
         yield Two(
-            stack.enter_context(stored_house(tmp_path / "one")),
-            stack.enter_context(stored_house(tmp_path / "other")),
+            stack.enter_context(stored_house(tmp_path / "one", is_alone=False)),
+            stack.enter_context(stored_house(tmp_path / "other", is_alone=False)),
         )
 
 
