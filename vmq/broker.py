@@ -412,6 +412,8 @@ class Broker(Configured):
             self.registry,
             lambda: self.open_streams().catalog,
             self.banning,
+            turn_away=self._turn_away,
+            nearby=None if self.share is None else self.share.sockets,
         )
         try:
             await clustering.start(None if self._streams is None else self._streams.catalog)
@@ -424,6 +426,8 @@ class Broker(Configured):
             await catch_up(clustering, {} if self.share is None else self.share.siblings)
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
+        await clustering.admission.look()
+        clustering.admission.start()
         self._spawn(
             Discovery(clustering.joining, lambda: self.plugins.only("discover_nodes")).run()
         )
@@ -552,6 +556,9 @@ class Broker(Configured):
         for name, listener in list(self.listeners.items()):
             if isinstance(listener, Listener):
                 self.close_listener(name)
+        self._turn_away(reason)
+
+    def _turn_away(self, reason: str) -> None:
         assert self._core is not None and self.connections is not None, "the broker is not started"
         self.connections.close(reason)
         self._core.outbox.flush()
@@ -715,6 +722,8 @@ class Broker(Configured):
             health.degraded.extend(self._streams.problems())
         health.degraded.extend(self.jobs.problems())
         if self.clustering is not None:
+            if self.clustering.admission.reason:
+                health.failing.append(self.clustering.admission.reason)
             health.degraded.extend(self.clustering.problems())
         return health
 

@@ -65,6 +65,13 @@ class NameTaken:
 
 
 @dataclass(slots=True, frozen=True)
+class NameRefused:
+    """Another node does not listen to this one: it hears a node of the same name, which is at an address."""
+
+    address: str
+
+
+@dataclass(slots=True, frozen=True)
 class Left:
     """This node has left the cluster as it was asked to; `complete`: nothing it had was lost."""
 
@@ -139,7 +146,7 @@ class ClockAhead:
 
 @dataclass(slots=True, frozen=True)
 class Refused:
-    """A node speaks a version of the protocol that this one cannot talk with; told once in each of its lives."""
+    """Nothing counts that a node says, for a reason that it cannot mend; told once in each of its lives."""
 
     peer: str
     reason: str
@@ -161,6 +168,7 @@ Effect = (
     | MembersChanged
     | Excluded
     | NameTaken
+    | NameRefused
     | Left
     | Renewed
     | Delivered

@@ -26,7 +26,7 @@ bytes and frames, and a peer that sends what is no frame is not listened to for 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -36,6 +36,7 @@ import zmq
 from vmq_cluster.addresses import check_address, check_key
 from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
+from vmq_cluster.traffic import STRANGERS, Traffic
 from vmq_cluster.transport.ends import EndMonitor
 from vmq_cluster.transport.peer import Peer
 from vmq_cluster.transport.sockets import (
@@ -109,6 +110,8 @@ class Link:
         self._sockets: list[Socket | UnixListener] = []
         self._peers: dict[str, Peer | UnixPeer] = {}
         self._contacts: dict[str, Peer | UnixPeer] = {}
+        #: Where members of this machine are reached, whatever their addresses are.
+        self._nearby: dict[str, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
         #: Who is behind a connection, by its routing id; the oldest first.
         self._senders: dict[bytes, str] = {}
@@ -119,9 +122,17 @@ class Link:
         self._watched = 0
         #: Frames that were dropped because too much waited for a peer.
         self.dropped_frames = 0
-        #: Bytes of frames handed to ZeroMQ, and of those that it brought.
-        self.sent_bytes = 0
-        self.received_bytes = 0
+        #: Bytes of frames, by node.
+        self.traffic = Traffic()
+
+    async def start_nearby(self, own: str, others: Mapping[str, str]) -> None:
+        """Listens at a Unix socket besides, and talks to members of this machine over theirs, by their names.
+
+        Raises:
+            ClusterError: it cannot.
+        """
+        self._nearby = {**others}
+        await self._start_unix(own.removeprefix(_UNIX))
 
     async def start(self, listen: str) -> str:
         """Listens at an address; returns it with the real port.
@@ -184,6 +195,8 @@ class Link:
 
     def set_members(self, addresses: dict[str, str]) -> None:
         """Where the other members are; who is none any more is sent nothing."""
+        self.traffic.keep(addresses)
+        addresses = {name: self._nearby.get(name, where) for name, where in addresses.items()}
         for name in [
             name for name, peer in self._peers.items() if addresses.get(name) != peer.address
         ]:
@@ -206,7 +219,7 @@ class Link:
             if peer is None or not peer.send(raw):
                 self.dropped_frames += 1
             else:
-                self.sent_bytes += len(raw)
+                self.traffic.went(name, len(raw))
         except ClusterError as error:
             self.dropped_frames += 1
             self.warn(f"cannot send to {name}: {error}")
@@ -221,7 +234,7 @@ class Link:
             asyncio.get_running_loop().call_later(_CONTACT_SECONDS, self._end_contact, address)
         raw = encode(frame)
         if peer.send(raw):
-            self.sent_bytes += len(raw)
+            self.traffic.went(STRANGERS, len(raw))
 
     def _end_contact(self, address: str) -> None:
         peer = self._contacts.pop(address, None)
@@ -283,7 +296,6 @@ class Link:
     def received(self, parts: list[bytes]) -> None:
         """One message of a peer: the routing id of its connection, and a frame."""
         connection = parts[0]
-        self.received_bytes += len(parts[1]) if len(parts) == 2 else sum(map(len, parts[1:]))
         if connection in self._deaf:
             if asyncio.get_running_loop().time() < self._deaf[connection]:
                 return
@@ -298,6 +310,7 @@ class Link:
             return
         if len(self._senders) > _MAX_CONNECTIONS:
             del self._senders[next(iter(self._senders))]
+        self.traffic.came(frame.sender, len(parts[1]))
         self._on_frame(frame)
 
     def _decode(self, parts: list[bytes]) -> Frame:

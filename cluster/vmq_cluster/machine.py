@@ -125,7 +125,8 @@ class Machine:
         return self._finish(now)
 
     def stop(self, now: float) -> list[Effect]:
-        """Ends in order: the next life knows that nothing is missing."""
+        """Ends in order: the next life knows that nothing is missing, and the others that this one is over."""
+        self._rollcall.say_stopped()
         self.identity.stopped()
         return self._finish(now)
 
@@ -156,8 +157,11 @@ class Machine:
         if frame.epoch > self._wall() + FAR_AHEAD:
             self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
             return self._finish(now)
-        if frame.epoch < self._order.epoch(peer):
-            self._rollcall.refuse_stale(frame, self._order.epoch(peer))
+        last = self._order.epoch(peer)
+        if frame.epoch < last:
+            self._rollcall.refuse_stale(frame, last)
+            return self._finish(now)
+        if last and frame.epoch > last and self._rollcall.refuses(frame):
             return self._finish(now)
         if not self._order.accepts(frame):
             return []
@@ -168,6 +172,8 @@ class Machine:
         try:
             for message in frame.messages:
                 if peer in self.membership.others:
+                    if not self.detector.is_up(peer):
+                        self._rollcall.say_alive(peer, now)
                     self.detector.heard(peer, now)
                     self._settle(now)
                     self._handle(peer, message, now)
@@ -239,7 +245,7 @@ class Machine:
             case Gossip():
                 self.plumtree.on_gossip(peer, message)
             case Heartbeat():
-                self._rollcall.on_heartbeat(peer, message)
+                self._rollcall.on_heartbeat(peer, message, now)
             case IHave():
                 self.plumtree.on_i_have(peer, message, now)
             case Graft():

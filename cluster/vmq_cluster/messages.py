@@ -36,6 +36,7 @@ Counter = Annotated[int, Meta(ge=1, le=MAX_COUNTER)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Key = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY)]
 Value = Annotated[bytes, Meta(max_length=MAX_VALUE)]
+Address = Annotated[str, Meta(max_length=1024)]
 Payload = Annotated[bytes, Meta(max_length=MAX_PAYLOAD)]
 WireClock = Annotated[dict[Positive, list[Positive]], Meta(max_length=MAX_WRITERS)]
 
@@ -61,24 +62,36 @@ class MemberRecord(Struct, array_like=True, frozen=True):
     incarnation: Positive
     status: Annotated[int, Meta(ge=0, le=4)]
     version: Number
-    address: Annotated[str, Meta(max_length=1024)]
+    address: Address
 
 
 class Heartbeat(Message, tag=1):
-    """I am alive, and this is the digest of the members that I know."""
+    """I am alive, and this is the digest of the members that I know.
+
+    `sent` is the sender's clock in milliseconds, `echo` the receiver's as the last heartbeat from there had it, `held`
+    for how long that was here then; 0: none. With `stops` it is the last one: the sender ends in order. `address` is
+    where the sender says that it is.
+    """
 
     digest: Number
+    sent: Number = 0
+    echo: Number = 0
+    held: Number = 0
+    stops: bool = False
+    address: Address = ""
 
 
 class Members(Message, tag=2):
     """All members that the sender knows; `asks` for those of the receiver in return.
 
-    The answer has the ticket of the question, which is above 0 where it matters who answers.
+    The answer has the ticket of the question, which is above 0 where it matters who answers. `taken` is where the
+    sender hears another node of the receiver's name, which is why nothing else that the receiver says counts.
     """
 
     records: Annotated[list[MemberRecord], Meta(max_length=MAX_MEMBERS)]
     asks: bool
     ticket: Number = 0
+    taken: Address = ""
 
 
 class StaleEpoch(Message, tag=3):

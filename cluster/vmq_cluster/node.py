@@ -13,7 +13,7 @@ end. Everything that happens is told by the effects of `vmq_cluster.effects`, to
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -92,8 +92,10 @@ class ClusterNode:
         options: Options | None = None,
         versions: Versions = Versions(),  # noqa: B008 - it is immutable
         world: "Surroundings | None" = None,
+        nearby: Mapping[str, str] | None = None,
     ) -> None:
-        """`advertise` is where the others reach this node, if that is not where it listens.
+        """`advertise` is where the others reach this node, if that is not where it listens; `nearby` are Unix sockets
+        by which nodes of one machine talk to each other whatever their addresses are, by name, this one's included.
 
         `versions` are those of all that is said between nodes, by the application too; `world` is what the node sees of
         the machine, if that is not this one.
@@ -105,6 +107,7 @@ class ClusterNode:
         self._listen = listen
         self._advertise = advertise
         self._storage = storage
+        self._nearby = {} if nearby is None else {**nearby}
         self._options = Options() if options is None else options
         shortest, longest = _PATIENCE
         patience = min(max(self._options.heartbeat_timeout, shortest), longest)
@@ -136,6 +139,9 @@ class ClusterNode:
         """
         self._now = asyncio.get_running_loop().time
         try:
+            own = self._nearby.pop(self.name, "")
+            if own:
+                await self._link.start_nearby(own, self._nearby)
             address = await self._link.start(self._listen)
             self._machine = Machine(
                 self.name,

@@ -11,8 +11,8 @@ class Options:
 
     #: How often every member is told that this node lives.
     heartbeat_interval: float = 1.0
-    #: A member that was silent for so long is down.
-    heartbeat_timeout: float = 5.0
+    #: A member that was silent for so long is down; for up to three times as long, where answers take long.
+    heartbeat_timeout: float = 3.0
     #: A member that was down for so long is taken out of the cluster; 0: never.
     dead_node_timeout: float = 0.0
     #: A graceful leave ends after so long, whatever the others have seen.

@@ -5,6 +5,10 @@ digest of all that a node knows of members; who has another tells all it knows a
 was taken for dead by the time that it is well again is knocked at now and then, so that two sides of a split that
 gave each other up become one again by themselves. A node that **leaves** hands over what it has, says goodbye until
 one of the others has heard it, and is out.
+
+**A name is the live node's.** As long as a member is up, no other node is taken for it: a later life counts only from
+where the member is, or once that is down. Who comes with a name that is taken hears so, and its knocks count once the
+name is free.
 """
 
 from collections.abc import Callable
@@ -12,13 +16,23 @@ from typing import Final
 
 from vmq_cluster.clocks import FAR_AHEAD
 from vmq_cluster.detector import Detector
-from vmq_cluster.effects import Left, NameTaken, Outbox
+from vmq_cluster.effects import Left, NameRefused, NameTaken, Outbox, Refused
 from vmq_cluster.errors import ClusterError, MalformedError
 from vmq_cluster.identity import Identity
-from vmq_cluster.membership import Membership, Status
-from vmq_cluster.messages import AnyMessage, Frame, Heartbeat, Members, StaleEpoch
+from vmq_cluster.membership import Membership, Status, is_active, rank
+from vmq_cluster.messages import (
+    MAX_MEMBERS,
+    AnyMessage,
+    Frame,
+    Heartbeat,
+    MemberRecord,
+    Members,
+    StaleEpoch,
+)
 from vmq_cluster.options import Options
 
+#: Why a member is down that has said so itself.
+STOPPED: Final = "it was stopped"
 #: With every so many heartbeats there is a knock at those that were taken for dead, and a word to those that are down.
 _KNOCK: Final = 10
 
@@ -53,6 +67,8 @@ class RollCall:
         #: When a leave under way is given up, and who is to hear that this node has left.
         self._leaving: float | None = None
         self._farewell: set[str] = set()
+        #: Nodes with the names of others that are up: the lives of them that were told of.
+        self._namesakes: dict[str, int] = {}
 
     # --- what an operator may ask
 
@@ -98,8 +114,12 @@ class RollCall:
 
     # --- what others say
 
-    def on_heartbeat(self, peer: str, message: Heartbeat) -> None:
-        """A member lives, and may know more or less than this node."""
+    def on_heartbeat(self, peer: str, message: Heartbeat, now: float) -> None:
+        """A member lives, and may know more or less than this node; or it lives no longer."""
+        if message.stops:
+            self._detector.lost(peer, STOPPED, now)
+            return
+        self._detector.answered(peer, message, now)
         if message.digest != self._membership.digest:
             self._inform(peer)
 
@@ -110,15 +130,22 @@ class RollCall:
                 self.on_members(peer, message)
             case StaleEpoch():
                 self.on_stale_epoch(message)
-            case Heartbeat() if self._membership.belongs:
+            case Heartbeat(stops=False) if self._membership.belongs:
                 self._inform(peer)
             case _:
                 pass
 
     def on_members(self, peer: str, message: Members) -> None:
         """What a peer knows of members; those that are new to this node are told of it at once."""
+        if message.taken:
+            self._outbox.emit(NameRefused(message.taken))
+            return
         before = set(self._membership.others)
-        self._membership.merge(message.records, peer, self._wall())
+        # What it says of itself counts: the frame would else have been refused.
+        records = [
+            each for each in message.records if each.name == peer or not self._is_namesake(each)
+        ]
+        self._membership.merge(records, peer, self._wall())
         if message.asks:
             answer = self._membership.message(asks=False, ticket=message.ticket)
             self._outbox.send(peer, answer)
@@ -141,6 +168,42 @@ class RollCall:
                 self._outbox.emit(NameTaken(theirs.address))
                 if message.asks:  # so that it hears of it, too
                     self._outbox.knock(theirs.address, self._membership.message(asks=False))
+
+    def _is_namesake(self, record: MemberRecord) -> bool:
+        """Whether a record is of another node than the member of its name, which is up."""
+        known = self._membership.record(record.name)
+        return (
+            known is not None
+            and record.address != known.address
+            and is_active(known)
+            and is_active(record)
+            and self._detector.is_up(record.name)
+            and rank(record) > rank(known)
+        )
+
+    def refuses(self, frame: Frame) -> bool:
+        """Whether a frame of a new life is of another node than the member of its sender's name, which is up.
+
+        What a node says first is a heartbeat with its address. Where that got lost, the next frame is believed.
+        """
+        name = frame.sender
+        known = self._membership.record(name)
+        if known is None or not is_active(known) or not self._detector.is_up(name):
+            return False
+        address = _address_in(frame) or _address_of_heartbeat(frame)
+        if address is None or address == known.address:
+            return False
+        if self._namesakes.get(name) != frame.epoch:
+            if len(self._namesakes) >= MAX_MEMBERS:
+                del self._namesakes[next(iter(self._namesakes))]
+            self._namesakes[name] = frame.epoch
+            what = (
+                f"the node at {address} has the name of the one at {known.address}, which is up: each needs a name and "
+                "a data directory of its own"
+            )
+            self._outbox.emit(Refused(name, what))
+        self._outbox.knock(address, Members([], asks=False, taken=known.address))
+        return True
 
     def on_stale_epoch(self, message: StaleEpoch) -> None:
         """Others have met a later life of this node than this one."""
@@ -183,7 +246,7 @@ class RollCall:
         """Says what is to be said once in a heartbeat; takes out who has been dead for too long."""
         if self._detector.tick(now):
             self._informed.clear()
-            self._heartbeat()
+            self._heartbeat(now)
             self._expire(now)
         if self._leaving is not None:
             self._maybe_left(now, self._leaving)
@@ -193,15 +256,25 @@ class RollCall:
         for peer in self._membership.others:
             self._outbox.send(peer, self._membership.message(asks=False))
 
-    def _heartbeat(self) -> None:
-        heartbeat = Heartbeat(self._membership.digest)
+    def say_stopped(self) -> None:
+        """This node ends, and stays a member."""
+        for peer in self._detector.up:
+            self._outbox.send(peer, Heartbeat(self._membership.digest, stops=True))
+
+    def say_alive(self, peer: str, now: float) -> None:
+        """One heartbeat: with the others', and first of all to who was not heard of until now."""
+        heartbeat = self._detector.round_trips.heartbeat(peer, self._membership.digest, now)
+        heartbeat.address = self._membership.own.address
+        self._outbox.send(peer, heartbeat)
+
+    def _heartbeat(self, now: float) -> None:
         # Who is silent may never have heard of this node, if the one that took it in died with the news.
         introduces = self._heartbeats % _KNOCK == _KNOCK - 1
         for peer in self._membership.others:
             if introduces and not self._detector.is_up(peer):
                 self._outbox.send(peer, self._membership.message(asks=True))
             else:
-                self._outbox.send(peer, heartbeat)
+                self.say_alive(peer, now)
         self._say_goodbye()
         for address in sorted(self._contacts):
             self._knock(address)
@@ -255,4 +328,11 @@ def _address_in(frame: Frame) -> str | None:
             for record in message.records:
                 if record.name == frame.sender:
                     return record.address
+    return None
+
+
+def _address_of_heartbeat(frame: Frame) -> str | None:
+    for message in frame.messages:
+        if isinstance(message, Heartbeat) and message.address:
+            return message.address
     return None

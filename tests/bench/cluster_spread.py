@@ -142,9 +142,9 @@ class Bench:
         for node in self._nodes:
             with urlopen(f"{node.http}/metrics", timeout=TIMEOUT) as response:
                 text = response.read().decode()
-            found = re.search(r"^(?:vmq_)?cluster_bytes_sent\S* (\S+)$", text, re.MULTILINE)
-            assert found is not None, "no such figure"
-            total += float(found[1])
+            found = re.findall(r"^(?:vmq_)?cluster_bytes_sent\S* (\S+)$", text, re.MULTILINE)
+            assert found, "no such figure"
+            total += sum(map(float, found))
         return int(total)
 
     def close(self) -> None:

@@ -9,9 +9,13 @@ from random import Random
 import pytest
 
 from tests.simulator.machines import OPTIONS, TICK, Sim
+from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
+from vmq_cluster.clocks import MAX_NUMBER
 from vmq_cluster.detector import Detector
 from vmq_cluster.effects import Outbox, PeerDown, PeerUp, Renewed
+from vmq_cluster.messages import Heartbeat
+from vmq_cluster.round_trips import RoundTrips
 
 INTERVAL, TIMEOUT = OPTIONS.heartbeat_interval, OPTIONS.heartbeat_timeout
 #: A node that is held up for less than this is heard in time by all others.
@@ -163,8 +167,100 @@ def test_who_is_on_time_spares_nobody() -> None:
     detector = Detector(OPTIONS, Outbox())
     detector.watch(["peer"], 0.0)
     detector.heard("peer", 0.0)
-    for tick in range(5):
+    ticks = int((TIMEOUT + INTERVAL) / TICK)
+    for tick in range(ticks):
         assert detector.is_up("peer")
-        detector.tick(tick * INTERVAL)
-    detector.tick(TIMEOUT + INTERVAL)
+        detector.tick(tick * TICK)
+    detector.tick(ticks * TICK)
     assert not detector.is_up("peer")
+
+
+def test_delays_that_are_small_each_count_together() -> None:
+    """A loop that is late all the time has listened for half of it."""
+    detector = Detector(OPTIONS, Outbox())
+    detector.watch(["peer"], 0.0)
+    detector.heard("peer", 0.0)
+    now = 0.0
+    while now < 2 * TIMEOUT:
+        assert detector.is_up("peer")
+        detector.tick(now)
+        now += 0.8 * INTERVAL
+    detector.tick(now + 2 * INTERVAL)
+    assert not detector.is_up("peer")
+
+
+def slower_and_slower(seed: int) -> list[PeerDown]:
+    """Whom nodes take for silent whose answers take up to ten seconds in the end."""
+    sim = Sim(seed, network=Network(ordered=True))
+    names = sim.cluster(3)
+    for longest in (1.0, 2.0, 3.0, 4.0, 5.0):
+        sim.network.longest = longest
+        sim.run(60)
+    return [down for name in names for down in sim.nodes[name].of(PeerDown)]
+
+
+@over_seeds(10)
+def test_who_answers_late_is_waited_for(seed: int) -> None:
+    assert slower_and_slower(seed) == []
+
+
+def test_without_measured_round_trips_late_ones_are_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RoundTrips, "longest", lambda _self, _peer: 0.0)
+    assert slower_and_slower(1) != []
+
+
+@over_seeds(10)
+def test_a_silent_one_is_down_within_three_timeouts_however_late_it_answered(seed: int) -> None:
+    sim = Sim(seed, network=Network(ordered=True, longest=3.0))
+    names = sim.cluster(3)
+    sim.run(60)
+    sim.crash(names[0])
+    sim.run(3.0 + 3 * TIMEOUT + INTERVAL + TICK)
+    assert not any(sim[name].detector.is_up(names[0]) for name in names[1:])
+
+
+@over_seeds(10)
+def test_round_trips_are_those_of_the_network_whoever_is_held_up(seed: int) -> None:
+    sim = Sim(seed, network=Network(ordered=True, shortest=0.1, longest=0.1))
+    names = sim.cluster(2)
+    sim.run(20)
+    for held in names:
+        sim.pause(held)
+        sim.run(sim.random.uniform(5, 60))
+        sim.resume(held)
+        sim.run(20)
+    for name, other in (names, reversed(names)):
+        detector = sim[name].detector
+        assert detector.round_trips.smoothed(other) == pytest.approx(0.2, abs=0.3)
+        assert detector.patience(other) == TIMEOUT
+
+
+@pytest.mark.parametrize("echo", [0, 1, 5000, 900_000, 1_000_001, MAX_NUMBER])
+@pytest.mark.parametrize("held", [0, 99, MAX_NUMBER])
+def test_whatever_a_peer_says_of_the_time_it_is_waited_for_three_timeouts_at_most(
+    echo: int, held: int
+) -> None:
+    detector = Detector(OPTIONS, Outbox())
+    detector.watch(["peer"], 0.0)
+    detector.tick(5.0)
+    detector.round_trips.heartbeat("peer", 0, 5.0)
+    for number in range(1, 1000):
+        detector.answered("peer", Heartbeat(0, number, echo, held), 1000.0 + number)
+    assert TIMEOUT <= detector.patience("peer") <= 3 * TIMEOUT
+    assert 0 <= detector.round_trips.heartbeat("peer", 0, 3000.0).held <= MAX_NUMBER
+
+
+@over_seeds(10)
+def test_who_is_stopped_says_so_and_is_up_again_with_its_first_word(seed: int) -> None:
+    sim = Sim(seed)
+    names = sim.cluster(sim.random.randint(2, 5))
+    stopped, others = names[0], names[1:]
+    sim.stop(stopped)
+    sim.run(sim.network.longest)
+    for name in others:
+        assert sim.nodes[name].of(PeerDown) == [PeerDown(stopped, "it was stopped")]
+        assert stopped in sim[name].membership.others
+    sim.restart(stopped)
+    sim.until(lambda: sim.is_joined(names), 2 * INTERVAL)

@@ -1,9 +1,11 @@
 """Members come, go, die, return: over seeds, on bad networks."""
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import permutations
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,14 +16,18 @@ from tests.simulator.network import Network
 from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import (
     Contact,
+    Effect,
     Excluded,
     Left,
     MembersChanged,
+    NameRefused,
     NameTaken,
     Outbox,
     PeerDown,
     PeerUp,
+    Refused,
     Renewed,
+    Transmit,
 )
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
@@ -189,6 +195,81 @@ def test_two_nodes_of_one_name_hear_of_it_and_of_nothing_else() -> None:
         assert isinstance(effect, Contact)
         assert two.receive(effect.frame, sim.now) == []
     assert one.membership.others == two.membership.others == []
+
+
+def namesake(sim: Sim, name: str, storage: MemoryStorage | None = None) -> Machine:
+    """Another node of the name, elsewhere; on a disk of its own or on a copy of the other's."""
+    storage = MemoryStorage() if storage is None else storage
+    machine = Machine(name, "elsewhere", storage, OPTIONS, Random(7), lambda: EPOCH + 60_000, b"b")
+    machine.start(sim.now)
+    return machine
+
+
+def heard(sim: Sim, name: str, effects: list[Effect]) -> list[Effect]:
+    """What a node makes of what another one sends it."""
+    found = []
+    for each in effects:
+        if isinstance(each, Transmit | Contact) and (
+            name in (each.peer if isinstance(each, Transmit) else each.address)
+        ):
+            found += sim[name].receive(each.frame, sim.now)
+    return found
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_the_name_of_a_live_member_is_refused_to_another_on_both_sides(is_copy: bool) -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    holder, asked, third = names
+    other = namesake(sim, holder, deepcopy(sim.nodes[holder].storage) if is_copy else None)
+    other.join(asked)
+    before = sim[asked].membership.record(holder)
+    effects = heard(sim, asked, other.flush(sim.now) + other.tick(sim.now))
+    [refused] = [each for each in effects if isinstance(each, Refused)]
+    assert f"at elsewhere has the name of the one at {holder}" in refused.reason
+    answers = [each for each in effects if isinstance(each, Contact)]
+    assert {each.address for each in answers} == {"elsewhere"}
+    told = [told for each in answers for told in other.receive(each.frame, sim.now)]
+    assert NameRefused(holder) in told
+    # Nobody takes it for the other, and each attempt is answered, though not told again.
+    assert sim[asked].membership.record(holder) == before
+    assert not [
+        each for each in heard(sim, asked, other.tick(sim.now + 1)) if isinstance(each, Refused)
+    ]
+    # Nor by what others say.
+    record = msgspec.structs.replace(other.membership.own, version=9)
+    epoch = sim[third].identity.epoch
+    sim[asked].receive(Frame(1, third, epoch, 10**6, [Members([record], asks=False)]), sim.now)
+    assert sim[asked].membership.record(holder) == before
+    assert sim.is_joined(names)
+
+
+def test_a_name_is_free_once_its_node_is_down() -> None:
+    sim = Sim(0)
+    holder, asked = sim.cluster(2)
+    other = namesake(sim, holder)
+    other.join(asked)
+    sim.crash(holder)
+    sim.run(2 * OPTIONS.heartbeat_timeout)
+    assert not sim[asked].detector.is_up(holder)
+    heard(sim, asked, other.tick(sim.now))
+    record = sim[asked].membership.record(holder)
+    assert record is not None
+    assert record.address == "elsewhere"
+    assert sim[asked].detector.is_up(holder)
+
+
+@pytest.mark.parametrize("wipe", [False, True])
+def test_a_node_that_starts_again_within_a_moment_is_itself(wipe: bool) -> None:
+    """Nobody has missed it yet: it is where it was."""
+    sim = Sim(0)
+    names = sim.cluster(3)
+    sim.crash(names[0])
+    sim.restart(names[0], wipe=wipe)
+    # Without its disk it knows nobody, until somebody who misses it introduces himself.
+    sim.run(30 if wipe else 2 * OPTIONS.heartbeat_interval)
+    assert sim.is_joined(names)
+    assert not any(sim.nodes[name].of(Refused) for name in names)
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -33,8 +33,8 @@ from vmq_cluster.messages import (
 )
 
 EVERYTHING: list[Any] = [
-    Heartbeat(7),
-    Members([MemberRecord("a", 1, 0, 2, "tcp://127.0.0.1:1")], asks=True),
+    Heartbeat(7, 1000, 900, 50, stops=True, address="tcp://127.0.0.1:1"),
+    Members([MemberRecord("a", 1, 0, 2, "tcp://127.0.0.1:1")], asks=True, taken="ipc://a"),
     StaleEpoch(5),
     Gossip((0, 1, 2), b"payload"),
     IHave([(0, 1, 2), (1, 1, 1)]),

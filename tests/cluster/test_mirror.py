@@ -22,6 +22,8 @@ ELSEWHERE = {
     "sockets.py": "test_link.py: the sockets of the link",
     "order.py": "test_channels.py: frames that come twice or late",
     "records.py": "test_metadata.py: seen in what is stored",
+    "round_trips.py": "test_detector.py: who is waited for",
+    "traffic.py": "test_link.py: what the link counts",
 }
 
 #: Test files that mirror no module, and why.

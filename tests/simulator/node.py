@@ -31,6 +31,7 @@ from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.link import Link
 from vmq_cluster.messages import Frame, decode, encode
 from vmq_cluster.node import ClusterNode, Surroundings
+from vmq_cluster.traffic import Traffic
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -51,7 +52,8 @@ class SimLink(Link):
         on_frame: Callable[[Frame], None],
         *_rest: object,
     ) -> None:
-        self.dropped_frames = self.sent_bytes = self.received_bytes = 0
+        self.dropped_frames = 0
+        self.traffic = Traffic()
         self._world = world
         self._life = life
         self._name = name
@@ -235,8 +237,8 @@ class Node:
         broker.db.close()
         broker.shelf.close()
         self.world.ended.append(broker)
-        broker.life.end()
         self.world.on_death(self.name)
+        broker.life.end()  # with whatever it is at: who called this, too
 
     def wipe(self) -> None:
         """Its disk is lost."""

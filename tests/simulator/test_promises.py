@@ -14,6 +14,11 @@ ROWS: dict[str, list[Callable[[], None]]] = {}
 
 #: Rows about what the simulator has not: links that tell that a process has ended, and the files of streams and stores.
 ELSEWHERE = (
+    "A node that has left, and starts again",
+    "A node that is to join",
+    "A second node with the name of one that is up",
+    "The answers of a node take long",
+    "`vmq cluster drain`",
     "A durable session of which its owner's store has a part that is damaged",
     "A handshake or an attempt to connect is lost on the way",
     "A node without the key",

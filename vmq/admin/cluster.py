@@ -1,4 +1,4 @@
-"""The cluster that this broker is a node of: status, join, leave, remove."""
+"""The cluster that this broker is a node of: status, join, leave, drain, remove."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -47,6 +47,12 @@ class MemberRow(Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     waiting_bytes: int = 0
+    lagging_copies: Annotated[
+        int,
+        Meta(
+            description="Copies of this node's sessions that it is to have, and that lack something"
+        ),
+    ] = 0
 
 
 class Joined(Struct, frozen=True, omit_defaults=True):
@@ -66,6 +72,14 @@ class LeftCluster(Struct, frozen=True):
     complete: Annotated[
         bool, Meta(description="The others have all that this node had, durable sessions included")
     ]
+
+
+class Drained(Struct, frozen=True):
+    """How a drain has ended."""
+
+    node: str
+    drained: Annotated[bool, Meta(description="No client is served here")]
+    complete: Annotated[bool, Meta(description="Other nodes have all durable sessions of this one")]
 
 
 class Removed(Struct, frozen=True):
@@ -88,6 +102,8 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
 
     machine = node.machine
     clustering = _clustering_of(broker)
+    replicas = clustering.replication.replicas
+    lagging = {} if replicas is None else replicas.lagging_by_peer()
     for record in machine.membership.records:
         name = record.name
         is_self = name == node.name
@@ -110,6 +126,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             subscriptions=tally.subscriptions,
             waiting_messages=messages,
             waiting_bytes=size,
+            lagging_copies=lagging.get(name, 0),
         )
     for address in machine.contacts:
         yield MemberRow(node="", status="asked", is_up=False, is_self=False, address=address)
@@ -129,6 +146,7 @@ async def join(broker: "BrokerView", address: str) -> Joined:
         joined = await clustering.joining.join(address, JOIN_TIMEOUT)
         reason = None if joined else await clustering.joining.why_not(address)
         await broker.open_listeners()  # a node that has left has closed them
+        await clustering.admission.look()
     except (ClusterError, RuntimeError) as error:
         raise AdminError(str(error)) from None
     return Joined(address, "joined" if joined else "asked", reason)
@@ -159,6 +177,30 @@ async def leave(broker: "BrokerView", timeout: float) -> LeftCluster:  # noqa: A
     if broker.on_left is not None:
         broker.on_left()
     return LeftCluster(node.name, complete)
+
+
+async def drain(
+    broker: "BrokerView",
+    timeout: float,  # noqa: ASYNC109 - a limit, not an error
+    *,
+    undo: bool = False,
+) -> Drained:
+    """Turns clients away and hands durable sessions over to the other nodes; the node stays a member.
+
+    With `undo` it lets clients in again.
+
+    Raises:
+        RefusedError: the broker is no node, or none is up that could have the sessions.
+    """
+    node, clustering = _node_of(broker), _clustering_of(broker)
+    if undo:
+        await clustering.admission.drain(is_drained=False)
+        return Drained(node.name, drained=False, complete=True)
+    if not set(node.up) - broker.worker_names:
+        raise RefusedError("no other node is up that could serve the clients of this one")
+    await clustering.admission.drain(is_drained=True)
+    complete = await clustering.leaving.hand_over_sessions(timeout, broker.worker_names)
+    return Drained(node.name, drained=True, complete=complete)
 
 
 def remove(broker: "BrokerView", name: str, *, force: bool) -> Removed:

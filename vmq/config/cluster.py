@@ -49,11 +49,19 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         list[Annotated[str, Meta(max_length=1000)]],
         Meta(
             max_length=100,
-            description="Nodes of which one is asked to take this one in, as long as it is alone and was "
-            "never taken out; its own address is passed over.",
+            description="Nodes of which one is asked to take this one in, as long as it is alone and was not taken "
+            "out; until then it serves no clients. One whose own address is among them may be the first, and serves.",
             extra={"accepts": 'a list of addresses, as in ["tcp://10.0.0.1:44053"]'},
         ),
     ] = msgspec.field(default_factory=list)
+    alone: Annotated[
+        bool,
+        Meta(
+            description="Serve clients though this node has left its cluster, was taken out of it, is not let into the "
+            "one that it is to join, or has a name that another node has there: as a broker by itself, whose messages "
+            "stay with it.",
+        ),
+    ] = False
     host: Annotated[
         str,
         Meta(
@@ -82,9 +90,10 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             ge=0.1,
             le=86_400,
-            description="Seconds of silence after which a node counts as down; at least twice heartbeat_interval.",
+            description="Seconds of silence after which a node counts as down; up to three times as long where answers "
+            "of that node take long. At least twice heartbeat_interval.",
         ),
-    ] = 5.0
+    ] = 3.0
     dead_node_timeout: Annotated[
         float,
         Meta(

@@ -257,6 +257,8 @@ class Core:
         self.memory = MemoryPort()
         #: Set by the cluster node while a member cannot be reached.
         self.cluster_is_split = False
+        #: Set by the cluster node: why no client may be here; nothing: clients are let in.
+        self.shut_to_clients: str = ""
         #: Set while the streams' disk lags behind: who publishes to streams pauses.
         self.streams_are_behind = False
         #: Without streams: in none, and nothing of theirs.

@@ -153,6 +153,16 @@ class LeaveCluster(Struct, forbid_unknown_fields=True):
     ] = 60.0
 
 
+class DrainNode(Struct, forbid_unknown_fields=True):
+    """Whether clients are to be elsewhere, and how long that may take."""
+
+    undo: Annotated[bool, Meta(description="Let clients in again instead")] = False
+
+    timeout: Annotated[
+        float, Meta(ge=1, le=3600, description="Seconds that the sessions may take to move")
+    ] = 60.0
+
+
 class RemoveMember(Struct, forbid_unknown_fields=True):
     """Which node to take out."""
 
@@ -513,6 +523,15 @@ OPERATIONS: Final = (
         LeaveCluster,
         cluster.LeftCluster,
         lambda context, wanted: cluster.leave(context.broker, wanted.timeout),
+    ),
+    Operation(
+        "drain_node",
+        "POST",
+        "/cluster/drain",
+        "Turn clients away, hand durable sessions over, and stay a member",
+        DrainNode,
+        cluster.Drained,
+        lambda context, wanted: cluster.drain(context.broker, wanted.timeout, undo=wanted.undo),
     ),
     Operation(
         "remove_member",

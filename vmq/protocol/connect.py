@@ -37,8 +37,10 @@ def check_client_id(connect: Connect, longest: int) -> None:
 
 
 def check_load(registry: Registry) -> None:
-    """Refuses everybody while memory is short."""
+    """Refuses everybody while memory is short, or the node serves nobody."""
     core = registry.core
+    if core.shut_to_clients:
+        raise ConnectRefused(core.shut_to_clients, REFUSED_UNAVAILABLE)
     if core.memory_is_high:
         core.counters.memory_refused += 1
         raise ConnectRefused("memory is above max_memory", REFUSED_UNAVAILABLE)

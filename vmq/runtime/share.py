@@ -20,6 +20,8 @@ class Share(Struct, frozen=True, kw_only=True):
     folder: str
     #: The others that are there when this one starts: names and addresses of their nodes.
     siblings: dict[str, str] = msgspec.field(default_factory=dict)
+    #: Unix sockets by which they talk to each other though their nodes have other addresses, by name, this one's too.
+    sockets: dict[str, str] = msgspec.field(default_factory=dict)
     #: The names that all of them have as nodes, this one's included.
     worker_names: frozenset[str] = frozenset()
     #: Plugins that the operator started (True) or stopped (False), whatever the configuration says.

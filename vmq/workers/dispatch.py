@@ -53,6 +53,7 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "list_members": Dispatch.ANY,
     "join_cluster": Dispatch.HERE,
     "leave_cluster": Dispatch.HERE,
+    "drain_node": Dispatch.HERE,
     "remove_member": Dispatch.HERE,
     "list_plugins": Dispatch.HERE,
     "enable_plugin": Dispatch.HERE,

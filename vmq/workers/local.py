@@ -41,6 +41,7 @@ class SupervisorOperations:
             "stop_listener": self._stop_listener,
             "join_cluster": self._join_cluster,
             "leave_cluster": self._leave_cluster,
+            "drain_node": self._drain_node,
             "remove_member": self._remove_member,
             "list_plugins": self._list_plugins,
             "enable_plugin": lambda wanted: self._plugin("enable_plugin", wanted, True),
@@ -190,6 +191,20 @@ class SupervisorOperations:
         if self._supervisor.on_left is not None:
             self._supervisor.on_left()
         row = {"node": " ".join(sorted(own)), "complete": complete}
+        return msgspec.Raw(msgspec.json.encode(row))
+
+    async def _drain_node(self, wanted: Any) -> Done:
+        """Drains every worker, or none any more: they are one host."""
+        own = [self._supervisor.plan.node_name(each.number) for each in self._pool.complete()]
+        done = [
+            msgspec.json.decode(await self._pool.ask(each, BY_NAME["drain_node"], wanted))
+            for each in self._pool.complete()
+        ]
+        row = {
+            "node": " ".join(own),
+            "drained": all(each["drained"] for each in done),
+            "complete": all(each["complete"] for each in done),
+        }
         return msgspec.Raw(msgspec.json.encode(row))
 
     async def _remove_member(self, wanted: Any) -> Done:

@@ -127,6 +127,7 @@ class Plan:
                 for each in present
                 if each != number
             },
+            sockets=self._sockets() if config.cluster.listen.startswith("tcp://") else {},
             worker_names=frozenset(map(self.node_name, self.numbers())),
             plugins=dict(self.plugins),
         )
@@ -176,6 +177,13 @@ class Plan:
     def address(self, number: int, config: Config) -> str:
         """Where the others reach a worker's node."""
         return self._address(number, config.cluster.advertise or config.cluster.listen)
+
+    def _sockets(self) -> dict[str, str]:
+        """Where the workers reach each other, whatever others reach them at."""
+        return {
+            self.node_name(each): f"ipc://{self.own_folder(each) / _SOCKET}"
+            for each in self.numbers()
+        }
 
     def _address(self, number: int, first: str) -> str:
         """Where a worker's node is reached; `first` is that of worker 1, if one is configured."""

@@ -193,7 +193,8 @@ class UnixListener:
 
     def _connection(self) -> _Heard:
         self._named += 1
-        return _Heard(self, self._named.to_bytes(5, "big"))
+        # ZeroMQ's begin with a zero, where it listens as well.
+        return _Heard(self, b"u%d" % self._named)
 
     def proof(self, side: bytes, drawn: bytes) -> bytes:
         """What shows that a side has the key of this node."""

@@ -212,3 +212,31 @@ async def test_the_end_of_a_process_is_told(ends: list[End], tmp_path: Path, kin
     finally:
         await link.stop()
     assert {gone.get_nowait() for _ in range(gone.qsize())} <= {"peer"}
+
+
+async def test_nodes_of_one_machine_talk_over_unix_sockets_whatever_their_addresses_are(
+    ends: list[End], tmp_path: Path
+) -> None:
+    """Where they say that they are nobody hears them."""
+    sockets = {name: f"ipc://{tmp_path}/{name}" for name in ("one", "other")}
+    where: dict[str, str] = {}
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        nowhere = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
+        for name, own in sockets.items():
+            end = End(name, KEY)
+            ends.append(end)
+            await end.link.start_nearby(own, sockets)
+            where[name] = await end.link.start(LOOPBACK)
+            end.link.set_members({each: nowhere for each in sockets if each != name})
+        one, other = ends
+        for sender, receiver in ((one, other), (other, one)):
+            sender.link.send(receiver.name, sender.frame())
+            assert (await receiver.hears()).sender == sender.name
+        # Others still reach it where it listens, and nobody is taken for anybody else.
+        far = End("far", KEY)
+        ends.append(far)
+        await far.link.start(LOOPBACK)
+        far.link.set_members({"one": where["one"]})
+        far.link.send("one", far.frame())
+        assert (await one.hears()).sender == "far"

@@ -95,6 +95,7 @@ class House:
         with monkeypatch.context() as patch:
             patch.setattr(clustering(broker).node._link, "send", lambda *_: None)
             patch.setattr(broker._committer, "finish_all", nothing)
+            patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
             await broker.stop()
         shutil.rmtree(data)
         left.rename(data)
@@ -124,7 +125,7 @@ def store_of(broker: Broker) -> Store:
     return core.store
 
 
-async def nothing() -> None:
+async def nothing(*_: object) -> None:
     pass
 
 

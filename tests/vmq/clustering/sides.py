@@ -72,6 +72,7 @@ class Side:
         shutil.copytree(data, left)
         with monkeypatch.context() as patch:
             patch.setattr(self.running._committer, "finish_all", nothing)
+            patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
             await self.stop()
         shutil.rmtree(data)
         left.rename(data)
@@ -180,7 +181,7 @@ class Recording(Outboxes):
         self.arrivals.confirming(peer).answer_after(STREAM, STREAM.wanted)
 
 
-async def nothing() -> None:
+async def nothing(*_: object) -> None:
     pass
 
 

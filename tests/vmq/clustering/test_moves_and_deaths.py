@@ -50,6 +50,7 @@ class Life:
         assert committer is not None
         with monkeypatch.context() as patch:
             patch.setattr(committer, "finish_all", nothing)
+            patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
             patch.setattr(committer, "commit", lambda: None)
             if committer.handle is not None:
                 committer.handle.cancel()

@@ -100,6 +100,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/cluster/members", {}),
     ("POST", "/cluster/join", {"address": "nowhere"}),
     ("POST", "/cluster/leave", {}),
+    ("POST", "/cluster/drain", {}),
     ("DELETE", "/cluster/member", {"node": "nobody"}),
     ("GET", "/plugins", {}),
     ("POST", "/plugin/reload", {"name": "mine"}),

@@ -52,6 +52,7 @@ def test_each_has_its_data_its_node_and_its_listeners(tmp_path: Path) -> None:
         assert each.cluster.listen == nodes[number]
         share = plan.share(number, config, [1, 2])
         assert share.siblings == {f"n-{other}": nodes[other] for other in {1, 2} - {number}}
+        assert share.sockets == {}
         assert each.listeners["tcp"].url == "tcp://127.0.0.1:1883"
     assert plan.opens(1, config) == {"tcp", "unix"}
     assert plan.opens(2, config) == {"tcp"}
@@ -104,6 +105,9 @@ def test_nodes_that_others_reach_have_ports_one_after_the_other(tmp_path: Path) 
     assert second.join == ["tcp://127.0.0.3:44053"]
     siblings = Plan(config, 2).share(2, config, [1]).siblings
     assert siblings == {"n-1": "tcp://127.0.0.2:44053"}
+    # Among themselves they go by neither.
+    sockets = Plan(config, 2).share(2, config, [1]).sockets
+    assert sockets == {f"n-{each}": f"ipc://{tmp_path}/workers/{each}/node.sock" for each in (1, 2)}
 
 
 @pytest.mark.parametrize("port", [0, 65_535])

@@ -29,6 +29,7 @@ COLUMNS: Final = Columns(
         "subscriptions",
         "waiting_messages",
         "waiting_bytes",
+        "lagging_copies",
     )
 )
 
@@ -84,6 +85,32 @@ def leave(
     """Turn clients away, hand durable sessions over to the other nodes, leave the cluster, and stop the broker."""
     ask.timeout = timeout + _GRACE
     return ask.post("/cluster/leave", timeout=timeout)
+
+
+@app.command("drain")
+@asking()
+def drain(
+    ask: AdminClient,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=1,
+            max=3600,
+            help="Seconds that the sessions may take to move.",
+        ),
+    ] = 60.0,
+    undo: Annotated[bool, typer.Option("--undo", help="Let clients in again.")] = False,
+) -> Any:
+    """Turn clients away and hand durable sessions over to the other nodes; the broker runs on and stays a member.
+
+    For maintenance: it serves clients again after `vmq cluster drain --undo` or a restart;
+    sessions come back with their clients. Copies of other nodes' sessions, partitions of
+    streams and jobs stay where they are.
+    """
+    ask.timeout = timeout + _GRACE
+    return ask.post("/cluster/drain", timeout=timeout, undo=undo)
 
 
 @app.command("remove")

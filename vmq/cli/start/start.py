@@ -92,6 +92,13 @@ ClusterKeyOption = Annotated[
         help="The key that all nodes share (`vmq cluster keygen FILE`), instead of cluster.key_file.",
     ),
 ]
+AloneOption = Annotated[
+    bool,
+    typer.Option(
+        "--alone",
+        help="Serve clients though the node has left its cluster, was taken out, or is not let in.",
+    ),
+]
 WorkersOption = Annotated[
     str | None,
     typer.Option(
@@ -122,6 +129,7 @@ def start(
     cluster_listen: ClusterListenOption = None,
     join: JoinOption = None,
     cluster_key: ClusterKeyOption = None,
+    alone: AloneOption = False,
     workers: WorkersOption = None,
     serve: ServeOption = None,
 ) -> None:
@@ -165,6 +173,7 @@ def start(
         "listen": cluster_listen,
         "join": join or None,
         "key_file": cluster_key,
+        "alone": alone or None,
     }
     overrides |= {f"cluster.{name}": value for name, value in cluster.items() if value is not None}
 
@@ -179,6 +188,8 @@ def start(
     from vmq.broker import StartError
 
     log = open_log(loaded.config)
+    if listen:
+        _tell_put_out(config, {key: overrides[key] for key in overrides if key != "listeners"})
     for line in checked.warnings:
         logger.warning(line)
     raise_file_limit()
@@ -188,6 +199,19 @@ def start(
         uvloop.run(run(loaded.config, log, lambda: load().config))
     except StartError as problem:
         raise CliError(str(problem)) from None
+
+
+def _tell_put_out(config: Path | None, overrides: Mapping[str, object]) -> None:
+    """Say which listeners of the configuration, as it is without --listen, are not opened for it."""
+    from vmq.config.sources import DEFAULT
+
+    try:
+        written = settings.load(config, overrides)
+    except CliError:
+        return  # they could not be opened
+    for name, options in written.config.listeners.items():
+        if written.origins.get(f"listeners.{name}.url", DEFAULT) != DEFAULT:
+            logger.warning("put out by --listen: listener name=%s url=%s", name, options.url)
 
 
 def serving(loaded: "LoadedConfig", folder: Path | None) -> "LoadedConfig":

@@ -97,6 +97,8 @@ class PeerOutbox:
         #: The last batch that the peer may have taken without having said so when it went down, or a life of this
         #: broker ended.
         self.doubtful = self.key
+        #: The peer takes nothing more in this life of it, and has said so.
+        self._is_closed = False
         #: The last batch that the peer is to confirm without delay.
         self._hurries = b""
         #: Connections that do not read until there is room.
@@ -217,7 +219,9 @@ class PeerOutbox:
         self._tell(entry.key)
 
     def confirm_up_to(self, key: bytes) -> None:
-        """The peer says itself, for it leaves, that it has handled everything up to a key."""
+        """The peer says itself, for it leaves or stops, that it has handled everything up to a key, and no more."""
+        self._is_closed = True
+        self.doubtful = min(self.doubtful, key)
         while self._sent and self._sent[0].key <= key:
             self._forget(self._sent.popleft())
         # What an earlier life sent, or all while somebody looks through it, is on the disk alone.
@@ -303,9 +307,10 @@ class PeerOutbox:
         return parcel_key(self._prefix, life, number - 1)
 
     def doubt(self) -> None:
-        """The peer is down: what is under way it may have, or not."""
-        if self._sent:
+        """The peer is down: what is under way it may have, or not, unless it has said what it has."""
+        if self._sent and not self._is_closed:
             self.doubtful = self._sent[-1].key
+        self._is_closed = False
 
     def settle_up_to(self, key: bytes) -> None:
         """Nobody waits any more for what is up to a key: others keep it."""

@@ -249,7 +249,7 @@ class Outboxes(Peers):
         return taken
 
     async def say_farewell(self) -> None:
-        """Takes nothing more from others, and tells each that is up how far it did: this node leaves.
+        """Takes nothing more from others, and tells each that is up how far it did: this node leaves, or stops.
 
         Then they know what they may give to others, and what this node has had.
         """

@@ -1,4 +1,4 @@
-"""What a node says to each other one before it leaves: how far it took what waits there for it."""
+"""What a node says to each other one before it leaves or stops: how far it took what waits there for it."""
 
 from typing import Annotated
 
@@ -10,7 +10,10 @@ _Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
 class Farewell(NodeMessage, frozen=True, tag=6):
-    """I take nothing more from you; this is the place of the last that I took, all of which is safe or has gone on."""
+    """I take nothing more from you in this life; this is the place of the last that I took.
+
+    All of it is safe or has gone on.
+    """
 
     #: The name of the store that has it.
     store: _Positive

@@ -46,10 +46,7 @@ async def catch_up(clustering: "Clustering", siblings: Mapping[str, str]) -> boo
 
 async def _tell_who_is_silent(clustering: "Clustering", seconds: float) -> None:
     node = clustering.node
-    log.warning(
-        "not in touch with others after %g s: clients are let in, and it goes on trying",
-        seconds,
-    )
+    log.warning("not in touch with others after %g s: it goes on trying", seconds)
     for name, address in node.members.items():
         if name not in (node.name, *node.up):
             log.warning("node silent name=%s address=%s", name, address)

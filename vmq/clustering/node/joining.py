@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Final
 
 from vmq_cluster.addresses import check_address
-from vmq_cluster.effects import Excluded, NameTaken
+from vmq_cluster.effects import Excluded, NameRefused, NameTaken
 from vmq_cluster.errors import ClusterError
+from vmq_cluster.membership import Status
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
@@ -21,6 +22,10 @@ _MOST_CONTACTS: Final = 100
 
 #: Seconds that an address has to take a connection.
 _PATIENCE: Final = 2.0
+#: Seconds between two looks why an address lets nobody in.
+_LOOK_AGAIN: Final = 60.0
+#: Heartbeats for which another node's word counts that this one's name is taken: it says so with each.
+_REFUSED: Final = 3
 
 #: What is true of somebody who listens and lets nobody in.
 _OTHER: Final = (
@@ -46,18 +51,24 @@ class Joining:
         self.excluded_by = ""
         #: Where there are other nodes of this one's name, some of them at least.
         self.namesakes: set[str] = set()
+        #: Nodes of which one has to take this one in before it serves clients.
+        self._needed: list[str] = []
+        #: Where the node is that has this one's name for others, and when that was said last.
+        self._refused: tuple[str, float] = ("", 0.0)
+        #: What was found out of an address that lets nobody in, and when: each look is a connection there.
+        self._found: tuple[str, str, float] = ("", "", 0.0)
 
     def listen_to(self, node: ClusterNode) -> None:
         """Hears what a node that has not started yet is told."""
         node.on(Excluded, self._on_excluded)
         node.on(NameTaken, self._on_name_taken)
+        node.on(NameRefused, self._on_name_refused)
 
     def _on_excluded(self, effect: Excluded) -> None:
         self.excluded_by = effect.by
-        log.error(
-            "this node was taken out of the cluster by=%s: `vmq cluster join` lets it in again",
-            effect.by,
-        )
+
+    def _on_name_refused(self, effect: NameRefused) -> None:
+        self._refused = (effect.address, asyncio.get_running_loop().time())
 
     def _on_name_taken(self, effect: NameTaken) -> None:
         if effect.address not in self.namesakes and len(self.namesakes) < _MOST_CONTACTS:
@@ -74,16 +85,50 @@ class Joining:
         return membership.belongs and not membership.others
 
     def join_configured(self, addresses: Iterable[str]) -> None:
-        """Joins as configured, unless this node has others, or had to go: a restart does not undo that."""
+        """Joins as configured, unless this node has others, or was made to go: a restart does not undo that.
+
+        One that has left joins again. One that is among those to be joined may be the first of its cluster, and one
+        that had others is what is left of it: those need not be taken in.
+        """
         node = self._find_node()
-        wanted = [each for each in addresses if each not in (node.address, node.name)]
-        if not wanted or node.machine.membership.others:
+        given = list(addresses)
+        wanted = [each for each in given if each not in (node.address, node.name)]
+        membership = node.machine.membership
+        has_left = membership.own.status == Status.LEFT
+        if not wanted or membership.others or not (membership.belongs or has_left):
             return
-        if not self.may_join:
-            log.warning("not joined: the node was taken out of its cluster; use `vmq cluster join`")
-            return
+        is_new = len(membership.records) == 1
+        if len(wanted) == len(given) and (is_new or has_left):
+            self._needed = wanted
+        self.excluded_by = ""
         for address in wanted:
             node.join(address)
+
+    async def why_shut(self) -> str:
+        """Why this node has no place in a cluster that it is to have; nothing if it has."""
+        node = self._find_node()
+        membership = node.machine.membership
+        if not membership.belongs:
+            return out_of_cluster(membership.own.status, self.excluded_by)
+        where, when = self._refused
+        age = asyncio.get_running_loop().time() - when
+        if where and age < _REFUSED * node.machine.options.heartbeat_interval:
+            return namesake(self._name, where)
+        if membership.others:
+            self._needed = []
+        if not self._needed:
+            return ""
+        address = self._needed[0]
+        reason = await self._why_not_lately(address)
+        return f"this node is to join a cluster and is not let in: {address}: {reason}"
+
+    async def _why_not_lately(self, address: str) -> str:
+        about, found, when = self._found
+        now = asyncio.get_running_loop().time()
+        if about != address or now - when > _LOOK_AGAIN:
+            found = await self.why_not(address)
+            self._found = (address, found, now)
+        return found
 
     def join_nowait(self, address: str) -> None:
         """Asks the node at an address to take this one in, if that is another one and was not asked yet.
@@ -114,6 +159,8 @@ class Joining:
             raise ClusterError(f"{address} is this node itself")
         if address in node.members.values():
             return True
+        if self._needed or not node.machine.membership.belongs:
+            self._needed = [address]
         node.join(address)
         self.excluded_by = ""
         loop = asyncio.get_running_loop()
@@ -151,6 +198,14 @@ async def why_silent(address: str) -> str:
     with suppress(OSError):
         await writer.wait_closed()
     return _OTHER
+
+
+def out_of_cluster(status: int, by: str) -> str:
+    """A node is not to serve clients by itself."""
+    how = "has left its cluster"
+    if status != Status.LEFT:
+        how = f"was taken out of the cluster by {by or 'an earlier decision'}"
+    return f"this node {how}: `vmq cluster join` lets it in again, `vmq start --alone` has it serve by itself"
 
 
 def namesake(name: str, address: str) -> str:

@@ -8,6 +8,7 @@ each other node knows what on its outbox to this one is to be given to somebody 
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -17,12 +18,31 @@ from vmq.clustering.messages.streams import Append
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.streams.service import Streams
 from vmq.clustering.takeover.takeover import Takeover
+from vmq.persistence.group_commit import Committer
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
 
+#: Seconds that a node which stops has to find out what it has; a store may hang.
+_FAREWELL: Final = 0.5
 #: Seconds that what comes later has, when all were taken by what came before.
 _LEAST: Final = 1.0
+
+
+async def say_farewell(node: ClusterNode, outboxes: Outboxes, committer: Committer) -> None:
+    """This node stops: the others learn what it has of what they sent it, and need not wait for it with the rest."""
+    if not node.up:
+        return
+    try:
+        async with asyncio.timeout(_FAREWELL):
+            await outboxes.say_farewell()
+            await committer.finish_all()
+    except TimeoutError:
+        log.warning(
+            "other nodes do not know what this one has of what they sent: its store does not answer"
+        )
+    if node.is_running:
+        node.flush()
 
 
 class NodeLeaving:
@@ -51,7 +71,7 @@ class NodeLeaving:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         is_given, is_moved = await asyncio.gather(
-            self._streams.leave(timeout), self._hand_over_sessions(timeout)
+            self._streams.leave(timeout), self.hand_over_sessions(timeout)
         )
         for is_done, what in ((is_given, "partitions of streams"), (is_moved, "durable sessions")):
             if not is_done:
@@ -63,10 +83,15 @@ class NodeLeaving:
             self._outboxes.arrivals.open()  # for when it joins again
         return is_given and is_moved and is_sent and has_left
 
-    async def _hand_over_sessions(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+    async def hand_over_sessions(
+        self,
+        timeout: float,  # noqa: ASYNC109 - a limit, not an error
+        besides: Collection[str] = (),
+    ) -> bool:
+        """Gives the durable sessions to the nodes that are up, but for some; returns whether they have them all."""
         try:
             async with asyncio.timeout(timeout):
-                return await self._mover.leave()
+                return await self._mover.leave(besides)
         except TimeoutError:
             return False
 

@@ -14,12 +14,14 @@ from vmq.clustering.directory.heard import LOOK, has_heard
 from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.hinted_handoff.redirect import Redirect
 from vmq.clustering.messages.codec import VERSIONS
+from vmq.clustering.node.admission import Admission
 from vmq.clustering.node.bans import ClusterBans
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import read_key
-from vmq.clustering.node.leaving import NodeLeaving
-from vmq.clustering.node.metrics import link_families
+from vmq.clustering.node.leaving import NodeLeaving, say_farewell
+from vmq.clustering.node.metrics import counter_families, link_families
+from vmq.clustering.node.problems import ClusterProblems
 from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.storage_files import refuse_damaged
 from vmq.clustering.node.wills import ClusterWills
@@ -35,7 +37,7 @@ from vmq.core.ports import Peers, Propagation, SessionListener
 from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
 from vmq.runtime.banning import Banning
-from vmq.runtime.metrics import Family, Sample
+from vmq.runtime.metrics import Family
 from vmq.store.store import StoreError
 from vmq_cluster.effects import (
     ClockAhead,
@@ -47,6 +49,7 @@ from vmq_cluster.errors import ClusterError
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.node import ClusterNode, Surroundings
 from vmq_cluster.options import Options
+from vmq_cluster.rollcall import STOPPED
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
@@ -73,6 +76,8 @@ class Clustering:
         banning: the broker's bans.
         open_storage: opens what the node keeps in its folder.
         world: what the node sees of its machine, if that is not this one.
+        turn_away: closes all connections of clients, for a reason.
+        nearby: Unix sockets of nodes of this machine, this one's too, by name.
     """
 
     def __init__(
@@ -87,9 +92,12 @@ class Clustering:
         banning: Banning | None = None,
         open_storage: Callable[[Path], LevelStorage] = LevelStorage,
         world: Surroundings | None = None,
+        turn_away: Callable[[str], None] = lambda _reason: None,
+        nearby: Mapping[str, str] | None = None,
     ) -> None:
         self._open_storage = open_storage
         self._world = world
+        self._nearby = nearby
         self.options = options
         self._folder = folder
         self._core = core
@@ -118,8 +126,9 @@ class Clustering:
         self._storage: LevelStorage | None = None
         #: Asks other nodes to take this one in.
         self.joining = Joining(node_name(options), lambda: self.node)
-        #: Where the members were when they last changed.
-        self._addresses: dict[str, str] = {}
+        #: Lets clients in or not, once it is started.
+        self.admission = Admission(core, self.joining, options.alone, turn_away)
+        self._problems = ClusterProblems(self.joining, core.clock, options.replica_timeout)
         #: A member that was up is down, and not all are up again since.
         self._is_split = False
         self._splits = 0
@@ -153,6 +162,7 @@ class Clustering:
                 options=_link_options(options),
                 versions=VERSIONS,
                 world=self._world,
+                nearby=self._nearby,
             )
             self._listen_to(node)
             self._outboxes = outboxes = Outboxes(
@@ -349,6 +359,9 @@ class Clustering:
 
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
+        await self.admission.stop()
+        if self._node is not None and self._node.is_running:
+            await say_farewell(self._node, self.outboxes, self._committer)
         if self._streams is not None:
             self._streams.detach()
         self._core.sessions = SessionListener()
@@ -426,7 +439,8 @@ class Clustering:
         node = self._node
         if node is None or not node.is_running or effect.peer not in node.members:
             return  # it went for good, and is nobody's loss: `_on_members` tells of it
-        log.warning('node down name=%s reason="%s"', effect.peer, effect.reason)
+        level = logging.INFO if effect.reason == STOPPED else logging.WARNING
+        log.log(level, 'node down name=%s reason="%s"', effect.peer, effect.reason)
         if self._streams is not None:
             self._streams.on_down(effect.peer)
         self._tell_who_is_up()
@@ -436,12 +450,6 @@ class Clustering:
 
     def _on_members(self, effect: MembersChanged) -> None:
         log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
-        for name, address in effect.members.items():
-            before = self._addresses.get(name, address)
-            if before != address and self._node is not None and name in self._node.up:
-                text = "node moved name=%s from=%s to=%s: if both run, give one of them another cluster.node_name"
-                log.warning(text, name, before, address)
-        self._addresses = effect.members
         if self._routing is not None:
             self._routing.set_members(effect.members)
         if self._streams is not None:
@@ -520,12 +528,12 @@ class Clustering:
     # --- what is shown of it
 
     def problems(self) -> Iterator[str]:
-        """Why the node cannot do its work now. A dead or unreachable member is none of its own problems."""
+        """Why the node cannot do its work now, or does it less safely than it is to."""
         node = self._node
         if node is not None and node.failure is not None:
             yield f"the cluster node stopped: {node.failure}"
-        elif self.joining.excluded_by:
-            yield f"this node was taken out of the cluster by {self.joining.excluded_by}"
+        elif node is not None and not self.admission.reason:
+            yield from self._problems.of(node, self._replication)
         if self._mover is not None:
             yield from self._mover.moving.damaged.problems()
         if self._streams is not None:
@@ -538,31 +546,16 @@ class Clustering:
         if node is None or outboxes is None:
             return
         yield from link_families(node, outboxes)
-        counters = (
-            (
-                "netsplit_detected",
-                "Times that a member could not be reached any more.",
-                self._splits,
-            ),
-            ("netsplit_resolved", "Times that all could be reached again.", self._heals),
-            (
-                "cluster_subacks_early",
-                "SUBACKs sent before every node that is up had the subscription (suback_timeout).",
-                0 if self._fencing is None else self._fencing.given_up,
-            ),
-            (
-                "cluster_messages_inherited",
-                "Messages that waited for a node that is gone or down, given to who has the sessions now.",
-                0 if self._inheritance is None else self._inheritance.given,
-            ),
-            (
-                "cluster_shared_lost",
-                "Messages for share groups of which no node had a member any more.",
-                0 if self._routing is None else self._routing.lost,
-            ),
+        fencing, inheritance, routing = self._fencing, self._inheritance, self._routing
+        yield from counter_families(
+            {
+                "netsplit_detected": self._splits,
+                "netsplit_resolved": self._heals,
+                "cluster_subacks_early": 0 if fencing is None else fencing.given_up,
+                "cluster_messages_inherited": 0 if inheritance is None else inheritance.given,
+                "cluster_shared_lost": 0 if routing is None else routing.lost,
+            }
         )
-        for name, text, value in counters:
-            yield Family(name, "counter", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
         if self._wills is not None:

@@ -224,12 +224,17 @@ class Leader:
 
     def lagging(self) -> int:
         """How many copies may lack something, those that are to be made included."""
-        behind = sum(
-            self._placing.is_placed(session, peer)
-            for peer in self._peers.values()
-            for session in peer.behind
-        )
-        return behind + len(self._placing)
+        return sum(self.lagging_by_peer().values())
+
+    def lagging_by_peer(self) -> dict[str, int]:
+        """The same by node, where there are some; those that are to be made are at none ("")."""
+        is_placed = self._placing.is_placed
+        counts = {
+            name: sum(is_placed(session, peer) for session in peer.behind)
+            for name, peer in self._peers.items()
+        }
+        counts[""] = len(self._placing)
+        return {name: count for name, count in counts.items() if count}
 
     # --- nodes
 

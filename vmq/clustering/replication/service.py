@@ -35,6 +35,7 @@ from vmq.clustering.replication.failover import Failover, StaleCopySweep
 from vmq.clustering.replication.follower import Follower, SessionCopy
 from vmq.clustering.replication.healing import Healing
 from vmq.clustering.replication.leader import Leader
+from vmq.clustering.replication.metrics import replica_families
 from vmq.clustering.replication.promotion import contents, note_whence, promote
 from vmq.clustering.replication.reconcile_talk import ReconcileTalk
 from vmq.config.cluster import ClusterOptions
@@ -44,7 +45,7 @@ from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Delivery
 from vmq.persistence.group_commit import Committer
 from vmq.persistence.purging import Purger
-from vmq.runtime.metrics import Family, Sample
+from vmq.runtime.metrics import Family
 from vmq.store.entries import StoredSession, scope_of, split_scope
 from vmq.store.opening import text_of
 from vmq.store.store import Store, StoreError
@@ -447,47 +448,7 @@ class Replication:
 
     def families(self) -> Iterator[Family]:
         """The figures of replicas."""
-        replicas = self.replicas
-        counters = (
-            (
-                "replicas_left_out",
-                "Times that acknowledgements went on without a node with copies: it was down, or too slow.",
-                0 if replicas is None else replicas.left_out,
-            ),
-            (
-                "replicas_filled",
-                "Copies of sessions that were made whole in the background.",
-                0 if replicas is None else replicas.filled,
-            ),
-            (
-                "replicas_filled_records",
-                "Records of sessions that were sent in the background to make copies whole.",
-                0 if replicas is None else replicas.filled_records,
-            ),
-            (
-                "replicas_moved",
-                "Copies of sessions that went to nodes where they belong, as after one has joined.",
-                0 if replicas is None else replicas.moved,
-            ),
-            (
-                "replicas_too_long",
-                "Messages too long to be copied.",
-                0 if replicas is None else replicas.too_long,
-            ),
-            ("replicas_adopted", "Sessions taken over from nodes that stayed away.", self.adopted),
-        )
-        for name, text, value in counters:
-            yield Family(name, "counter", text, (Sample((), value),))
-        gauges = (
-            ("replicas_kept", "Copies of other nodes' sessions.", len(self.copies)),
-            (
-                "replicas_lagging",
-                "Copies of this node's sessions that are missing or lack something.",
-                0 if replicas is None else replicas.lagging(),
-            ),
-        )
-        for name, text, value in gauges:
-            yield Family(name, "gauge", text, (Sample((), value),))
+        yield from replica_families(self.replicas, len(self.copies), self.adopted)
         yield from self.keeping.families()
 
 

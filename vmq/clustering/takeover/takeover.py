@@ -6,7 +6,7 @@ what nodes say to each other goes over the outboxes.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -514,7 +514,7 @@ class Takeover(LocalSessions, Claims):
 
     # --- many at once
 
-    async def leave(self) -> bool:
+    async def leave(self, besides: Collection[str] = ()) -> bool:
         """Hands every durable session over to the nodes that are up; returns, when they have them, if it is all.
 
         A damaged one stays: nobody can read what they would have to have.
@@ -522,7 +522,7 @@ class Takeover(LocalSessions, Claims):
         is_whole = True
         for who in self.durable():
             await self._room(AT_ONCE)
-            order = ranked(key_of(who), self.up())
+            order = ranked(key_of(who), [each for each in self.up() if each not in besides])
             record = self.record(who)
             is_own = record is not None and record.node == self.name
             if self.is_damaged(who):

@@ -50,6 +50,10 @@ def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
                 ["a", "joined"],
                 ["b", "joined"],
             ]
+            drained = here("cluster", "drain", "--json", *there)
+            assert json.loads(drained.out) == {"node": "b", "drained": True, "complete": True}
+            undone = here("cluster", "drain", "--undo", "--json", *there)
+            assert json.loads(undone.out) == {"node": "b", "drained": False, "complete": True}
             refused = here("cluster", "remove", "c", *there)
             assert (refused.code, "accepted: a" in refused.err) == (1, True)
             left = here("cluster", "leave", "--timeout", "20", "--json", *there)

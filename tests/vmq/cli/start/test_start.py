@@ -153,3 +153,12 @@ def test_the_files_of_store_and_streams_are_the_owners_alone(tmp_path: Path) -> 
         if mode != (0o700 if (tmp_path / "data" / path).is_dir() else 0o600)
     }
     assert wrong == {}
+
+
+def test_listeners_that_are_put_out_by_the_command_line_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "vmq.toml"
+    file.write_text('[listeners.fleet]\nurl = "tcp://127.0.0.1:1"\n')
+    with start(tmp_path, "--config", str(file), "--listen", ANY_PORT) as program:
+        program.signal(signal.SIGTERM)
+        done = program.finish()
+    assert "put out by --listen: listener name=fleet url=tcp://127.0.0.1:1" in done.err

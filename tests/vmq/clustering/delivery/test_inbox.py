@@ -35,7 +35,6 @@ async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it
             await b.kill(patch)
         # What it had handled died with it, uncommitted: it is handled anew.
         await b.start()
-        assert b.records(b"rgot/") == []
         await until(lambda: a.done == [True])
         assert b.got == [b"1", b"1"]
         assert len(b.records(b"rgot/")) == 1
@@ -138,7 +137,7 @@ async def test_what_is_late_when_a_node_stops_in_order_is_not_handled_again(
     async with sides(tmp_path) as (a, b):
         await publish(a, b, *payloads(1, 3))
         await b.stop()
-        assert a.spooled() == 3
+        assert a.spooled() == 0  # it has said so
         await b.start()
         b.keeps = True
         a.send(b"4")

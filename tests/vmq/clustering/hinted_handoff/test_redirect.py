@@ -182,7 +182,9 @@ async def test_what_is_for_a_node_that_is_let_in_again_while_its_lanes_are_looke
 
     monkeypatch.setattr(Redirect, "_wait_for_heirs", wait_longer)
     async with AsyncExitStack() as stack:
-        a, b, c = await stack.enter_async_context(lives(tmp_path, heartbeat_timeout=0.6))
+        a, b, c = await stack.enter_async_context(
+            lives(tmp_path, heartbeat_timeout=0.6, alone=True)
+        )
         device, comes = [await stack.enter_async_context(Device(name)) for name in ("d", "e")]
         new, *publishers = [
             await stack.enter_async_context(Device(name, clean=True)) for name in ("new", "p", "q")

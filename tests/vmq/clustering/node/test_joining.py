@@ -4,13 +4,34 @@ import socket
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.until import until
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together
+from tests.vmq.clustering.nodes import address, clustering, config, together
+from tests.vmq.sockets import peer_of
 from vmq.admin import cluster
 from vmq.broker import Broker
 from vmq.clustering.node.joining import why_silent
+from vmq.config.options import Config
 from vmq_cluster.errors import ClusterError
+
+REFUSED_UNAVAILABLE = 3
+
+
+def impatient(given: Config) -> Config:
+    """It does not wait for others at its start."""
+    return replace(given, cluster=replace(given.cluster, sync_timeout=0))
+
+
+def said(broker: Broker) -> str:
+    """What `/health` says."""
+    return "; ".join(broker.health())
+
+
+async def refusal(broker: Broker) -> int:
+    """The code that a client's CONNECT is answered with; 0: it is let in."""
+    async with peer_of(broker) as peer:
+        return (await peer.connect("client")).return_code
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:
@@ -56,29 +77,95 @@ async def test_a_name_that_another_node_has_is_told_on_both_sides(
         assert caplog.text.count("name taken: ") == 2
 
 
-async def test_a_member_whose_name_another_takes_is_told_of(
+async def test_a_member_keeps_its_name_and_clients_as_long_as_it_lives(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with pair(tmp_path) as (a, b), Broker(config(tmp_path / "two", "a")) as other:
-        clustering(other).node.join(address(b))
-        await until(lambda: clustering(b).node.members["a"] == address(other))
-        assert f"node moved name=a from={address(a)} to={address(other)}" in caplog.text
+    """Who comes with its name serves nobody, is told why, and is let in when the name is free."""
+    async with Broker(config(tmp_path, "b")) as b, Broker(config(tmp_path, "a", [address(b)])) as a:
+        await together(a, b)
+        other = Broker(impatient(config(tmp_path / "two", "a", [address(b)])))
+        await other.start()
+        try:
+            await until(lambda: f"the node at {address(a)} has this node's name" in said(other))
+            assert await refusal(other) == REFUSED_UNAVAILABLE
+            assert clustering(b).node.members["a"] == address(a)
+            reason = f"the node at {address(other)} has the name of the one at {address(a)}"
+            assert caplog.text.count(f"refused node a: {reason}") == 1
+            await a.stop()
+            await together(b, other)
+            assert clustering(b).node.members["a"] == address(other)
+            await until(lambda: other.health() == [])
+            assert await refusal(other) == 0
+        finally:
+            await other.stop()
 
 
-async def test_who_was_removed_stays_out_after_a_restart(tmp_path: Path) -> None:
+async def test_who_was_removed_stays_out_and_serves_nobody_until_it_is_told_to(
+    tmp_path: Path,
+) -> None:
+    reason = "this node was taken out of the cluster by {}: `vmq cluster join`"
+    async with Broker(config(tmp_path, "a")) as a:
+        seed = address(a)
+        async with Broker(config(tmp_path, "b", [seed])) as b, peer_of(b) as client:
+            await together(a, b)
+            await client.connect("c")
+            cluster.remove(a, "b", force=True)
+            await client.rest()
+            await until(lambda: clustering(b).node.up == [])
+            assert reason.format("a") in said(b)
+            assert await refusal(b) == REFUSED_UNAVAILABLE
+        alone = config(tmp_path, "b", [seed])
+        async with Broker(replace(alone, cluster=replace(alone.cluster, alone=True))) as b:
+            assert await refusal(b) == 0
+            assert "by an earlier decision" in said(b)
+        async with Broker(config(tmp_path, "b", [seed])) as b:
+            assert clustering(b).node.machine.contacts == []
+            assert reason.format("an earlier decision") in said(b)
+            assert await refusal(b) == REFUSED_UNAVAILABLE
+            assert (await cluster.join(b, seed)).status == "joined"
+            await together(a, b)
+            assert b.health() == []
+            assert await refusal(b) == 0
+
+
+async def test_who_has_left_serves_nobody_until_it_joins_again(tmp_path: Path) -> None:
     async with Broker(config(tmp_path, "a")) as a:
         seed = address(a)
         async with Broker(config(tmp_path, "b", [seed])) as b:
             await together(a, b)
-            cluster.remove(a, "b", force=True)
-            await until(lambda: clustering(b).node.up == [])
-            await until(lambda: b.health() == ["this node was taken out of the cluster by a"])
+            assert (await cluster.leave(b, 10)).complete
+        async with Broker(config(tmp_path, "b")) as b:
+            assert "this node has left its cluster: `vmq cluster join`" in said(b)
+            assert await refusal(b) == REFUSED_UNAVAILABLE
         async with Broker(config(tmp_path, "b", [seed])) as b:
-            assert clustering(b).node.machine.contacts == []
-            assert b.health() == ["this node was taken out of the cluster by an earlier decision"]
-            assert await clustering(b).joining.join(seed, 30)
             await together(a, b)
             assert b.health() == []
+            assert await refusal(b) == 0
+
+
+async def test_who_is_to_join_serves_nobody_until_it_is_let_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seed = f"ipc://{tmp_path}/seed"
+    async with Broker(impatient(config(tmp_path, "b", [seed]))) as b:
+        reason = f"is to join a cluster and is not let in: {seed}: nobody listens there"
+        assert reason in said(b)
+        assert await refusal(b) == REFUSED_UNAVAILABLE
+        async with Broker(config(tmp_path, "a", listen=seed)) as a:
+            await together(a, b)
+            await until(lambda: b.health() == [])
+            assert await refusal(b) == 0
+            assert caplog.text.count("clients are not served") == 1
+        # Alone again it goes on: it has its place.
+        assert await refusal(b) == 0
+
+
+async def test_who_is_among_those_to_join_may_be_the_first(tmp_path: Path) -> None:
+    listen = f"ipc://{tmp_path}/b.socket"
+    first = impatient(config(tmp_path, "b", [f"ipc://{tmp_path}/none", listen], listen))
+    async with Broker(first) as b:
+        assert b.health() == []
+        assert await refusal(b) == 0
 
 
 async def test_its_own_address_among_those_to_join_is_passed_over(tmp_path: Path) -> None:

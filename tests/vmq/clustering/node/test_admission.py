@@ -1,0 +1,43 @@
+"""A node that is drained: clients and sessions are elsewhere, and it is a member still. Others: test_joining.py."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.until import until
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.nodes import clustering, config, knows, pair
+from vmq.admin import cluster
+from vmq.admin.errors import RefusedError
+from vmq.broker import Broker
+from vmq.clustering.node.admission import DRAINED
+
+
+async def test_a_drained_node_gives_its_sessions_away_and_stays_a_member(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b), Device("c") as client, Device("p") as publisher:
+        await client.connect(a)
+        await client.subscribe(("t", 2))
+        await until(lambda: knows(b, "c", "a"))
+        assert await cluster.drain(a, 10) == cluster.Drained("a", drained=True, complete=True)
+        await client.until(lambda: not client.is_connected)
+        assert a.health() == [DRAINED]
+        assert await client.refusal(a) == 3
+        # What comes before the client has found the other node waits there.
+        assert knows(b, "c", "b")
+        await publisher.connect(b)
+        publisher.publish("t", "1", 2)
+        await publisher.until(lambda: not publisher.unfinished)
+        assert await client.connect(b)
+        await client.until(lambda: client.log == ["1"])
+        assert sorted(clustering(b).node.members) == ["a", "b"]
+        assert clustering(b).node.up == ["a"]
+        assert not (await cluster.drain(a, 10, undo=True)).drained
+        assert a.health() == []
+        assert await client.connect(a)
+
+
+async def test_the_last_node_cannot_be_drained(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        with pytest.raises(RefusedError, match="no other node is up"):
+            await cluster.drain(a, 1)
+        assert a.health() == []

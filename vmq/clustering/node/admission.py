@@ -1,0 +1,89 @@
+"""Whether a node serves clients: not without its place in the cluster, nor while it is drained.
+
+A node that was removed or has left, whose name another node has, or that is to join a cluster and is not let in, would
+be a broker of its own, and what clients say there would be lost on the others. So it answers each CONNECT with code 3,
+says why in `/health` and once in its log, and goes on trying. `cluster.alone` has it serve all the same.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from vmq.clustering.node.joining import Joining
+from vmq.core.context import Core
+from vmq_cluster.errors import ClusterError
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks.
+LOOK: Final = 0.25
+
+DRAINED: Final = (
+    "this node is drained: it serves clients again after `vmq cluster drain --undo` or a restart"
+)
+
+
+class Admission:
+    """The door of one node.
+
+    Args:
+        core: the broker's.
+        joining: what the node asks of others, and hears of its place among them.
+        is_alone: it serves whatever the others say.
+        turn_away: closes all connections of clients, for a reason.
+    """
+
+    def __init__(
+        self, core: Core, joining: Joining, is_alone: bool, turn_away: Callable[[str], None]
+    ) -> None:
+        self._core = core
+        self._joining = joining
+        self._is_alone = is_alone
+        self._turn_away = turn_away
+        self._is_drained = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why no client is served; nothing if they are."""
+        return self._core.shut_to_clients
+
+    def start(self) -> None:
+        """Looks from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Looks no more. Who stays is the broker's."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._core.shut_to_clients = ""
+
+    async def drain(self, is_drained: bool) -> None:
+        """Clients are to be served elsewhere, or here again."""
+        self._is_drained = is_drained
+        await self.look()
+
+    async def look(self) -> None:
+        """Finds out whether clients may be here; who is and may not be is turned away."""
+        try:
+            reason = DRAINED if self._is_drained else await self._why_shut()
+        except ClusterError:
+            return  # the node has stopped, and says so itself
+        before = self._core.shut_to_clients
+        self._core.shut_to_clients = reason
+        if reason and not before:
+            log.error('clients are not served reason="%s"', reason)
+            self._turn_away(reason)
+        elif before and not reason:
+            log.info("clients are served")
+
+    async def _why_shut(self) -> str:
+        return "" if self._is_alone else await self._joining.why_shut()
+
+    async def _run(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK)
