@@ -20,10 +20,6 @@ log = logging.getLogger("vmq.store")
 
 #: Seconds that a commit waits, if all of it may be acknowledged by its receivers meanwhile: then nothing is written.
 PATIENCE: Final = 0.002
-#: So often it goes on waiting, as long as it looks as if receivers would be done with most of it by then.
-STEPS: Final = 8
-#: That is, with all but one of so many.
-MOST: Final = 5
 #: Commits that do not wait after one that waited in vain.
 HASTY: Final = 16
 
@@ -60,9 +56,6 @@ class Committer:
         self.handle: asyncio.Handle | None = None
         #: The commit that is asked for waits for acknowledgements.
         self.is_patient = False
-        #: How often it has waited already, and what was acknowledged by then.
-        self.steps = 0
-        self.answered = 0
         #: So many commits more do not wait.
         self.hasty = 0
         #: Called before each commit: what must not be behind the store on its own disk is written then. While one of
@@ -121,23 +114,9 @@ class Committer:
             self.handle = self.loop.call_later(self.flush_interval, self.commit)
         elif store is not None and not store.is_urgent and not self.hasty:
             self.is_patient = True
-            self.steps = self.answered = 0
-            self.handle = self.loop.call_later(PATIENCE, self.wait_on)
+            self.handle = self.loop.call_later(PATIENCE, self.commit)
         else:
             self.handle = self.loop.call_soon(self.commit)
-
-    def wait_on(self) -> None:
-        """A commit has waited: it goes on, if what is acknowledged meanwhile says that it is worth it."""
-        store = self.store
-        if store is not None:
-            left = len(store.unwritten)
-            news = store.answered - self.answered
-            self.answered = store.answered
-            self.steps += 1
-            if left * MOST > left + store.answered and left <= news * (STEPS - self.steps):
-                self.handle = self.loop.call_later(PATIENCE, self.wait_on)
-                return
-        self.commit()
 
     def commit(self) -> None:
         """Closes the gathering commit and writes it."""

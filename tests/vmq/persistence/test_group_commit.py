@@ -80,38 +80,6 @@ async def test_what_is_not_acknowledged_in_time_is_written(durability: str) -> N
     assert stage.committer.hasty == commits.HASTY - 1
 
 
-@pytest.mark.parametrize("is_quick", (True, False))
-async def test_a_commit_waits_on_while_receivers_will_be_done_soon(is_quick: bool) -> None:
-    stage = Stage("os")
-    peer = stage.peer()
-    sent = [put_off(stage, peer, number) for number in range(1, 101)]
-    committer = stage.committer
-    timer = committer.handle
-    assert timer is not None
-    timer.cancel()
-    for each in sent[:20]:
-        stage.store.remove_inflight(SESSION, each)
-    committer.wait_on()
-    assert committer.handle is not timer  # 80 more take four times as long
-    assert (stage.db.writes, peer.sent) == ([], [])
-    done = sent[20:90] if is_quick else []
-    for each in done:
-        stage.store.remove_inflight(SESSION, each)
-    committer.wait_on()
-    written = [key for key in stage.db.data if key[:1] == b"i"]
-    assert len(written) == (10 if is_quick else 80)
-    assert committer.hasty == (0 if is_quick else commits.HASTY)
-
-
-async def test_a_commit_waits_for_no_receiver_who_is_slow() -> None:
-    stage = Stage("os")
-    peer = stage.peer()
-    sent = [put_off(stage, peer, number) for number in range(1, 101)]
-    stage.store.remove_inflight(SESSION, sent[0])
-    stage.committer.wait_on()
-    assert len([key for key in stage.db.data if key[:1] == b"i"]) == 99
-
-
 async def test_what_somebody_waits_for_takes_what_was_put_off_along() -> None:
     stage = Stage("os")
     peer, other = stage.peer(), stage.peer()
