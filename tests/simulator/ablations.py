@@ -145,7 +145,7 @@ ABLATIONS = {
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
         [(SimLog, "safe", property(lambda self: self.end))],
-        53,
+        118,
         faults={"fail_power": 0.06},
     ),
     "abstain": Ablation(
@@ -191,7 +191,7 @@ ABLATIONS = {
     "cut": Ablation(
         "What is cut is cut from the producers' table, too.",
         [(Replica, "cut", _keep_table)],
-        47,
+        41,
         faults=CHURN,
     ),
     "retention": Ablation(

@@ -101,7 +101,7 @@ async def test_every_live_option_can_be_set_to_what_it_is(node: Broker) -> None:
     node.on_change = lambda _: None
     for row in list_options(node):
         if row.live:
-            isolated = isinstance(row.value, str) and row.value.startswith("[")
+            isolated = isinstance(row.value, str) and row.value.startswith(("[", "{"))
             text = str(row.value) if isolated else toml_value(row.value)
             assert set_option(node, row.option, text).value == row.value
     assert not node.live.overrides

@@ -344,7 +344,7 @@ def test_a_stop_leaves_nothing_running(ended: Ended) -> None:
     assert all(is_gone(pid) for pid in ended.pids)
     assert not (ended.broker.data_dir / "admin.sock").exists()
     text = ended.broker.stderr_text()
-    assert text.count(" stopped") == 3
+    assert text.count(" stopped\n") == 3
     assert all(f"info worker={number} stopped" in text for number in (1, 2))
 
 

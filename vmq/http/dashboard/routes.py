@@ -12,6 +12,7 @@ POST /live/token      makes a token; on the admin socket only
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -57,7 +58,8 @@ class Hello(Struct, frozen=True):
     version: str
     compiled: bool
     node: str
-    started: float
+    #: Another one each time that the broker is started.
+    run: str
     scope: Scope
     series: tuple[str, ...]
     step: float
@@ -129,6 +131,7 @@ class LiveRoutes:
         self._broker: BrokerView = dashboard.broker
         self._key_of = key_of
         self._topics = TopicTree(dashboard.broker, time.monotonic)
+        self._run = secrets.token_hex(8)
 
     def guarded(self) -> dict[str, Handler]:
         """What wants a key, by path."""
@@ -180,7 +183,7 @@ class LiveRoutes:
             __version__,
             is_compiled(),
             self._dashboard.node,
-            time.time() - self._broker.monitor.uptime(),
+            self._run,
             "all" if key is None else key.scope,
             SERIES,
             STEP,

@@ -72,7 +72,7 @@ async function take(kind, data) {
   if (kind === "hello") {
     const away = live.hello !== null && live.lostAt ? Math.round((performance.now() - live.lostAt) / 1000) : 0;
     if (live.lostAt) {
-      const anew = Math.abs(live.hello.started - data.started) > 2;
+      const anew = live.hello.run !== data.run;
       live.notice = { text: `The broker is back after ${away} s${anew ? ": it was started anew" : ""}.`, at: performance.now() };
       live.lostAt = 0;
     }
