@@ -32,10 +32,10 @@ def shown(node: Node) -> list[dict[str, object]]:
     return found
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
+def wait_until(holds: Callable[[], bool], what: str | Callable[[], str]) -> None:
     deadline = monotonic() + TIMEOUT
     while not holds():
-        assert monotonic() < deadline, what
+        assert monotonic() < deadline, what if isinstance(what, str) else what()
         sleep(LOOK)
 
 
@@ -161,8 +161,9 @@ def test_a_flipped_bit_below_the_commit_index_costs_nothing_but_a_fetch() -> Non
             assert done.code == 1
 
             def is_mended() -> bool:
+                nonlocal done
                 done = run("stream", "verify", "--data-dir", str(node.data_dir))
                 return done.code == 0
 
-            wait_until(is_mended, "the segment is not mended")
+            wait_until(is_mended, lambda: f"the segment is not mended: {done}; {shown(node)}")
             check(cluster, devices.sent())

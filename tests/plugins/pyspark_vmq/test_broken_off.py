@@ -1,9 +1,11 @@
 """Calls that break off in whatever way gRPC has for it: they are made again. No JVM is needed to see it."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -102,8 +104,9 @@ def test_a_broker_that_answers_and_lets_nobody_read_is_given_up(
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr("pyspark_vmq.client.time.sleep", sleep)
-    monkeypatch.setattr("pyspark_vmq.client.time.monotonic", lambda: now[0])
+    # The module's own, not those of whoever else runs in this process.
+    clock = SimpleNamespace(**{**vars(time), "sleep": sleep, "monotonic": lambda: now[0]})
+    monkeypatch.setattr("pyspark_vmq.client.time", clock)
 
     def refuse(_client: Client, _ticket: object) -> list[Any]:
         raise Unavailable("too many reads at a time")
