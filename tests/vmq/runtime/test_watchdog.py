@@ -101,6 +101,7 @@ def test_where_python_runs_nobody_follows_its_frames(caplog: pytest.LogCaptureFi
     """They change meanwhile: faulthandler, which stops nobody, would end the process by SIGSEGV sooner or later."""
     caplog.set_level(logging.INFO)
     blocked: list[str] = []
+    before = signal.getsignal(signal.SIGPROF)
     watchdog = Watchdog(lambda _file: None, blocked.append, dumps=True)
     watchdog.start()
     try:
@@ -113,7 +114,7 @@ def test_where_python_runs_nobody_follows_its_frames(caplog: pytest.LogCaptureFi
         assert os.fstat(watchdog._dump.fileno()).st_size == 0
     finally:
         watchdog.stop()
-    assert signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGPROF) is before
     assert "event loop blocked" in caplog.messages[0]
 
 
