@@ -28,12 +28,18 @@ def key_of(broker: BrokerProcess) -> str:
     return str(json.loads(done.stdout)["key"])
 
 
-async def watch(client: aiohttp.ClientSession, url: str, seen: list[int]) -> None:
-    """One page: it takes what it is told."""
+async def watch(
+    client: aiohttp.ClientSession, url: str, seen: list[int], settled: asyncio.Event
+) -> None:
+    """One page: it takes what it is told. `settled` is set once that is only what comes with each tick."""
     async with client.get(url) as answer:
         assert answer.status == 200
+        chunks = 0
         async for chunk in answer.content.iter_any():
             seen[0] += len(chunk)
+            chunks += 1
+            if chunks > 1:
+                settled.set()
 
 
 async def measured(
@@ -46,11 +52,13 @@ async def measured(
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, headers={"x-api-key": key}
     ) as client:
+        settled = [asyncio.Event() for _ in range(pages)]
         tasks = [
-            asyncio.create_task(watch(client, f"{broker.http}/api/v1/live", seen))
-            for _ in range(pages)
+            asyncio.create_task(watch(client, f"{broker.http}/api/v1/live", seen, each))
+            for each in settled
         ]
-        await asyncio.sleep(3)  # all are there, and have what is told once
+        for event in settled:
+            await event.wait()
         process = psutil.Process(broker.pid)
         before, bytes_before = process.cpu_times(), seen[0]
         await asyncio.sleep(seconds)

@@ -16,10 +16,12 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulator.device import Device
 from tests.simulator.machines import Sim
 from tests.simulator.world import World
 from tests.support.until import until
@@ -140,6 +142,10 @@ def idle_table(sizes: Sequence[int], keys: Sequence[int]) -> Table:
     )
 
 
+def write(sim: CountingSim, name: str, at: int) -> None:
+    sim.ask(name, lambda: sim[name].metadata.put("new", b"%d" % at, VALUE))
+
+
 def write_table(sizes: Sequence[int]) -> Table:
     rows: list[Row] = []
     for nodes in sizes:
@@ -149,7 +155,7 @@ def write_table(sizes: Sequence[int]) -> Table:
         sim.run(60)
         sim.restart_counts()
         for at in range(TIMES):
-            sim.ask(names[0], lambda: sim[names[0]].metadata.put("new", b"%d" % at, VALUE))  # noqa: B023
+            write(sim, names[0], at)
             sim.run(PAUSE)
         spent = sim.beyond_heartbeats() - sim.exchange
         each = TIMES * (nodes - 1)
@@ -162,6 +168,14 @@ def write_table(sizes: Sequence[int]) -> Table:
     )
 
 
+def join(sim: CountingSim, names: list[str]) -> None:
+    """A node comes; returns when it has what the others have."""
+    sim.add("new", join=names[0])
+    clock = sim[names[0]].metadata.clock
+    sim.until(lambda: sim.is_joined([*names, "new"]), 600)
+    sim.until(lambda: sim["new"].metadata.clock.dominates(clock), 600)
+
+
 def join_table(sizes: Sequence[int], keys: Sequence[int]) -> Table:
     rows: list[Row] = []
     for nodes in sizes:
@@ -171,10 +185,7 @@ def join_table(sizes: Sequence[int], keys: Sequence[int]) -> Table:
             sim.fill(names[0], count)
             sim.run(60)
             sim.restart_counts()
-            sim.add("new", join=names[0])
-            clock = sim[names[0]].metadata.clock
-            sim.until(lambda: sim.is_joined([*names, "new"]), 600)  # noqa: B023
-            sim.until(lambda: sim["new"].metadata.clock.dominates(clock), 600)  # noqa: B023
+            join(sim, names)
             others = sum(sim.to.get(name, Count()).bytes for name in names) / nodes
             found = (sim.to["new"].bytes, sim.to["new"].bytes / max(count, 1), others)
             rows.append((str(nodes), f"{count:,}", *map(number, found)))
@@ -246,20 +257,20 @@ def client_table(sizes: Sequence[int]) -> Table:
     )
 
 
+def publish(publisher: Device, topic: str, at: int) -> None:
+    publisher.publish(topic, f"{topic} {at}", 1).finish()
+
+
 def publish_table(sizes: Sequence[int]) -> Table:
     rows: list[Row] = []
     for nodes in sizes:
         with world(nodes) as (here, names, count):
             last = names[-1]
             here.client("there", last, clean=True).subscribe(("wanted", 1))
-            here.until(lambda: here.is_known("there", last))  # noqa: B023
+            here.until(partial(here.is_known, "there", last))
             publisher = here.client("p", names[0], clean=True)
             for what, topic in (("one subscriber elsewhere", "wanted"), ("none", "unwanted")):
-                spent = above_rest(
-                    here,
-                    count,
-                    lambda at: publisher.publish(topic, f"{topic} {at}", 1).finish(),  # noqa: B023
-                )
+                spent = above_rest(here, count, partial(publish, publisher, topic))
                 figures = (spent.frames / TIMES, spent.bytes / TIMES)
                 rows.append((what, str(nodes), *map(number, figures)))
     return Table(

@@ -1,7 +1,7 @@
 """Brokers that are forked from a process which has imported everything: they start in a fraction of the time.
 
-Such a broker is a process of its own in all respects, with its own pid, memory, files and end. Only its imports are
-done already. The process that it is forked from has one thread and opens nothing; it ends with the tests.
+Such a broker is a process of its own, with its own pid, memory, files and end; only its imports are done already. What
+it is forked from runs Python in one thread and opens nothing; it ends with the tests.
 """
 
 import atexit

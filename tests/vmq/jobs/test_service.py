@@ -718,7 +718,8 @@ async def test_replies_that_nobody_reads_take_no_memory_however_short_they_are(
     plugins = {} if guard is None else {"guard": guard}
     async with Broker(config_of(tmp_path), plugins=plugins) as broker:
         _, writer = await asyncio.open_connection("127.0.0.1", port_of(broker), limit=1)
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        assert isinstance(writer.transport, asyncio.Transport)
+        writer.transport.pause_reading()
         await until(lambda: broker.jobs.open().listeners[0].clients)
         [connection] = broker.jobs.open().listeners[0].clients
         writer.write(b"INFO\r\n" * 1_000_000)
@@ -732,7 +733,8 @@ async def test_a_peer_that_does_not_read_its_replies_is_not_served_on(tmp_path: 
     async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
         await redis.execute_command("ADDJOB", "q", "x" * 1_000_000, 0)
         _, writer = await asyncio.open_connection("127.0.0.1", port_of(broker), limit=1)
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        assert isinstance(writer.transport, asyncio.Transport)
+        writer.transport.pause_reading()
         writer.write(b"QPEEK q 1\r\n" * 5000)
         service = broker.jobs.open()
         sent = broker.monitor.core.counters
