@@ -134,6 +134,8 @@ class _Server:
             with self._lock:
                 socket.send_fds(self._socket, [order.encode()], ends)
                 pid = int.from_bytes(self._socket.recv(8), "little")
+            if not pid:
+                raise ChildProcessError("the process that forks brokers has ended")
         finally:
             for each in ends:
                 os.close(each)
