@@ -325,6 +325,8 @@ class GroupThread:
             opened.failure = ""
         except OSError as error:
             self._fail(name, str(error))
+        else:
+            self._find_damage(name)  # that was met while it was closed
 
     def _fail(self, name: str, reason: str) -> None:
         """The log of a group cannot be used; it is tried again."""
@@ -432,7 +434,7 @@ class GroupThread:
         if group.replica.term == 1 and opened.first[:1] not in ((), (self.name,)):
             # Somebody was quicker than the one that was placed to lead it first.
             self._do(group, group.transfer, opened.first[0], now)
-        first = kept.retained_from()
+        first = opened.partition.retained_from()
         if first > kept.first:
             self._do(group, group.keep_from, first)
         self._aim(opened, now)
