@@ -66,7 +66,8 @@ class Group:
     @property
     def is_awake(self) -> bool:
         """Whether it has to be ticked."""
-        is_damaged = bool(self.replica.log.damage)  # it has to ask for what it lacks, whatever its role
+        # Whatever its role, it has to ask for what it lacks.
+        is_damaged = bool(self.replica.log.damage)
         if self.leading is not None:
             return self.leading.awake or is_damaged
         if self.removed:

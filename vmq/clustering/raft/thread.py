@@ -169,8 +169,9 @@ class GroupThread:
         due = time.monotonic()
         try:
             while self._pass(due):
-                if time.monotonic() >= due:
-                    due = time.monotonic() + (TICK if self.opened else LOOK)
+                now = time.monotonic()
+                tick = now + (TICK if self.opened else LOOK)
+                due = tick if now >= due else min(due, tick)  # the first group is ticked soon
         except Exception as error:
             self.failure = repr(error)
             log.exception("the groups of this node stop")
@@ -315,7 +316,8 @@ class GroupThread:
                 found.append([Batch(0, 1, 0, STATE, (), genesis(Members(opened.first)))])
                 found.sync()
                 if opened.first[0] == self.name:
-                    self._preferred.append((time.monotonic() + _FIRST, name))
+                    wait = _FIRST if len(opened.first) > 1 else 0.0
+                    self._preferred.append((time.monotonic() + wait, name))
             self._life += 1
             forgot = found.forgot or (ballot is not None and not found.end)
             now = time.monotonic()
