@@ -438,14 +438,13 @@ class ReplicaLog:
         cut = None
         self._forget_flaws()
         for path, flaw in list(self._partition.flaws.items()):
-            base = int(path.stem)
             end = self._end_of(path)
             if end is None:
                 continue
             if end > self.committed or path == self.segments[-1].path:  # the last is always loose
                 cut = min(flaw.offset, self.end if cut is None else cut)
-            elif not self._is_damaged(base, end):
-                self.damage.append((base, end))
+            elif not self._is_damaged(int(path.stem), end):
+                self.damage.append((int(path.stem), end))
         self.damage.sort()
         return cut
 
@@ -456,14 +455,16 @@ class ReplicaLog:
             if flaw.offset >= self.end or not path.exists():
                 flaws.pop(path, None)
 
+    def _files(self) -> Iterator[Sealed | LooseSegment]:
+        yield from self.old
+        yield from self.segments
+
     def _end_of(self, path: Path) -> int | None:
-        ends = {each.path: each.end for each in self.old}
-        ends |= {each.path: each.end for each in self.segments}
-        return ends.get(path)
+        return next((each.end for each in self._files() if each.path == path), None)
 
     def _base_of(self, end: int) -> int:
         """Where the segment begins that ends there."""
-        return next(each.base for each in (*self.old, *self.segments) if each.end == end)
+        return next(each.base for each in self._files() if each.end == end)
 
     def mend(self, batches: Sequence[Batch]) -> None:
         """Puts committed batches in the place of damaged ones; what is not whole yet is kept aside."""
