@@ -71,8 +71,8 @@ class ReplicaLog:
         partition.flaws.update(loaded.flaws)
         self._drop_files(paths)
         lost = loaded.lost
-        if noted is not None and noted.next_offset > self.end and noted.trusted(noted.base):
-            lost = True
+        if noted is not None and noted.next_offset > self.end:
+            lost = lost or bool(noted.trusted(noted.base))
         self.forgot = bool(paths) and (lost or self._forgets(noted))
         (folder / CLEAN).unlink(missing_ok=True)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
@@ -438,7 +438,7 @@ class ReplicaLog:
         cut = None
         self._forget_flaws()
         for path, flaw in list(self._partition.flaws.items()):
-            end = self._end_of(path)
+            end = next((each.end for each in self._files() if each.path == path), None)
             if end is None:
                 continue
             if end > self.committed or path == self.segments[-1].path:  # the last is always loose
@@ -459,9 +459,6 @@ class ReplicaLog:
         yield from self.old
         yield from self.segments
 
-    def _end_of(self, path: Path) -> int | None:
-        return next((each.end for each in self._files() if each.path == path), None)
-
     def _base_of(self, end: int) -> int:
         """Where the segment begins that ends there."""
         return next(each.base for each in self._files() if each.end == end)
@@ -470,7 +467,7 @@ class ReplicaLog:
         """Puts committed batches in the place of damaged ones; what is not whole yet is kept aside."""
         if not self.damage or not batches:
             return
-        _, end = self.damage[0]
+        end = self.damage[0][1]
         if self._mend is None or self._mend.end != end:
             # From the segment's beginning on: another one may have come first in the middle of it.
             self._mend = Mend(self._folder, self._base_of(end), end, self._header)
