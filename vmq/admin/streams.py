@@ -203,6 +203,19 @@ def transfer_partition(broker: "BrokerView", name: str, partition: int, to: str)
     return _shown(broker, name)
 
 
+async def recover_stream(broker: "BrokerView", name: str, partition: int | None) -> StreamRow:
+    """Has partitions whose majority is lost go on with this node's copies alone: what only others had is lost.
+
+    Raises:
+        NotFoundError: there is no such stream.
+        RefusedError: its partitions are not replicated, or a partition needs no such thing, or cannot go on here.
+    """
+    wrong = await _groups(broker, name).recover(name, partition)
+    if wrong:
+        raise RefusedError(wrong)
+    return _shown(broker, name)
+
+
 def rebalance_stream(broker: "BrokerView", name: str) -> StreamRow:
     """Has each partition led by the replica that was placed first: so leaders are spread evenly.
 

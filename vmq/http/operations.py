@@ -1,7 +1,7 @@
 """The operations of the API, in one table: routes, checks of parameters and the OpenAPI description come out of it."""
 
 from collections.abc import Awaitable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -224,6 +224,15 @@ class TransferPartition(OneStream, kw_only=True, forbid_unknown_fields=True):
 
     partition: Annotated[int, Meta(ge=0, lt=1024)] = 0
     to: Annotated[str, Meta(description="A node that has a replica")]
+
+
+class RecoverStream(OneStream, kw_only=True, forbid_unknown_fields=True):
+    """Which partitions are to go on without the majority of their replicas."""
+
+    partition: Annotated[
+        int | None, Meta(description="One of them; null = all without a leader")
+    ] = None
+    unsafe: Annotated[Literal[True], Meta(description="What only the lost nodes had is given up")]
 
 
 def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
@@ -660,6 +669,17 @@ OPERATIONS: Final = (
         streams.StreamRow,
         lambda context, wanted: streams.transfer_partition(
             context.broker, wanted.name, wanted.partition, wanted.to
+        ),
+    ),
+    Operation(
+        "recover_stream",
+        "POST",
+        "/stream/recover",
+        "Have partitions whose majority is lost go on with this node's copies alone",
+        RecoverStream,
+        streams.StreamRow,
+        lambda context, wanted: streams.recover_stream(
+            context.broker, wanted.name, wanted.partition
         ),
     ),
     Operation(

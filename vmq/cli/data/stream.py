@@ -217,6 +217,41 @@ def rebalance(ask: AdminClient, name: NameArgument) -> Any:
     return ask.post("/stream/rebalance", name=name)
 
 
+@app.command("recover")
+@asking()
+def recover(
+    ask: AdminClient,
+    name: NameArgument,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Say that what only the lost nodes had is given up.")
+    ] = False,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", metavar="N", min=0, help="One of them; without it, all."),
+    ] = None,
+) -> Any:
+    """Have a replicated stream go on though most of its copies are lost.
+
+    For when most nodes that have a partition, or have its cluster's
+    decisions, will not come back with their disks: with this node's copy
+    alone. Messages that only the lost nodes had are gone, acknowledged or
+    not, and readers may have seen them; /health and the log name the offset
+    from which on that may be so. New copies are made on other nodes of the
+    cluster by themselves. Before it, remove the lost nodes ('vmq cluster
+    remove'); should one come back with its disk, wipe that first.
+
+    \b
+    Example:
+      vmq stream recover sensors --unsafe
+    """
+    if not unsafe:
+        raise UsageError(
+            "messages that only the lost nodes had are given up, acknowledged or not; "
+            "if that is to be, say --unsafe"
+        )
+    return ask.post("/stream/recover", name=name, partition=partition, unsafe=True)
+
+
 app.command("tail")(stream_tail.tail)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vmq.clustering.raft.records import ReplicaPlace, node_of
+from vmq.runtime.metrics import Family, Sample
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
@@ -101,6 +102,25 @@ class Places:
             found["under_replicated"] += any(node_of(each) not in there for each in place.voters)
         return found
 
+    def families(self) -> Iterator[Family]:
+        """The same for metrics."""
+        found = self.figures()
+        for name, what, text in (
+            ("stream_replicas", "groups", "Replicas of partitions that this node has."),
+            ("stream_leaders", "led", "Replicated partitions that this node leads."),
+            (
+                "stream_leaderless",
+                "leaderless",
+                "Replicated partitions of which no leader is known.",
+            ),
+            (
+                "stream_under_replicated",
+                "under_replicated",
+                "Replicated partitions of which a replica cannot be reached.",
+            ),
+        ):
+            yield Family(name, "gauge", text, (Sample((), found[what]),))
+
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""
         for stream in self.replicated():
@@ -124,7 +144,7 @@ class Places:
             name, number = self.keys.get(group, (group, 0))
             yield (
                 f"stream {name!r}, partition {number}: offsets {first} to {end} may be lost: "
-                "most of its replicas had forgotten"
+                "most of its replicas had forgotten, or were given up"
             )
 
 

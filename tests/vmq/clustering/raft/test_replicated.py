@@ -159,6 +159,36 @@ async def test_a_fourth_node_reads_and_writes_and_takes_the_place_of_one_that_le
         assert "b" not in groups(d).places.replicas("s", 0)
 
 
+async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES, admin=True) as brokers:
+        a = brokers["a"]
+        recover = ("stream", "recover", "s", "--data-dir", a.config.broker.data_dir)
+        await a.publish("s/t", b"1", qos=1)
+        await has(a, 1)
+        assert "say --unsafe" in (await asyncio.to_thread(here, *recover)).err
+        refused = await asyncio.to_thread(here, *recover, "--unsafe")
+        assert "no partition of stream 's' is without a leader" in refused.err
+        for name in "bc":
+            await brokers.pop(name).stop()
+        await until(lambda: not leader(a))
+        done = await asyncio.to_thread(here, *recover, "--unsafe")
+        assert done.code == 0, done.err
+        await a.publish("s/t", b"2", qos=1)
+        assert payloads(a) == [b"1", b"2"]
+        assert any("may be lost" in each for each in a.health())
+        for name in "bc":
+            clustering(a).node.remove(name)
+        made = stream(a, "s").options
+        join = clustering(a).node.address
+        for name in "de":
+            brokers[name] = Broker(node_config(tmp_path, name, join, made))
+            await brokers[name].start()
+        places = groups(a).places
+        await until(lambda: sorted(places.replicas("s", 0)) == ["a", "d", "e"])
+        for name in "de":
+            await until(lambda: payloads(brokers[name]) == [b"1", b"2"])  # noqa: B023
+
+
 async def test_a_stream_that_is_deleted_and_made_anew_is_empty(tmp_path: Path) -> None:
     async with replicated(tmp_path, *NAMES) as brokers:
         a, b = brokers["a"], brokers["b"]
