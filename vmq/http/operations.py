@@ -208,6 +208,21 @@ class CreateStream(StreamOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to make."""
 
     name: Annotated[str, Meta(description="As in [streams.NAME]")]
+    replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=5)] | None,
+        Meta(
+            description="Nodes of a cluster that have a copy of each partition; null = 3, or as many as there are"
+        ),
+    ] = None  # type: ignore[assignment]
+    acks: Annotated[
+        Literal["none", "leader", "quorum", "memory", "os", "fsync"] | None,
+        Meta(
+            description="Who has a message before it is acknowledged; null = most replicas, or with two the leader"
+        ),
+    ] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Nothing is read as something else yet: what was not given depends on the cluster."""
 
 
 class MovePartition(OneStream, kw_only=True, forbid_unknown_fields=True):
@@ -235,9 +250,12 @@ class RecoverStream(OneStream, kw_only=True, forbid_unknown_fields=True):
     unsafe: Annotated[Literal[True], Meta(description="What only the lost nodes had is given up")]
 
 
-def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
+async def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
     plain = msgspec.to_builtins(wanted)
-    return streams.create_stream(context.broker, plain.pop("name"), plain)
+    for option in ("replicas", "acks"):
+        if plain[option] is None:
+            del plain[option]
+    return await streams.create_stream(context.broker, plain.pop("name"), plain)
 
 
 class SetOption(Struct, forbid_unknown_fields=True):

@@ -137,6 +137,13 @@ def create(
 ) -> Any:
     """Make a stream in a running broker; it stays after a restart.
 
+    In a cluster each partition has copies on 3 nodes, or on as many as there
+    are, unless --replicas says another number: 1 is one copy, on one node's
+    disk. With 3 or more, a message is acknowledged when most copies have it.
+    With 2, that would take both nodes, so it is acknowledged when the leader
+    has it (--acks leader): what a leader that dies had not yet given to the
+    other is lost then; say --acks quorum to wait for both.
+
     \b
     Example:
       vmq stream create sensors -t 'sensors/+/temp' --partitions 4 --key topic

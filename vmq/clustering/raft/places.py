@@ -66,6 +66,24 @@ class Places:
         place = self.places.get((stream, number))
         return [] if place is None else [node_of(each) for each in place.voters]
 
+    def is_led(self, stream: str) -> bool:
+        """Whether leaders of all partitions are known."""
+        found = self._catalog.streams.get(stream)
+        numbers = range(0 if found is None else len(found.partitions))
+        return all(self.leader(stream, number) for number in numbers)
+
+    def lacking(self, stream: str) -> str:
+        """Which partitions of a stream are not placed, and what that takes; "" if all are."""
+        found = self._catalog.streams.get(stream)
+        numbers = range(0 if found is None else len(found.partitions))
+        lacking = [number for number in numbers if (stream, number) not in self.places]
+        if found is None or not lacking:
+            return ""
+        return (
+            f"stream {stream!r}: {_numbers(lacking)} not placed yet: that takes "
+            f"{found.options.replicas} nodes that keep streams, and a majority of the meta group"
+        )
+
     def is_here(self, stream: str, number: int) -> bool:
         """Whether a partition can be read on this node: its replica counts, and knows its leader."""
         place = self.places.get((stream, number))
@@ -124,14 +142,8 @@ class Places:
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""
         for stream in self.replicated():
-            lacking = [
-                n for n in range(len(stream.partitions)) if (stream.name, n) not in self.places
-            ]
-            if lacking:
-                yield (
-                    f"stream {stream.name!r}: {_numbers(lacking)} not placed yet: that takes "
-                    f"{stream.options.replicas} nodes that keep streams, and a majority of the meta group"
-                )
+            if lacking := self.lacking(stream.name):
+                yield lacking
             leaderless = [
                 number
                 for number in range(len(stream.partitions))
