@@ -1,4 +1,4 @@
-"""Envelopes of other nodes: each speaks for itself, with batches that are what they say."""
+"""Envelopes of other nodes' groups, looked at before the machine gets them."""
 
 from vmq.streams.replica.batches import check_batches
 from vmq_cluster.errors import MalformedError

@@ -460,6 +460,21 @@ class GroupThread:
         now = time.monotonic()
         return bool(self._do(opened.group, opened.group.transfer, to, now))
 
+    def recover(self, names: list[str]) -> dict[str, str]:
+        """Has groups without a leader go on with this node's replica alone; returns why not, by group."""
+        wrong = {}
+        for name in names:
+            opened = self.opened.get(name)
+            group = None if opened is None else opened.group
+            if opened is None or group is None:
+                failure = "" if opened is None else opened.failure
+                wrong[name] = failure or "this node has no replica of it"
+                continue
+            why = self._do(group, group.recover, time.monotonic())
+            if why != "":
+                wrong[name] = why or opened.failure
+        return wrong
+
     def _aim(self, opened: Opened, now: float) -> None:
         group, wanted = opened.group, opened.wanted
         if group is None or group.leading is None or not wanted:
