@@ -375,10 +375,6 @@ class GroupService:
             answer = lambda ok: self._events.append(lambda: done(ok))  # noqa: E731
             self.thread.post(log_of_groups.propose, term, rows, answer)
 
-    def want_cursors(self) -> None:
-        """There is a consumer group: the cluster is to have a log for them."""
-        self._records.put(b"1", "readers")
-
     def deleted(self, stream: str) -> None:
         """A stream was deleted on this node: the meta group is to forget it."""
         place = self.places.places.get((stream, 0))

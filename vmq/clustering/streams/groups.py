@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.groups import GroupTalk
-from vmq.clustering.raft.records import node_of
+from vmq.clustering.raft.records import GroupRecords, node_of
 from vmq.streams.groups.coordinator import Answers, GroupCoordinator
 from vmq.streams.groups.port import GroupHere
 from vmq.streams.groups.records import GroupKey, GroupPlace, encode_row, pairs
@@ -82,6 +82,7 @@ class ClusterGroups:
         self.name = node.name
         self.outboxes = outboxes
         self.service = service
+        self.records = GroupRecords(node)
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.shares: dict[GroupKey, NodeShare] = {}
@@ -106,7 +107,7 @@ class ClusterGroups:
 
     def begin(self, key: GroupKey, group: GroupHere) -> None:
         """The group has members on this node."""
-        self.service.want_cursors()
+        self.records.put(b"1", "readers")  # the cluster is to have a log for them
         self.shares[key].group = group
         self.on_changed(key)
 
