@@ -25,6 +25,7 @@ from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.messages import Mark
 
 #: Acknowledgements are forgotten with it: it is on the disk itself.
@@ -102,7 +103,7 @@ class CursorLog:
             if self.known.hosts:
                 voters = meta_voters(group.replica.members.voters, self.known.hosts)
                 self._thread.aim(self.name, voters)
-            self._shorten()
+            self._shorten(group)
         elif leading is None:
             self._tell(0)
 
@@ -132,8 +133,8 @@ class CursorLog:
             self._term = term
             self._on_leading(term, dict(self._kept.places) if term else {})
 
-    def _shorten(self) -> None:
-        """Lets go of segments that nobody needs; asks for all places anew if many are left."""
+    def _shorten(self, group: Group) -> None:
+        """Lets go of segments that nobody needs, with the next entry; asks for all places anew if many are left."""
         kept = self._partition.log
         if kept is None:
             return
@@ -141,7 +142,7 @@ class CursorLog:
             (each.end for each in self._partition.sealed if each.end <= self._needed), default=0
         )
         if first > kept.first:
-            self._thread.keep_from(self.name, first)
+            group.keep_from(first)
         elif self._partition.size > LONG:
             self._on_long()
 

@@ -446,12 +446,6 @@ class GroupThread:
             opened.wanted = wanted
             self._aim(opened, time.monotonic())
 
-    def keep_from(self, name: str, first: int) -> None:
-        """The log of a group that this node leads may begin here."""
-        opened = self.opened[name]
-        if opened.group is not None:
-            self._do(opened.group, opened.group.keep_from, first)
-
     def transfer(self, name: str, to: str) -> bool:
         """Has another replica lead; whether it begins to."""
         opened = self.opened.get(name)
