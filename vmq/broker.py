@@ -562,6 +562,7 @@ class Broker(Configured):
     def _turn_away(self, reason: str) -> None:
         assert self._core is not None and self.connections is not None, "the broker is not started"
         self.connections.close(reason)
+        self.jobs.turn_away(reason)
         self._core.outbox.flush()
 
     def close_listener(self, name: str) -> None:

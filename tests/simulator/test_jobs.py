@@ -29,6 +29,11 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
             check(seed.number, (kind,))
 
 
+def test_who_was_not_told_of_another_holder_asks_it_before_it_queues() -> None:
+    """Disks are lost, copies made anew at nodes of which the holders know that served meanwhile."""
+    check(1, ("wipe",), piles=True)
+
+
 def test_all_kinds_of_faults_one_after_the_other() -> None:
     for seed in each_seed(3):
         with seed:

@@ -1,5 +1,6 @@
 """The cluster that this broker is a node of: status, join, leave, drain, remove."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,6 +173,7 @@ async def leave(broker: "BrokerView", timeout: float) -> LeftCluster:  # noqa: A
     try:
         has_handed_over = await broker.jobs.hand_over(timeout)
         complete = await _clustering_of(broker).leave(timeout) and has_handed_over
+        broker.jobs.take_part()  # it is alone, and what is added to it from now on is its own
     except ClusterError as error:
         raise RefusedError(str(error)) from None
     if broker.on_left is not None:
@@ -185,7 +187,7 @@ async def drain(
     *,
     undo: bool = False,
 ) -> Drained:
-    """Turns clients away and hands durable sessions over to the other nodes; the node stays a member.
+    """Turns clients away, and hands durable sessions and jobs over to the other nodes; the node stays a member.
 
     With `undo` it lets clients in again.
 
@@ -194,13 +196,17 @@ async def drain(
     """
     node, clustering = _node_of(broker), _clustering_of(broker)
     if undo:
+        broker.jobs.take_part()
         await clustering.admission.drain(is_drained=False)
         return Drained(node.name, drained=False, complete=True)
     if not set(node.up) - broker.worker_names:
         raise RefusedError("no other node is up that could serve the clients of this one")
     await clustering.admission.drain(is_drained=True)
-    complete = await clustering.leaving.hand_over_sessions(timeout, broker.worker_names)
-    return Drained(node.name, drained=True, complete=complete)
+    jobs, sessions = await asyncio.gather(
+        broker.jobs.hand_over(timeout),
+        clustering.leaving.hand_over_sessions(timeout, broker.worker_names),
+    )
+    return Drained(node.name, drained=True, complete=jobs and sessions)
 
 
 def remove(broker: "BrokerView", name: str, *, force: bool) -> Removed:

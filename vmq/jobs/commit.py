@@ -68,6 +68,8 @@ class JobCommit:
         self.wants_time = False
         #: Has what was written synced, and calls `synced`.
         self.sync: Callable[[], None] | None = None
+        #: Has kept which queues are paused; raises OSError where the disk fails.
+        self.keep_pauses: Callable[[], None] | None = None
         self.syncing: list[tuple[JobOutput, bytes]] | None = None
         self.needs_sync = False
         #: The disk fails: nothing is added that it would have to keep.
@@ -122,6 +124,9 @@ class JobCommit:
         if machine.ready:
             machine.serve(now)
         try:
+            if machine.has_new_pauses and self.keep_pauses is not None:
+                self.keep_pauses()
+                machine.has_new_pauses = False
             if self.writer.commit():
                 self.needs_sync = True
             self.is_failing = False

@@ -359,6 +359,17 @@ class Jobs:
         nodes = None if self.service is None else self.service.nodes
         return nodes is None or await nodes.hand_over(timeout)
 
+    def take_part(self) -> None:
+        """This node is to have jobs again."""
+        nodes = None if self.service is None else self.service.nodes
+        if nodes is not None and nodes.is_leaving:
+            nodes.set_leaving(False)
+
+    def turn_away(self, reason: str) -> None:
+        """Ends the connections of RESP clients."""
+        for listener in [] if self.service is None else self.service.listeners:
+            listener.end_all(reason)
+
     async def stop(self) -> None:
         """Ends connections and workers, and writes what is left."""
         service, self.service = self.service, None

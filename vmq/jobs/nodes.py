@@ -218,10 +218,12 @@ class JobNodes:
     async def hand_over(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Gives what this node serves to others; whether they have all of it."""
         replicas = self.replicas
-        if not replicas.peers.up or not self.commit.machine.jobs:
+        if not replicas.peers.up:
             return True
         replicas.set_leaving(True)
         self.commit.end_soon()
+        if not self.commit.machine.jobs:
+            return True
         deadline = self.core.clock() + timeout
         while not replicas.mender.is_handed_over():
             if self.core.clock() >= deadline or not replicas.peers.up:

@@ -31,6 +31,7 @@ from vmq.jobs.resp.user import PATIENCE, unsettled
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
 from vmq.jobs.schedules import Schedules
 from vmq.jobs.storage.journal import JobJournal, movable
+from vmq.jobs.storage.pauses import JobPauses
 from vmq.jobs.storage.restoring import JobRestore
 from vmq.jobs.storage.segments import JobSegments
 from vmq.protocol.connection import split_peer
@@ -96,6 +97,10 @@ class JobService:
             self.machine = JobMachine(ids, self.rules_of, None, wall)
             restore = JobRestore(self.machine, self.segments, now)
             restore.run()
+            pauses = JobPauses(self.folder)
+            for name, (is_in, is_out) in pauses.read().items():
+                queue = self.machine.queues.get(name) or self.machine.make_queue(name, now)
+                queue.paused_in, queue.paused_out = is_in, is_out
         except OSError as error:
             raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
         self.journal = JobJournal(self.segments, wall, restore.next_serial)
@@ -104,6 +109,7 @@ class JobService:
         self.commit.watch_time = self._watch_time
         self.commit.sync = self._sync
         self.commit.call_soon = core.call_soon
+        self.commit.keep_pauses = lambda: pauses.write(self.machine.queues.values())
         self.mqtt = MqttJobs(core, self.commit, config.limits.max_job_size)
         core.jobs = self.mqtt
         self.listeners: list[JobListener] = []

@@ -74,6 +74,8 @@ class JobStock(JobQueues):
         self.last_created: i64 = 0
         #: No job came from elsewhere: they are in the order of adding.
         self.is_in_order = True
+        #: Some queue was paused, or is no more, and that is not kept yet.
+        self.has_new_pauses = False
         #: The other nodes.
         self.sharing = JobSharing()
         #: The jobs of the last addition that are not on their hosts yet.
@@ -85,6 +87,7 @@ class JobStock(JobQueues):
         """What a queue refuses from now on: jobs that are added, workers."""
         queue.paused_in = is_in
         queue.paused_out = is_out
+        self.has_new_pauses = True
         self.look_for_waiters(queue)
 
     def jobs_after(self, created: int, limit: int) -> list[Job]:

@@ -125,7 +125,7 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are on different hosts",
         ((JobPeers, "choose", _any_node), (JobPeers, "spread", _number_of)),
         ("wipe",),
-        (7,),
+        (9,),
     ),
     "tombstones": Ablation(
         "a job that is done is known to be so until all that may have it know",
@@ -143,7 +143,7 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (2,),
+        (8,),
         piles=True,
     ),
     "one": Ablation(

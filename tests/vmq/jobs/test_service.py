@@ -259,6 +259,25 @@ async def test_a_pause_is_told_and_ends(tmp_path: Path) -> None:
             assert (await waiting)[0][2] == b"x"
 
 
+async def test_a_pause_outlives_the_broker(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    async with Broker(config) as broker, client_of(broker) as redis:
+        assert await redis.execute_command("PAUSE", "q", "in") == b"in"
+        assert await redis.execute_command("PAUSE", "other", "all") == b"all"
+        assert await redis.execute_command("PAUSE", "other", "none") == b"none"
+    async with Broker(config) as broker, client_of(broker) as redis:
+        with pytest.raises(ResponseError, match="PAUSED"):
+            await redis.execute_command("ADDJOB", "q", "x", 0)
+        assert await redis.execute_command("PAUSE", "other", "state") == b"none"
+        assert await redis.execute_command("PAUSE", "q", "none") == b"none"
+    file = tmp_path / "data" / "jobs" / "pauses.json"
+    assert file.read_text() == "{}"
+    for wrong in ("", '{"q": 1}', '{"\u0431": [true, true]}', "[" * 100_000):
+        file.write_text(wrong)
+        async with Broker(config) as broker, client_of(broker) as redis:
+            assert await redis.execute_command("ADDJOB", "q", "x", 0)
+
+
 async def test_scans_see_everything_once(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
         do = redis.execute_command

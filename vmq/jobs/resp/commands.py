@@ -11,7 +11,7 @@ from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.adding import read_options
 from vmq.jobs.resp.cluster import cluster, mending, nodes
-from vmq.jobs.resp.connection import RespConnection, check_ids
+from vmq.jobs.resp.connection import RespConnection
 from vmq.jobs.resp.replies import (
     NO_ARRAY,
     NO_BULK,
@@ -25,7 +25,7 @@ from vmq.jobs.resp.replies import (
 )
 from vmq.jobs.resp.scanning import jscan, qscan
 from vmq.jobs.resp.shown import shown, stat
-from vmq.jobs.resp.user import INSPECT, TAKE, patience, unsettled
+from vmq.jobs.resp.user import INSPECT, TAKE, check_ids, patience, unsettled
 from vmq.jobs.stock import NO_HOSTS
 from vmq.version import __version__
 

@@ -19,7 +19,7 @@ from vmq.jobs.resp.door import HEADERS, REPLY_LIMIT, STRANGERS_LIMIT, RespDoor
 from vmq.jobs.resp.getting import GetOptions, read_get
 from vmq.jobs.resp.reader import RespError, RespReader
 from vmq.jobs.resp.replies import NO_ARRAY, NO_BULK, NOTHING, error, number
-from vmq.jobs.resp.user import RespUser
+from vmq.jobs.resp.user import WHILE_SHUT, RespUser, check_ids
 from vmq.jobs.rules import OFF
 
 log = logging.getLogger("vmq.jobs")
@@ -316,6 +316,8 @@ class RespConnection(RespUser):
             code = _CODES.get(name.upper(), _OTHER)
         if not self.is_known and code != _AUTH and code != _HELLO and code != _QUIT:
             self.reply(error("NOAUTH Authentication required."))
+        elif self.core.shut_to_clients and name.upper() not in WHILE_SHUT:
+            self.reply(error("CLUSTERDOWN " + self.core.shut_to_clients))
         elif code == _ADD:
             self.on_add(argv, now)
         elif code == _GET:
@@ -486,15 +488,3 @@ _LENGTHS: Final = [b"\r\n$%d\r\n" % size for size in range(4096)]
 def _length(size: int) -> bytes:
     """What stands between the id of a job and its body."""
     return _LENGTHS[size] if size < 4096 else b"\r\n$%d\r\n" % size
-
-
-def check_ids(argv: list[bytes]) -> None:
-    """Refuses what is no job id.
-
-    Raises:
-        JobRefusedError: one is none.
-    """
-    for at in range(1, len(argv)):
-        job_id = argv[at]
-        if len(job_id) != 40 or job_id[:2] != b"D-":
-            raise JobRefusedError("BADID Invalid Job ID format.")

@@ -31,6 +31,10 @@ PATIENCE: Final = 30.0
 ADD: Final = "add"
 TAKE: Final = "take"
 INSPECT: Final = "inspect"
+#: What is answered, too, while the node has no place in its cluster: clients find out why, operators mend it.
+WHILE_SHUT: Final = frozenset(
+    b"AUTH HELLO QUIT PING ECHO SELECT CLIENT COMMAND INFO CONFIG CLUSTER SHUTDOWN".split()
+)
 
 
 class PromisedReply:
@@ -316,3 +320,15 @@ def patience(options: AddOptions, now: float) -> float:
 def topic_of(queue: bytes) -> str:
     """A queue as plugins see it."""
     return JOBS + encode_level(queue.decode("utf-8", "replace"))
+
+
+def check_ids(argv: list[bytes]) -> None:
+    """Refuses what is no job id.
+
+    Raises:
+        JobRefusedError: one is none.
+    """
+    for at in range(1, len(argv)):
+        job_id = argv[at]
+        if len(job_id) != 40 or job_id[:2] != b"D-":
+            raise JobRefusedError("BADID Invalid Job ID format.")

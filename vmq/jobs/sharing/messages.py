@@ -71,9 +71,10 @@ class Queued(Entry, frozen=True, tag=4):
 
 
 class WillQueue(Entry, frozen=True, tag=5):
-    """I am about to queue it: who has it?"""
+    """I am about to queue it: who has it? As far as I know these may."""
 
     job: _Id
+    nodes: _Nodes = msgspec.field(default_factory=list)
 
 
 class Busy(Entry, frozen=True, tag=6):
@@ -149,6 +150,13 @@ class Fired(Entry, frozen=True, tag=15):
     tick: Annotated[float, Meta(ge=0, le=1e12)]
 
 
+class Holders(Entry, frozen=True, tag=16):
+    """I know of more that may have it: these."""
+
+    job: _Id
+    nodes: _Nodes
+
+
 AnyEntry = (
     Present
     | Copy
@@ -165,6 +173,7 @@ AnyEntry = (
     | JobNeed
     | Paused
     | Fired
+    | Holders
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

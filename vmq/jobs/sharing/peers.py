@@ -80,8 +80,12 @@ class JobPeers:
         return f"?{number}" if peer is None else peer.host
 
     def hosts(self) -> int:
-        """On how many hosts the cluster is."""
-        known = {each.host for each in self.all.values()}
+        """On how many hosts the cluster is, without nodes that take no part for now: those are there, and leave."""
+        known = {
+            each.host
+            for each in self.all.values()
+            if not (each.is_leaving and each.number in self.up)
+        }
         return len(known) + len(self.members - self.numbers.keys())
 
     def reachable_hosts(self) -> int:

@@ -22,6 +22,7 @@ from vmq.jobs.sharing.messages import (
     Fired,
     Forget,
     Heard,
+    Holders,
     JobNeed,
     Lacks,
     Paused,
@@ -253,7 +254,9 @@ class JobReplicas(JobSharing):
         elif isinstance(entry, Queued):
             self.serving.on_queued(sender, entry, now)
         elif isinstance(entry, WillQueue):
-            self.serving.on_will_queue(sender, entry.job, now)
+            self.serving.on_will_queue(sender, entry, now)
+        elif isinstance(entry, Holders):
+            self.serving.on_holders(entry, now)
         elif isinstance(entry, Busy):
             self.serving.on_busy(sender, entry, now)
         elif isinstance(entry, Lacks):

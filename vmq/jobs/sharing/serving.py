@@ -6,10 +6,10 @@ from vmq.jobs import record
 from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job
 from vmq.jobs.sharing.context import SharingContext, milliseconds
 from vmq.jobs.sharing.ending import JobEnding
-from vmq.jobs.sharing.messages import Busy, Lacks, Queued, WillQueue
+from vmq.jobs.sharing.messages import Busy, Holders, Lacks, Queued, WillQueue
 
 #: Seconds that the others have to say that they serve a job.
-ANSWER: Final = 0.5
+ANSWER: Final = 1.0
 
 
 class JobServing:
@@ -34,10 +34,15 @@ class JobServing:
             self.machine.timers.set(job, max(job.expires, now + self.here.retry(job)), now)
         elif not copies.is_asking and self.here.others(copies.nodes):
             copies.is_asking = True
-            self.here.tell(copies.nodes, WillQueue(job.id))
-            self.machine.timers.set(job, now + ANSWER, now)
+            self._ask(copies.nodes, job, now)
         else:
             self._take_over(job, now)
+
+    def _ask(self, nodes: list[int], job: Job, now: float) -> None:
+        copies = job.copies
+        assert copies is not None
+        self.here.tell(nodes, WillQueue(job.id, copies.nodes))
+        self.machine.timers.set(job, now + ANSWER, now)
 
     def _take_over(self, job: Job, now: float) -> None:
         """Nobody else has it."""
@@ -61,11 +66,11 @@ class JobServing:
         else:
             machine.come_again(job, now)
 
-    def on_will_queue(self, sender: int, job_id: bytes, now: float) -> None:
+    def on_will_queue(self, sender: int, asked: WillQueue, now: float) -> None:
         """Another node is about to queue it."""
-        job = self.machine.jobs.get(job_id)
+        job = self.machine.jobs.get(asked.job)
         if job is None:
-            self.here.send(sender, Lacks(job_id))
+            self.here.send(sender, Lacks(asked.job))
             return
         copies = job.copies
         self._has_it(sender, job)
@@ -79,6 +84,23 @@ class JobServing:
             self._say_busy(sender, job, job.due - now)
         elif copies.is_asking and self.here.me > sender:
             self._say_busy(sender, job, 2 * ANSWER)
+        else:
+            if copies.is_asking:  # both ask: what the other hears of that may come too late
+                self.here.set_away(job, 2 * ANSWER + self.here.grace(job), now)
+            if not asked.nodes or not set(copies.nodes) <= {sender, *asked.nodes}:
+                self.here.send(sender, Holders(job.id, copies.nodes))
+
+    def on_holders(self, told: Holders, now: float) -> None:
+        """More nodes may have it: they are asked, too, before it is queued here."""
+        job = self.machine.jobs.get(told.job)
+        if job is None or job.copies is None or job.state == ACKED:
+            return
+        copies = job.copies
+        new = [each for each in told.nodes if each not in copies.nodes]
+        if new:
+            self.machine.share(job, copies.wanted, new)
+            if copies.is_away and copies.is_asking:
+                self._ask(new, job, now)
 
     def _say_busy(self, node: int, job: Job, wake: float) -> None:
         told = self.here.queued_of(job)

@@ -48,6 +48,10 @@ class JobNode:
     async def __call__(self, *words: Any) -> Any:
         return await self.redis.execute_command(*words)
 
+    def again(self) -> Any:
+        """Another client of it."""
+        return Redis(port=port_of(self.broker))
+
     @property
     def nodes(self) -> JobNodes:
         service = self.broker.jobs.service

@@ -4,11 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from redis.exceptions import ResponseError
+from redis.exceptions import ClusterDownError, ResponseError
 
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address
 from tests.vmq.jobs.sharing.nodes import JobNode, job_config, job_nodes, meet, node_of
+from vmq.admin import cluster
 from vmq.config.jobs import JobOptions
 
 
@@ -226,6 +227,38 @@ async def test_a_node_that_leaves_gives_its_jobs_away(tmp_path: Path) -> None:
         late = await a("ADDJOB", "q", "late", 5000, "REPLICATE", 2)
         got = {await b.get("q") for _ in range(13)}
         assert got == {*ids, once, late}
+
+
+async def test_a_drained_node_gives_its_jobs_away_and_serves_none_until_it_is_let_in(
+    tmp_path: Path,
+) -> None:
+    async with job_nodes(tmp_path) as (a, b, c):
+        ids = {await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(5)}
+        assert (await cluster.drain(a.broker, 10)).complete
+        async with a.again() as client:
+            with pytest.raises(ClusterDownError, match="this node is drained"):
+                await client.execute_command("ADDJOB", "q", "x", 5000)
+            with pytest.raises(ClusterDownError):
+                await client.execute_command("QLEN", "q")
+            assert await client.ping()
+            assert b"leaving" in await client.execute_command("CLUSTER", "NODES")
+        shown = await b.show(await b("ADDJOB", "other", "x", 5000))
+        assert shown[b"repl"] == 2, "as many as take part"
+        assert {await c.get("q") for _ in range(5)} == ids
+        await cluster.drain(a.broker, 10, undo=True)
+        async with a.again() as client:
+            assert await client.execute_command("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+
+
+async def test_a_node_that_is_reset_gives_its_jobs_away_and_is_alone(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as (a, b, c):
+        ids = {await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(5)}
+        assert await a("CLUSTER", "RESET") == b"OK"
+        await until(lambda: len(b.nodes.replicas.peers.members) == 1)
+        assert {await c.get("q") for _ in range(5)} == ids
+        assert len((await b("HELLO"))[2:]) == 2
+        with pytest.raises(ClusterDownError):
+            await a("ADDJOB", "q", "x", 5000)
 
 
 async def test_a_worker_that_waits_at_a_node_that_leaves_is_told(tmp_path: Path) -> None:
