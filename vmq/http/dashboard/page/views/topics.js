@@ -5,7 +5,7 @@ import { fill, h, say } from "../dom.js";
 import { clock, count, rate } from "../format.js";
 import { live } from "../live.js";
 import { MqttClient, shown } from "../mqtt.js";
-import { attempt, field, nothing, panel, problem, repeat } from "../widgets.js";
+import { attempt, failed, field, nothing, panel, repeat } from "../widgets.js";
 
 /** Messages of the chosen topic that are kept on the page. */
 const KEPT = 30;
@@ -29,7 +29,7 @@ export function topics(query) {
       fill(said);
       draw();
     } catch (error) {
-      fill(said, problem(error));
+      failed(said, error);
     }
   }
 
