@@ -66,11 +66,13 @@ class Group:
     @property
     def is_awake(self) -> bool:
         """Whether it has to be ticked."""
+        # Whatever its role, it has to ask for what it lacks.
+        is_damaged = bool(self.replica.log.damage)
         if self.leading is not None:
-            return self.leading.awake
+            return self.leading.awake or is_damaged
         if self.removed:
             return False
-        return self.following is None or not self.following.quiet or bool(self.replica.log.damage)
+        return self.following is None or not self.following.quiet or is_damaged
 
     def judge(self, mark: Mark) -> int:
         """How many of a producer's rows the leader has already, from the first on; or `GAP`.

@@ -169,8 +169,9 @@ class GroupThread:
         due = time.monotonic()
         try:
             while self._pass(due):
-                if time.monotonic() >= due:
-                    due = time.monotonic() + (TICK if self.opened else LOOK)
+                now = time.monotonic()
+                tick = now + (TICK if self.opened else LOOK)
+                due = tick if now >= due else min(due, tick)  # the first group is ticked soon
         except Exception as error:
             self.failure = repr(error)
             log.exception("the groups of this node stop")
@@ -315,7 +316,8 @@ class GroupThread:
                 found.append([Batch(0, 1, 0, STATE, (), genesis(Members(opened.first)))])
                 found.sync()
                 if opened.first[0] == self.name:
-                    self._preferred.append((time.monotonic() + _FIRST, name))
+                    wait = _FIRST if len(opened.first) > 1 else 0.0
+                    self._preferred.append((time.monotonic() + wait, name))
             self._life += 1
             forgot = found.forgot or (ballot is not None and not found.end)
             now = time.monotonic()
@@ -325,6 +327,8 @@ class GroupThread:
             opened.failure = ""
         except OSError as error:
             self._fail(name, str(error))
+        else:
+            self._find_damage(name)  # that was met while it was closed
 
     def _fail(self, name: str, reason: str) -> None:
         """The log of a group cannot be used; it is tried again."""
@@ -432,7 +436,7 @@ class GroupThread:
         if group.replica.term == 1 and opened.first[:1] not in ((), (self.name,)):
             # Somebody was quicker than the one that was placed to lead it first.
             self._do(group, group.transfer, opened.first[0], now)
-        first = kept.retained_from()
+        first = opened.partition.retained_from()
         if first > kept.first:
             self._do(group, group.keep_from, first)
         self._aim(opened, now)

@@ -1,11 +1,23 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
+import asyncio
 from pathlib import Path
+from random import randbytes
 
-from tests.support.until import until
+import pytest
+
+from tests.support.until import PATIENCE, until
+from tests.vmq.cli.program import here
 from tests.vmq.clustering.nodes import clustering
-from tests.vmq.clustering.raft.replicas import groups, is_led, leader, payloads, replicated
-from tests.vmq.clustering.stream_nodes import stream, with_streams
+from tests.vmq.clustering.raft.replicas import (
+    groups,
+    is_led,
+    leader,
+    node_config,
+    payloads,
+    replicated,
+)
+from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 
@@ -98,13 +110,44 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         assert payloads(brokers["a"]) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_flipped_bit_below_the_commit_index_costs_nothing_but_a_fetch(
+    tmp_path: Path, leads: bool
+) -> None:
+    """Though nothing else happens in the group, and whether the one that has it leads or follows."""
+    async with replicated(tmp_path, *NAMES, segment_bytes=65_536, admin=True) as brokers:
+        for number in range(40):
+            await brokers["a"].publish("s/t", b"%d" % number + randbytes(8192), qos=1)
+        for each in brokers.values():
+            await has(each, 40)
+        wanted = payloads(brokers["a"])
+        first = leader(brokers["a"])
+        broker = brokers[first if leads else next(each for each in NAMES if each != first)]
+        thread = groups(broker).thread
+        group = groups(broker).places.places["s", 0].group
+        await until(lambda: group not in thread.host.awake)
+        partition = stream(broker, "s").partitions[0]
+        raw = bytearray(partition.sealed[0].path.read_bytes())
+        raw[len(raw) // 2] ^= 4
+        with partition.sealed[0].path.open("r+b") as file:
+            file.write(raw)
+        verify = ("stream", "verify", "--local", "--data-dir", broker.config.broker.data_dir)
+        assert (await asyncio.to_thread(here, *verify)).code == 1
+        async with asyncio.timeout(PATIENCE):
+            while (await asyncio.to_thread(here, *verify)).code:
+                pass
+        assert not partition.flaws
+        assert payloads(broker) == wanted
+        assert not thread.opened[group].group.replica.abstains  # type: ignore[union-attr]
+
+
 async def test_a_fourth_node_reads_and_writes_and_takes_the_place_of_one_that_leaves(
     tmp_path: Path,
 ) -> None:
     async with replicated(tmp_path, *NAMES) as brokers:
         made = options(filters=["s/#"], replicas=3, key="topic")
         join = clustering(brokers["a"]).node.address
-        brokers["d"] = d = Broker(with_streams(tmp_path, "d", join, s=made))
+        brokers["d"] = d = Broker(node_config(tmp_path, "d", join, made))
         await d.start()
         await until(lambda: clustering(d).streams.replicas.groups is not None and is_led(d))
         await d.publish("s/t", b"1", qos=1)
