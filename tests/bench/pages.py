@@ -24,7 +24,7 @@ def seconds_of(broker: BrokerProcess) -> float:
     """Seconds of a processor that all of its processes took so far."""
     process = psutil.Process(broker.pid)
     taken = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in taken)
+    return float(sum(each.user + each.system for each in taken))
 
 
 def key_of(broker: BrokerProcess) -> str:
