@@ -162,4 +162,5 @@ async def test_answers_are_as_described(local: Site) -> None:
         ("POST", "/stream/move"),
         ("POST", "/stream/transfer"),
         ("POST", "/stream/rebalance"),
+        ("POST", "/stream/recover"),
     }

@@ -150,6 +150,7 @@ class GroupService:
         }
         if reached != self._reached:
             self._reached = reached
+            self._is_stale = True
             self.thread.post(self.thread.peers, reached)
 
     async def leave(self) -> None:
@@ -246,7 +247,8 @@ class GroupService:
         self._look_at_places(leads)
         for group, lead in leads.items():
             if not self.places.own.get(group):
-                self._note_leader(group, lead.leader)
+                is_there = node_of(lead.leader) in self.places.up  # else it led, and nobody may now
+                self._note_leader(group, lead.leader if is_there else "")
         if self._meta is not None:
             self.thread.post(self._meta.look, self._known(leads))
 
@@ -425,9 +427,12 @@ class GroupService:
         if place is None:
             return f"stream {stream!r} has no partition {number} that is placed"
         strange = [each for each in nodes if each not in names]
-        if strange or not nodes or len(set(nodes)) < len(nodes):
+        known = self._catalog.streams.get(stream)
+        count = len(nodes) if known is None else known.options.replicas
+        if strange or len(nodes) != count or len(set(nodes)) < len(nodes):
             there = ", ".join(sorted(names))
-            return f"{', '.join(strange or nodes)}; accepted: nodes that keep streams, each once: {there}"
+            given = ", ".join(strange or nodes) or "none"
+            return f"{given}; accepted: {count} nodes that keep streams, each once: {there}"
         self._records.put("\0".join(names[each] for each in nodes).encode(), "move", place.group)
         return ""
 
@@ -443,6 +448,25 @@ class GroupService:
             )
         self._records.put(to.encode(), "wish", place.group)
         return ""
+
+    async def recover(self, stream: str, number: int | None) -> str:
+        """Has partitions without a leader, and the meta group, go on with this node's copies alone.
+
+        Returns what is wrong with that, "" if nothing is.
+        """
+        groups = {
+            place.group: key[1]
+            for key, place in self.places.places.items()
+            if key[0] == stream
+            and number in (None, key[1])
+            and (number is not None or not self.places.leaders.get(place.group))
+        }
+        if not groups:
+            return f"no partition of stream {stream!r} is without a leader"
+        meta = [] if self._meta is None else [self._meta.name]
+        wrong = await asyncio.wrap_future(self.thread.post(self.thread.recover, [*meta, *groups]))
+        told = [f"partition {at}: {wrong[each]}" for each, at in groups.items() if each in wrong]
+        return f"stream {stream!r}: {'; '.join(told[:10])}" if told else ""
 
     def _follow_wishes(self) -> None:
         """Hands over what this node leads and somebody wants led elsewhere."""
@@ -463,22 +487,7 @@ class GroupService:
 
     def families(self) -> Iterator[Family]:
         """The figures of the groups."""
-        found = self.places.figures()
-        for name, what, text in (
-            ("stream_replicas", "groups", "Replicas of partitions that this node has."),
-            ("stream_leaders", "led", "Replicated partitions that this node leads."),
-            (
-                "stream_leaderless",
-                "leaderless",
-                "Replicated partitions of which no leader is known.",
-            ),
-            (
-                "stream_under_replicated",
-                "under_replicated",
-                "Replicated partitions of which a replica cannot be reached.",
-            ),
-        ):
-            yield Family(name, "gauge", text, (Sample((), found[what]),))
+        yield from self.places.families()
         text = "Bytes of messages that wait until replicas have them."
         yield Family(
             "stream_replica_wait_bytes", "gauge", text, (Sample((), self.roads.waiting()),)

@@ -16,12 +16,12 @@ from random import Random
 from typing import Any, Final
 
 from vmq.clustering.raft.ballots import Ballots
+from vmq.clustering.raft.envelopes import checked
 from vmq.clustering.raft.outside import Outside
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.taking import Taker
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.keys import Keys
-from vmq.streams.replica.batches import check_batches
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.errors import MalformedError
@@ -45,9 +45,7 @@ from vmq_cluster.raft.messages import (
     Append,
     Batch,
     Campaign,
-    Envelope,
     Files,
-    Mended,
     decode,
     encode,
 )
@@ -456,6 +454,21 @@ class GroupThread:
         now = time.monotonic()
         return bool(self._do(opened.group, opened.group.transfer, to, now))
 
+    def recover(self, names: list[str]) -> dict[str, str]:
+        """Has groups without a leader go on with this node's replica alone; returns why not, by group."""
+        wrong = {}
+        for name in names:
+            opened = self.opened.get(name)
+            group = None if opened is None else opened.group
+            if opened is None or group is None:
+                failure = "" if opened is None else opened.failure
+                wrong[name] = failure or "this node has no replica of it"
+                continue
+            why = self._do(group, group.recover, time.monotonic())
+            if why != "":
+                wrong[name] = why or opened.failure
+        return wrong
+
     def _aim(self, opened: Opened, now: float) -> None:
         group, wanted = opened.group, opened.wanted
         if group is None or group.leading is None or not wanted:
@@ -477,21 +490,6 @@ class GroupThread:
             kept.cut(cut)
             self._life += 1
             group.forget(self._life, time.monotonic())
-
-
-def checked(peer: str, envelope: Envelope) -> Envelope:
-    """An envelope of a node that speaks for itself, with batches that are what they say.
-
-    Raises:
-        MalformedError: it speaks for another one.
-        BadFrameError: a batch is not.
-    """
-    if envelope.sender.rpartition("@")[0] != peer:
-        raise MalformedError(f"it speaks for {envelope.sender!r:.100}")
-    for _, message in envelope.items:
-        if isinstance(message, Append | Mended):
-            check_batches(message.batches)
-    return envelope
 
 
 def _nothing(*_: Any) -> None:

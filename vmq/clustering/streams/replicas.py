@@ -1,8 +1,9 @@
 """Replicated streams beside those of which one node has each partition: what `Streams` asks of the groups."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
 
 log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks whether a stream is placed.
+_SOON: Final = 0.02
 
 
 class Replicas:
@@ -137,6 +141,21 @@ class Replicas:
             if number:
                 safe = tap.safe_of(message.topic, message.client_id)
                 self._outboxes.arrivals.confirming(peer).answer_after(safe, number)
+
+    async def settle(self, stream: str, patience: float) -> str:
+        """Returns when a stream is placed, and its partitions are led or a while has gone by; "": it is placed.
+
+        A stream without copies is placed at once.
+        """
+        until = asyncio.get_running_loop().time() + patience
+        while self.groups is not None and self.groups.places.covers(stream):
+            places = self.groups.places
+            if not (lacking := places.lacking(stream)) and places.is_led(stream):
+                return ""
+            if asyncio.get_running_loop().time() >= until:
+                return lacking
+            await asyncio.sleep(_SOON)
+        return ""
 
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now."""

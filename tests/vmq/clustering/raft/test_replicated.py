@@ -19,6 +19,7 @@ from tests.vmq.clustering.raft.replicas import (
 )
 from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
+from vmq.admin import streams as admin
 from vmq.broker import Broker
 
 NAMES = ("a", "b", "c")
@@ -157,6 +158,63 @@ async def test_a_fourth_node_reads_and_writes_and_takes_the_place_of_one_that_le
         await until(lambda: groups(d).places.is_here("s", 0))
         await until(lambda: payloads(d) == [b"1"])
         assert "b" not in groups(d).places.replicas("s", 0)
+
+
+async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replicated(tmp_path, *NAMES, admin=True) as brokers:
+        a = brokers["a"]
+        folder = a.config.broker.data_dir
+        create = ("stream", "create", "--data-dir", folder)
+        done = await asyncio.to_thread(here, *create, "t", "-t", "t/#", "--partitions", "2")
+        assert done.code == 0, done.err
+        assert [len(groups(a).places.replicas("t", number)) for number in (0, 1)] == [3, 3]
+        assert groups(a).places.is_led("t")
+        made = stream(a, "t").options
+        assert (made.replicas, made.acks) == (3, "quorum")
+        two = await asyncio.to_thread(here, *create, "two", "-t", "two/#", "--replicas", "2")
+        assert two.code == 0, two.err
+        assert stream(a, "two").options.acks == "leader"
+        one = await asyncio.to_thread(here, *create, "one", "-t", "one/#", "--replicas", "1")
+        assert one.code == 0, one.err
+        assert not groups(a).places.covers("one")
+        monkeypatch.setattr(admin, "_PLACING", 0.2)
+        for name in "bc":
+            await brokers.pop(name).stop()
+        refused = await asyncio.to_thread(here, *create, "none", "-t", "none/#")
+        assert "not placed yet: that takes 3 nodes that keep streams, and a majority" in refused.err
+        assert "none" not in a.streaming.catalog.streams  # type: ignore[union-attr]
+
+
+async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES, admin=True) as brokers:
+        a = brokers["a"]
+        recover = ("stream", "recover", "s", "--data-dir", a.config.broker.data_dir)
+        await a.publish("s/t", b"1", qos=1)
+        await has(a, 1)
+        assert "say --unsafe" in (await asyncio.to_thread(here, *recover)).err
+        refused = await asyncio.to_thread(here, *recover, "--unsafe")
+        assert "no partition of stream 's' is without a leader" in refused.err
+        for name in "bc":
+            await brokers.pop(name).stop()
+        await until(lambda: not leader(a))
+        done = await asyncio.to_thread(here, *recover, "--unsafe")
+        assert done.code == 0, done.err
+        await a.publish("s/t", b"2", qos=1)
+        assert payloads(a) == [b"1", b"2"]
+        assert any("may be lost" in each for each in a.health())
+        for name in "bc":
+            clustering(a).node.remove(name)
+        made = stream(a, "s").options
+        join = clustering(a).node.address
+        for name in "de":
+            brokers[name] = Broker(node_config(tmp_path, name, join, made))
+            await brokers[name].start()
+        places = groups(a).places
+        await until(lambda: sorted(places.replicas("s", 0)) == ["a", "d", "e"])
+        for name in "de":
+            await until(lambda: payloads(brokers[name]) == [b"1", b"2"])  # noqa: B023
 
 
 async def test_a_stream_that_is_deleted_and_made_anew_is_empty(tmp_path: Path) -> None:
