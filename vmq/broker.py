@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from vmq.clustering.node.node import Clustering
     from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
+    from vmq.listeners.handed import HandedListener
     from vmq.streams.serving.listener import FlightListener
     from vmq.streams.serving.service import Streaming
 
@@ -149,7 +150,7 @@ class Broker(Configured):
         self._damage: DamageReport | None = None
         self._upkeep: Upkeep | None = None
         #: Listeners that are none of MQTT's.
-        self._served: list[HttpListener | FlightListener] = []
+        self._served: list[HandedListener | HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
         #: Adds and takes jobs from inside the process.
         self.jobs = Jobs(

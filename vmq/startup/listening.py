@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vmq.config.options import Config, ListenerOptions
+from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.errors import StartError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 async def listen(
     broker: "BrokerView", name: str, options: ListenerOptions
-) -> "Listener | HttpListener | FlightListener":
+) -> "Listener | HandedListener | HttpListener | FlightListener":
     """Opens a listener of a broker that has all of its other parts.
 
     Raises:
@@ -27,6 +28,8 @@ async def listen(
         StartError: it is to serve streams, and there are none.
     """
     if options.endpoint.scheme == "http":
+        if broker.share is not None:  # the supervisor has the port, and answers
+            return HandedListener(name, options.endpoint, _mqtt_behind_http(broker, name, options))
         return await _http(broker, name, options)
     if options.endpoint.is_flight:
         return await _flight(broker, name, options)
