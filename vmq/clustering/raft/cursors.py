@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from vmq.clustering.raft.decisions import Known, meta_voters
-from vmq.clustering.raft.produce import DONE, Take
+from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.thread import GroupThread
 from vmq.config.streams import StreamOptions
 from vmq.streams.groups.records import (
@@ -146,19 +146,15 @@ class CursorLog:
         elif self._partition.size > LONG:
             self._on_long()
 
-    def propose(self, term: int, rows: list[bytes], answer: Callable[[bool], None]) -> None:
-        """In the thread: has rows committed as one, in a term that it told; `answer`: whether they are, if known."""
+    def propose(self, term: int, rows: list[bytes], answer: Callable[[int], None]) -> None:
+        """In the thread: has rows committed as one, in a term that it told (`vmq.clustering.raft.produce`)."""
         opened = self._thread.opened.get(self.name)
         if opened is None or opened.group is None or term != self._term:
-            answer(False)
+            answer(ELSEWHERE)
             return
         store, boot = self._thread.name, f"{self._thread.host.boot:012}"
         first = opened.group.replica.state.producers.next.get((store, boot), 0)
         found = Gathering()
         found.add_run(b"groups", rows, 0, "", int(time.time() * 1_000_000))
         mark = Mark(store, boot, first, len(rows))
-
-        def on_answer(status: int) -> None:
-            answer(status == DONE)
-
-        self._thread.take(Take(self.name, mark, found, sum(map(len, rows)), False, on_answer))
+        self._thread.take(Take(self.name, mark, found, sum(map(len, rows)), False, answer))

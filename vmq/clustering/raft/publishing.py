@@ -23,11 +23,15 @@ def known_of(
     }
     gone = frozenset(parts[0] for parts, _ in records.all("gone"))
     voters = {group: (lead.voters, lead.term) for group, lead in leads.items()}
-    moves = {
+    return Known(hosts, streams, gone, voters, moves_of(records))
+
+
+def moves_of(records: GroupRecords) -> dict[str, tuple[str, ...]]:
+    """Where groups are to go that have not arrived."""
+    return {
         parts[0]: tuple(raw.decode(errors="replace").split("\0"))
         for parts, raw in records.all("move")
     }
-    return Known(hosts, streams, gone, voters, moves)
 
 
 def publish(decided: MetaDecisions, records: GroupRecords) -> None:

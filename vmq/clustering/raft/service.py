@@ -19,7 +19,7 @@ from vmq.clustering.raft.decisions import new_id
 from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import Take
-from vmq.clustering.raft.publishing import known_of, publish
+from vmq.clustering.raft.publishing import known_of, moves_of, publish
 from vmq.clustering.raft.records import (
     GROUPS,
     GroupRecords,
@@ -368,13 +368,6 @@ class GroupService:
         publish(decided, self._records)
         self.look()
 
-    def propose(self, term: int, rows: list[bytes], done: Callable[[bool], None]) -> None:
-        """Has rows of the log of consumer groups committed; `done` is told in the loop."""
-        log_of_groups = self.cursors
-        if log_of_groups is not None:
-            answer = lambda ok: self._events.append(lambda: done(ok))  # noqa: E731
-            self.thread.post(log_of_groups.propose, term, rows, answer)
-
     def deleted(self, stream: str) -> None:
         """A stream was deleted on this node: the meta group is to forget it."""
         place = self.places.places.get((stream, 0))
@@ -441,9 +434,14 @@ class GroupService:
         return ""
 
     def wish(self, stream: str, number: int, node: str) -> str:
-        """Has another replica lead a partition; returns what is wrong with that, "" if nothing is."""
+        """Has another replica lead a partition; returns what is wrong with that, "" if nothing is.
+
+        One that a move is about to make leads as soon as it can.
+        """
         place = self.places.places.get((stream, number))
-        voters = () if place is None else place.voters
+        voters: tuple[str, ...] = ()
+        if place is not None:
+            voters = (*place.voters, *moves_of(self._records).get(place.group, ()))
         to = next((each for each in voters if node_of(each) == node), "")
         if place is None or not to:
             there = ", ".join(map(node_of, voters)) or "none"

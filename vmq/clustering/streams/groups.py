@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.groups import GroupTalk
+from vmq.clustering.raft.produce import DONE
 from vmq.clustering.raft.records import GroupRecords, node_of
 from vmq.streams.groups.coordinator import Answers, GroupCoordinator
 from vmq.streams.groups.port import GroupHere
@@ -211,12 +212,15 @@ class ClusterGroups:
         rows = [encode_row(each) for each in coordinator.propose(self.clock())]
         entry = coordinator.under_way
 
-        def answer(is_done: bool) -> None:
+        def answer(status: int) -> None:
             if coordinator.under_way is entry and entry is not None:
-                self.tell(coordinator.committed() if is_done else coordinator.failed())
+                self.tell(coordinator.committed() if status == DONE else coordinator.failed())
                 self.coordinate()
 
-        self.service.propose(coordinator.term, rows, answer)
+        cursors, service = self.service.cursors, self.service
+        if cursors is not None:
+            in_loop = service.in_loop(answer)
+            service.thread.post(cursors.propose, coordinator.term, rows, in_loop)
 
     def tell(self, answers: Answers) -> None:
         """The coordinator says something to nodes."""
