@@ -28,6 +28,8 @@ FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
 CHAOS_MINUTES ?= 10
 CHAOS_SEED ?= $(shell date +%s)
+# So many times the seeds that the suite tries.
+CHAOS_SEEDS ?= 10
 # What a wheel is built from.
 PACKAGE := vmq hooks cluster plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
@@ -101,6 +103,8 @@ chaos: build $(VENV)/.dev ## break clusters at random and see whether they keep 
 	@$(MAKE) mosquitto
 	@echo "==> chaos: $(CHAOS_MINUTES) minutes from seed $(CHAOS_SEED); what came of failures is left in build/chaos"
 	@$(BIN)/python -m tests.cluster_processes.chaos --seed $(CHAOS_SEED) --minutes $(CHAOS_MINUTES)
+	@echo "==> chaos: the simulator, over $(CHAOS_SEEDS) times the suite's seeds"
+	@VMQ_SIM_FACTOR=$(CHAOS_SEEDS) $(BIN)/python -m pytest --timeout 3600 --numprocesses $(JOBS) tests/simulator tests/cluster
 
 attack: build $(VENV)/.dev ## run tests/attacks in full, as they were found
 	@echo "==> attack: tests/attacks in full"

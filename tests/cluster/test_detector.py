@@ -51,7 +51,7 @@ def awake(when: Pauses, time: float) -> float:
     return time
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_who_is_held_up_for_less_than_the_timeout_judges_nobody(seed: int) -> None:
     """One node is, or all of them for a part of it: then one sends late, and another reads late. Again and again."""
     sim = Sim(seed)
@@ -81,7 +81,7 @@ def test_who_is_held_up_for_long_takes_nobody_for_silent_when_it_goes_on(seed: i
     assert sim.nodes[held].of(PeerDown) == []
 
 
-@over_seeds(100)
+@over_seeds(25)
 def test_who_died_is_noticed_one_timeout_later_at_most(seed: int) -> None:
     """However often those who are to notice are held up."""
     sim = Sim(seed)
@@ -120,7 +120,7 @@ def test_who_was_held_up_has_what_was_written_meanwhile_at_once(seed: int) -> No
     sim.until(lambda: sim[held].metadata.get("p", b"k") == b"v", 2 * INTERVAL)
 
 
-@over_seeds(40)
+@over_seeds(10)
 def test_who_was_down_when_a_node_was_held_up_and_came_back_is_not_taken_out(seed: int) -> None:
     sim = Sim(seed, replace(OPTIONS, dead_node_timeout=8.0))
     names = sim.cluster(4)

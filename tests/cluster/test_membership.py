@@ -95,7 +95,7 @@ def test_a_new_address_is_a_new_version() -> None:
     assert made.own.address == "new"
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_nodes_become_one_cluster_on_a_bad_network(seed: int) -> None:
     sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.6))
     count = sim.random.randint(2, 7)
@@ -111,7 +111,7 @@ def test_nodes_become_one_cluster_on_a_bad_network(seed: int) -> None:
     assert last.members == {name: name for name in names}
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_two_clusters_that_meet_are_one(seed: int) -> None:
     sim = Sim(seed, network=Network(longest=0.3))
     for number in range(3):
@@ -122,7 +122,7 @@ def test_two_clusters_that_meet_are_one(seed: int) -> None:
     sim.until(lambda: sim.is_joined(list(sim.nodes)), 30)
 
 
-@over_seeds(40)
+@over_seeds(10)
 def test_the_dead_are_down_and_up_again(seed: int) -> None:
     sim = Sim(seed)
     names = sim.cluster(4)
@@ -137,7 +137,7 @@ def test_the_dead_are_down_and_up_again(seed: int) -> None:
         assert [effect.peer for effect in sim.nodes[name].of(PeerUp)].count(dead) == 2
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
     sim = Sim(seed, network=Network(loss=0.1, longest=0.2))
     names = sim.cluster(sim.random.randint(2, 5))
@@ -283,7 +283,7 @@ def test_who_joins_is_up_at_once(count: int) -> None:
     sim.until(lambda: sim.is_joined(names), 1)
 
 
-@over_seeds(40)
+@over_seeds(10)
 def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
     """Nobody's turn is waited for: not where nothing is to be handed over, nor where another lacks much."""
     sim = Sim(seed, options=replace(OPTIONS, sync_interval=1000.0, leave_timeout=100.0))
@@ -324,7 +324,7 @@ def test_the_last_member_may_leave() -> None:
         machine.leave(sim.now)
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
     sim = Sim(seed, network=Network(longest=0.1))
     names = sim.cluster(4)
@@ -367,7 +367,7 @@ def test_a_node_that_moved_while_it_was_out_says_where_it_is_when_it_joins() -> 
     assert moved.own.address == "here"
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_a_wiped_node_is_another_life_however_wrong_its_clock(seed: int) -> None:
     sim = Sim(seed)
     names = sim.cluster(3)
@@ -382,7 +382,7 @@ def test_a_wiped_node_is_another_life_however_wrong_its_clock(seed: int) -> None
     assert machine.identity.incarnation > before
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_the_long_dead_are_taken_out_and_come_back_by_themselves(seed: int) -> None:
     options = replace(OPTIONS, dead_node_timeout=6.0)
     sim = Sim(seed, options)

@@ -20,10 +20,10 @@ STREAM = {
 LOOK = 0.2
 
 
-def read(node: Node) -> list[list[Message]]:
+def read(node: Node, name: str = "log") -> list[list[Message]]:
     """What a plain Arrow client reads, partition by partition, that is told of one node."""
     with flight.connect(node.flight) as client:
-        info = client.get_flight_info(flight.FlightDescriptor.for_path("log"))
+        info = client.get_flight_info(flight.FlightDescriptor.for_path(name))
         found = []
         for each in info.endpoints:
             [place] = each.locations or [node.flight]

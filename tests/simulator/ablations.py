@@ -129,7 +129,7 @@ ABLATIONS = {
     "vote": Ablation(
         "Votes outlive a restart.",
         [(Replica, "save", lambda self, ballot: setattr(self, "ballot", ballot))],
-        10,
+        26,
         faults=CHURN,
     ),
     "current": Ablation(
@@ -140,7 +140,7 @@ ABLATIONS = {
     "matching": Ablation(
         "A follower takes only what fits on what it has.",
         [(Replica, "holds", lambda self, end, term: end <= self.log.end)],
-        7,
+        39,
     ),
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
@@ -164,7 +164,7 @@ ABLATIONS = {
     "one at a time": Ablation(
         "Members change one at a time.",
         [(Leading, "change", _change_at_will)],
-        8,
+        44,
         faults={"aim": 0.15},
     ),
     "boot": Ablation(
@@ -197,7 +197,7 @@ ABLATIONS = {
     "retention": Ablation(
         "Retention deletes rows, never who wrote them.",
         [(Replica, "trim", _forget_producers)],
-        24,
+        46,
         faults={"keep": 0.2},
     ),
     "unclean": Ablation(

@@ -5,7 +5,7 @@ import pytest
 from tests.simulator.seeds import each_seed
 from tests.simulator.world import World
 
-SEEDS = 12
+SEEDS = 5
 
 
 def miss(world: World, name: str) -> None:

@@ -8,7 +8,7 @@ from tests.simulator.seeds import Seed, each_seed
 from tests.simulator.walk import NAMES, Walk
 from tests.simulator.world import World
 
-SEEDS = 16
+SEEDS = 6
 #: Who does not confirm copies is waited for until it is down.
 PATIENT: dict[str, Any] = {"replica_timeout": 60.0}
 #: No copies, and nobody takes a node for dead.

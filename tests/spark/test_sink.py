@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def rows_of(bridge: Bridge, count: int, columns: str) -> DataFrame:
+def rows_of(bridge: Bridge, count: int, columns: str, tasks: int = 3) -> DataFrame:
     """Numbers as messages: SQL over `id`."""
-    return bridge.spark.range(count).repartition(3).selectExpr(*columns.split("; "))
+    return bridge.spark.range(count).repartition(tasks).selectExpr(*columns.split("; "))
 
 
 def published(bridge: Bridge, topic: str) -> Counter[str]:
@@ -83,7 +83,7 @@ def test_what_is_no_message_is_refused(
     bridge: Bridge, columns: str, options: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     with fails(*said):
-        bridge.save(rows_of(bridge, 3, columns), **options)
+        bridge.save(rows_of(bridge, 3, columns, tasks=1), **options)
     assert not published(bridge, "sunk/bad")
 
 

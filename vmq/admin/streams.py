@@ -1,5 +1,6 @@
 """The streams of a running broker, for the operator."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 #: Seconds that the nodes of a cluster have to say what they have of a stream.
 _PATIENCE = 1.0
+#: Seconds that a stream with copies has to be placed.
+_PLACING = 10.0
+#: Seconds that a move has to be decided.
+_DECIDING = 10.0
+#: Copies of each partition of a stream, if there are so many nodes and nobody says another number.
+_REPLICAS = 3
 
 
 class StreamRow(Struct):
@@ -134,11 +141,11 @@ def find_stream(broker: "BrokerView", name: str) -> "Stream":
     return _catalog(broker, name).streams[name]
 
 
-def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]) -> StreamRow:
-    """Makes a stream, which stays after a restart.
+async def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]) -> StreamRow:
+    """Makes a stream, which stays after a restart; in a cluster with copies, if the options do not say how many.
 
     Raises:
-        RefusedError: there is one of this name, or streams cannot be used here.
+        RefusedError: there is one of this name, streams cannot be used here, or its copies cannot be placed now.
         AdminError: the name or an option is wrong; the text says what is accepted.
     """
     try:
@@ -151,11 +158,30 @@ def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]) -> S
     if name in streaming.catalog.streams:
         raise RefusedError(f"there is a stream {name!r} already")
     try:
-        return _row(broker, admin.create_stream(streaming.catalog, name, options))
+        row = admin.create_stream(streaming.catalog, name, {**_copies(broker, options), **options})
     except StreamError as error:
         raise AdminError(str(error)) from error
     except OSError as error:
         raise RefusedError(f"cannot make the stream: {error.strerror or error}") from error
+    if broker.clustering is not None:
+        lacking = await broker.clustering.streams.replicas.settle(name, _PLACING)
+        if lacking:
+            if name in streaming.catalog.streams:
+                admin.delete_stream(streaming.catalog, name)
+            raise RefusedError(lacking)
+    return _row(broker, row)
+
+
+def _copies(broker: "BrokerView", options: dict[str, Any]) -> dict[str, Any]:
+    """How many copies a stream gets where nobody says it, and who has a message before it is acknowledged.
+
+    Workers of one machine share its disk, and keep none for each other. Of two copies a quorum would need both.
+    """
+    if broker.clustering is None or broker.config.broker.workers != 1:
+        return {}
+    found = min(_REPLICAS, len(broker.clustering.streams.members))
+    replicas = options.get("replicas", found)
+    return {"replicas": replicas, "acks": "leader" if replicas == 2 else "quorum"}
 
 
 def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
@@ -175,8 +201,10 @@ def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
         raise RefusedError(str(error)) from error
 
 
-def move_partition(broker: "BrokerView", name: str, partition: int, to: list[str]) -> StreamRow:
-    """Has a replicated partition go to other nodes, in the background.
+async def move_partition(
+    broker: "BrokerView", name: str, partition: int, to: list[str]
+) -> StreamRow:
+    """Has a replicated partition go to other nodes; returns when that is decided, and it goes on in the background.
 
     Raises:
         NotFoundError: there is no such stream.
@@ -186,6 +214,14 @@ def move_partition(broker: "BrokerView", name: str, partition: int, to: list[str
     wrong = groups.move(name, partition, to)
     if wrong:
         raise RefusedError(wrong)
+    until = asyncio.get_running_loop().time() + _DECIDING
+    while groups.places.replicas(name, partition) != to:
+        if asyncio.get_running_loop().time() >= until:
+            raise RefusedError(
+                "it is noted, and goes on by itself, but is not decided yet: most nodes that decide "
+                "where replicas are cannot be reached, or much is being moved"
+            )
+        await asyncio.sleep(0.02)
     return _shown(broker, name)
 
 
@@ -198,6 +234,19 @@ def transfer_partition(broker: "BrokerView", name: str, partition: int, to: str)
     """
     groups = _groups(broker, name)
     wrong = groups.wish(name, partition, to)
+    if wrong:
+        raise RefusedError(wrong)
+    return _shown(broker, name)
+
+
+async def recover_stream(broker: "BrokerView", name: str, partition: int | None) -> StreamRow:
+    """Has partitions whose majority is lost go on with this node's copies alone: what only others had is lost.
+
+    Raises:
+        NotFoundError: there is no such stream.
+        RefusedError: its partitions are not replicated, or a partition needs no such thing, or cannot go on here.
+    """
+    wrong = await _groups(broker, name).recover(name, partition)
     if wrong:
         raise RefusedError(wrong)
     return _shown(broker, name)

@@ -1,7 +1,7 @@
 """The operations of the API, in one table: routes, checks of parameters and the OpenAPI description come out of it."""
 
 from collections.abc import Awaitable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -208,6 +208,21 @@ class CreateStream(StreamOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to make."""
 
     name: Annotated[str, Meta(description="As in [streams.NAME]")]
+    replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=5)] | None,
+        Meta(
+            description="Nodes of a cluster that have a copy of each partition; null = 3, or as many as there are"
+        ),
+    ] = None  # type: ignore[assignment]
+    acks: Annotated[
+        Literal["none", "leader", "quorum", "memory", "os", "fsync"] | None,
+        Meta(
+            description="Who has a message before it is acknowledged; null = most replicas, or with two the leader"
+        ),
+    ] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Nothing is read as something else yet: what was not given depends on the cluster."""
 
 
 class MovePartition(OneStream, kw_only=True, forbid_unknown_fields=True):
@@ -226,9 +241,21 @@ class TransferPartition(OneStream, kw_only=True, forbid_unknown_fields=True):
     to: Annotated[str, Meta(description="A node that has a replica")]
 
 
-def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
+class RecoverStream(OneStream, kw_only=True, forbid_unknown_fields=True):
+    """Which partitions are to go on without the majority of their replicas."""
+
+    partition: Annotated[
+        int | None, Meta(description="One of them; null = all without a leader")
+    ] = None
+    unsafe: Annotated[Literal[True], Meta(description="What only the lost nodes had is given up")]
+
+
+async def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
     plain = msgspec.to_builtins(wanted)
-    return streams.create_stream(context.broker, plain.pop("name"), plain)
+    for option in ("replicas", "acks"):
+        if plain[option] is None:
+            del plain[option]
+    return await streams.create_stream(context.broker, plain.pop("name"), plain)
 
 
 class SetOption(Struct, forbid_unknown_fields=True):
@@ -660,6 +687,17 @@ OPERATIONS: Final = (
         streams.StreamRow,
         lambda context, wanted: streams.transfer_partition(
             context.broker, wanted.name, wanted.partition, wanted.to
+        ),
+    ),
+    Operation(
+        "recover_stream",
+        "POST",
+        "/stream/recover",
+        "Have partitions whose majority is lost go on with this node's copies alone",
+        RecoverStream,
+        streams.StreamRow,
+        lambda context, wanted: streams.recover_stream(
+            context.broker, wanted.name, wanted.partition
         ),
     ),
     Operation(

@@ -1,4 +1,4 @@
-"""Raft for the partitions of streams. **Streams do not run on it yet**: nothing in vmq imports this package.
+"""Raft for the partitions of streams: `vmq.clustering.raft` runs it, over the segments of `vmq.streams.replica`.
 
 It is a state machine without input and output, as all of `vmq_cluster` is: messages and the time go in, effects come
 out. Nothing here knows a disk, a socket, a clock or a source of randomness. In ten minutes:
@@ -53,6 +53,6 @@ replica *abstains*.
 **Leaders push what is new, followers pull what is old** (`following` says why): appends come from the leader at once;
 sealed files and damaged ranges are asked for, piece by piece, by the one whose disk has to take them.
 
-**What is not here**: the driver that binds a group to a partition's segments (`vmq/streams`) and to the links; the
-options `acks` and `replicas`; limits for what waits for a leader; `recover --unsafe`.
+**What is not here**: the driver that binds a group to a partition's segments and to the links; the options `acks` and
+`replicas`; limits for what waits for a leader (all in `vmq.clustering.raft`).
 """

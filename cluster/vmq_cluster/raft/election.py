@@ -74,7 +74,7 @@ class Election:
 
     def end(self) -> Outcome:
         """Nobody is waited for any more."""
-        self.replica.answered = set(self.answered)
+        self.replica.answered = dict(self.answered)
         if self.unclean and self.pre and self._is_elected() and self._may_be_unclean():
             return Outcome.STANDS
         return Outcome.GOES_ON
@@ -147,7 +147,7 @@ class Voting:
             return False
         waited = now - self._closed_since.setdefault(voters, now)
         return waited >= replica.options.unclean_wait or (
-            set(voters) <= replica.answered | {replica.name}
+            set(voters) <= replica.answered.keys() | {replica.name}
         )
 
     def reopen(self) -> None:

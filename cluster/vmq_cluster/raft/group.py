@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from vmq_cluster.raft.effects import Ballot, Led, Removed
 from vmq_cluster.raft.election import Election, Outcome, Voting
@@ -11,6 +11,7 @@ from vmq_cluster.raft.leading import Leading
 from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import (
+    MEMBERS,
     RETIRED,
     ROWS,
     Ack,
@@ -30,7 +31,10 @@ from vmq_cluster.raft.messages import (
 )
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.replica import Outlet, Replica
-from vmq_cluster.raft.state import encode_stores
+from vmq_cluster.raft.state import encode_members, encode_stores
+
+#: By how much the term rises when an operator recovers a group: lost voters will not have got that far.
+JUMP: Final = 1 << 20
 
 
 class Group:
@@ -66,11 +70,13 @@ class Group:
     @property
     def is_awake(self) -> bool:
         """Whether it has to be ticked."""
+        # Whatever its role, it has to ask for what it lacks.
+        is_damaged = bool(self.replica.log.damage)
         if self.leading is not None:
-            return self.leading.awake
+            return self.leading.awake or is_damaged
         if self.removed:
             return False
-        return self.following is None or not self.following.quiet or bool(self.replica.log.damage)
+        return self.following is None or not self.following.quiet or is_damaged
 
     def judge(self, mark: Mark) -> int:
         """How many of a producer's rows the leader has already, from the first on; or `GAP`.
@@ -136,6 +142,37 @@ class Group:
             return False
         self.leading.step(now)
         return True
+
+    def recover(self, now: float) -> str:
+        """An operator gives up the voters that are lost: this replica is the only one from now on.
+
+        What others had committed and this one lacks is gone; the log says from where on. The term jumps, so that lost
+        voters which come back with their disks give way. Returns why it cannot be, "" if it is done.
+        """
+        replica = self.replica
+        voters = replica.members.voters
+        up = [name for name in voters if name == replica.name or replica.outlet.is_up(name)]
+        if replica.leader:
+            return f"{replica.leader} leads it"
+        if replica.name not in voters:
+            return f"this node has no replica that counts: {', '.join(voters) or 'nobody'} has"
+        if replica.members.has_majority(up):
+            return f"most of its replicas are in reach, and elect a leader: {', '.join(up)}"
+        own = (replica.last_term, replica.log.end)
+        answered = {} if self.election is None else self.election.answered
+        ends = {replica.name: own, **replica.answered, **answered}
+        for name in up:
+            if name not in ends:
+                return f"{name} is in reach and has not said yet how much it has: try again"
+            if ends[name] > own:
+                return f"{name} has more of it, up to offset {ends[name][1]}: recover it there"
+        replica.set_term(replica.term + JUMP, replica.name)
+        replica.write(MEMBERS, [encode_members(Members((replica.name,)))])
+        self.election = self.following = None
+        self.leading = Leading(replica, True, replica.log.end + 1, now)
+        self._lead_by(replica.name)
+        self.leading.step(now)
+        return ""
 
     def keep_from(self, first: int) -> None:
         """The leader's retention: the log may begin here."""

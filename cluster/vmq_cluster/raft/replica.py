@@ -58,8 +58,8 @@ class Replica:
         self.heard = 0.0
         #: Who said that it abstains, and when.
         self.abstainers: dict[str, float] = {}
-        #: Who answered when this replica last stood, or would have.
-        self.answered: set[str] = set()
+        #: Who answered when this replica last stood, or would have, and how their logs end.
+        self.answered: dict[str, tuple[int, int]] = {}
 
     # --- the ballot
 

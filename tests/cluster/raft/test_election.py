@@ -132,6 +132,48 @@ def test_where_a_majority_may_have_forgotten_the_longest_log_leads_after_the_wai
     assert not any(sim.group(name).replica.abstains for name in "abc")
 
 
+def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three of five are lost: one of the two that are left goes on alone, the one that has more."""
+    sim = Groups(3)
+    sim.begin(*"abcde")
+    leader = sim.elect()
+    sim.run(2)
+    more, less, *lost = sorted(set("abcde") - {leader})
+    sim.cut_off(less)
+    answers = sim.put(leader, "s", 0, 3)
+    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.run(1)
+
+    def recover(name: str) -> str:
+        return str(sim.do(name, lambda group: group.recover(sim.now)))
+
+    assert "leads it" in recover(more)
+    for name in (leader, *lost):
+        sim.kill(name)
+    sim.run(0.1)  # what the dead have sent arrives, or does not
+    sim.network.cuts.clear()
+    sim.run(10)
+    assert sim.leaders() == []
+    assert f"{more} has more of it" in recover(less)
+    monkeypatch.setattr(sim.verdict, "_remember", lambda *_: False)  # by the operator's word
+    assert recover(more) == ""
+    assert sim.leader() == more
+    assert sim.group(more).replica.members.voters == (more,)
+    answers = sim.put(more, "s", 3)
+    sim.until(lambda: answers == ["done"], 1, 0.01)
+    assert sim.group(more).replica.state.uncertain
+    sim.do(more, lambda group: group.aim((more, less), sim.now))
+    sim.until(lambda: sim.group(more).replica.members.voters == (more, less), 10)
+    for name in (leader, *lost):  # they were not lost after all, and do not know what has happened
+        sim.start(name)
+    sim.do(more, lambda group: group.aim((more, less, leader), sim.now))
+    sim.until(lambda: len(sim.group(more).replica.members.voters) == 3, 30)
+    sim.until(lambda: len({sim.nodes[n].logs[GROUP].end for n in (more, less, leader)}) == 1, 10)
+    assert sim.leader() == more
+
+
 def test_nothing_is_waited_for_where_all_are_there() -> None:
     sim, *_ = of_three("memory")
     for name in "abc":

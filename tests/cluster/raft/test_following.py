@@ -1,5 +1,7 @@
 """How a replica gets what it lacks."""
 
+import pytest
+
 from tests.simulator.groups import GROUP, Groups
 from vmq_cluster.raft.messages import Envelope, Files, Mended, Piece
 
@@ -146,3 +148,17 @@ def test_damage_in_the_tail_is_forgetting() -> None:
     assert sim.group(one).replica.abstains
     sim.until(lambda: not sim.group(one).replica.abstains, 10)
     assert log.end == sim.nodes[leader].logs[GROUP].end
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_quiet_group_mends_what_is_damaged_whoever_has_it(leads: bool) -> None:
+    """Nothing else happens in the group: that is no reason for the leader to sleep on its damage."""
+    sim, leader = grown()
+    sim.run(10)
+    assert not any(sim.group(name).is_awake for name in "abc")
+    name = next(each for each in "abc" if (each == leader) is leads)
+    batch = sim.nodes[name].logs[GROUP].batches[3]
+    log = sim.nodes[name].logs[GROUP]
+    sim.do(name, lambda _: log.damage.append((batch.offset, batch.end)))
+    sim.until(lambda: not log.damage, 5)
+    sim.until(lambda: not sim.group(name).is_awake, 10)

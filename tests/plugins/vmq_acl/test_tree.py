@@ -41,7 +41,7 @@ def meets(tree: FilterTree, wanted: str, names: Names = NAMES) -> bool:
     return tree.meets(wanted, names, Effort(100_000))
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(filters, max_size=5), filters)
 @example(["a", "a/+/#"], "a/#")
 @example(["a/+/#"], "a/#")
@@ -55,7 +55,7 @@ def test_covers_as_every_topic_says(rules: list[str], wanted: str) -> None:
     assert tree_of(*rules).covers(wanted, NAMES) == expected
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(filters, max_size=5), filters)
 @example(["a/#"], "a")
 @example(["a"], "a/#")

@@ -171,7 +171,7 @@ def test_who_wins_after_a_split_has_its_pieces_although_another_deleted_them(see
         assert side.seen["c"] == Counter(wishes(record))
 
 
-@over_seeds(60)
+@over_seeds(15)
 def test_all_agree_with_the_owner_when_a_split_is_over(seed: int) -> None:
     world, sides = started(seed)
     names = list(world.sides)

@@ -137,6 +137,13 @@ def create(
 ) -> Any:
     """Make a stream in a running broker; it stays after a restart.
 
+    In a cluster each partition has copies on 3 nodes, or on as many as there
+    are, unless --replicas says another number: 1 is one copy, on one node's
+    disk. With 3 or more, a message is acknowledged when most copies have it.
+    With 2, that would take both nodes, so it is acknowledged when the leader
+    has it (--acks leader): what a leader that dies had not yet given to the
+    other is lost then; say --acks quorum to wait for both.
+
     \b
     Example:
       vmq stream create sensors -t 'sensors/+/temp' --partitions 4 --key topic
@@ -215,6 +222,41 @@ def rebalance(ask: AdminClient, name: NameArgument) -> Any:
     After nodes have been down they lead less than their share.
     """
     return ask.post("/stream/rebalance", name=name)
+
+
+@app.command("recover")
+@asking()
+def recover(
+    ask: AdminClient,
+    name: NameArgument,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Say that what only the lost nodes had is given up.")
+    ] = False,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", metavar="N", min=0, help="One of them; without it, all."),
+    ] = None,
+) -> Any:
+    """Have a replicated stream go on though most of its copies are lost.
+
+    For when most nodes that have a partition, or have its cluster's
+    decisions, will not come back with their disks: with this node's copy
+    alone. Messages that only the lost nodes had are gone, acknowledged or
+    not, and readers may have seen them; /health and the log name the offset
+    from which on that may be so. New copies are made on other nodes of the
+    cluster by themselves. Before it, remove the lost nodes ('vmq cluster
+    remove'); should one come back with its disk, wipe that first.
+
+    \b
+    Example:
+      vmq stream recover sensors --unsafe
+    """
+    if not unsafe:
+        raise UsageError(
+            "messages that only the lost nodes had are given up, acknowledged or not; "
+            "if that is to be, say --unsafe"
+        )
+    return ask.post("/stream/recover", name=name, partition=partition, unsafe=True)
 
 
 app.command("tail")(stream_tail.tail)

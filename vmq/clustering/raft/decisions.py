@@ -90,12 +90,15 @@ def _news(decided: Definitions, known: Known) -> Iterator[Command]:
 
 
 def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
-    """Replicas of hosts that are gone, and what an operator wants elsewhere, a few at a time."""
+    """Replicas of hosts that are gone or were missing, and what an operator wants elsewhere, a few at a time."""
     room = MOVING - len(decided.moving())
+    streams = {each.id: each for each in decided.streams.values()}
     for group, placed in sorted(decided.groups.items()):
         if room <= 0:
             return
-        voters = _better(group, placed, decided.hosts)
+        stream = streams.get(group.partition("/")[0])
+        count = len(placed.wanted) if stream is None else stream.replicas
+        voters = _better(group, placed, decided.hosts, count)
         asked = known.moves.get(group)
         if asked is not None and set(asked) <= set(decided.hosts):
             voters = asked
@@ -104,14 +107,11 @@ def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
             yield Move(group, voters)
 
 
-def _better(group: str, placed: Placement, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """The voters that a group is to have, with others in the place of those that are gone."""
-    gone = [name for name in placed.wanted if name not in hosts]
+def _better(group: str, placed: Placement, hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """The voters that a group is to have, as many as its stream wants: others in the place of those that are gone."""
     spare = [name for name in order(group, hosts) if name not in placed.wanted]
     kept = [name for name in placed.wanted if name in hosts]
-    if not gone or (not spare and not kept):
-        return placed.wanted
-    return (*kept, *spare[: len(gone)])
+    return (*kept, *spare[: max(0, count - len(kept))]) or placed.wanted
 
 
 def meta_voters(voters: tuple[str, ...], hosts: tuple[str, ...]) -> tuple[str, ...]:

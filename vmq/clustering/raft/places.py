@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from vmq.clustering.raft.records import ReplicaPlace, node_of
+from vmq.clustering.raft.records import Lead, ReplicaPlace, node_of
+from vmq.runtime.metrics import Family, Sample
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
@@ -65,6 +66,24 @@ class Places:
         place = self.places.get((stream, number))
         return [] if place is None else [node_of(each) for each in place.voters]
 
+    def is_led(self, stream: str) -> bool:
+        """Whether leaders of all partitions are known."""
+        found = self._catalog.streams.get(stream)
+        numbers = range(0 if found is None else len(found.partitions))
+        return all(self.leader(stream, number) for number in numbers)
+
+    def lacking(self, stream: str) -> str:
+        """Which partitions of a stream are not placed, and what that takes; "" if all are."""
+        found = self._catalog.streams.get(stream)
+        numbers = range(0 if found is None else len(found.partitions))
+        lacking = [number for number in numbers if (stream, number) not in self.places]
+        if found is None or not lacking:
+            return ""
+        return (
+            f"stream {stream!r}: {_numbers(lacking)} not placed yet: that takes "
+            f"{found.options.replicas} nodes that keep streams, and a majority of the meta group"
+        )
+
     def is_here(self, stream: str, number: int) -> bool:
         """Whether a partition can be read on this node: its replica counts, and knows its leader."""
         place = self.places.get((stream, number))
@@ -88,6 +107,12 @@ class Places:
         voters: Iterable[str] = () if key is None else self.places[key].voters
         return list(dict.fromkeys(each for each in (self.leaders.get(group, ""), *voters) if each))
 
+    def is_member(self, place: ReplicaPlace, lead: Lead | None) -> bool:
+        """Whether this node is to have a replica, or still has one that counts."""
+        return self.name in place.voters or self.name in (
+            place.first if lead is None else lead.voters
+        )
+
     # --- what is shown
 
     def figures(self) -> dict[str, int]:
@@ -101,17 +126,30 @@ class Places:
             found["under_replicated"] += any(node_of(each) not in there for each in place.voters)
         return found
 
+    def families(self) -> Iterator[Family]:
+        """The same for metrics."""
+        found = self.figures()
+        for name, what, text in (
+            ("stream_replicas", "groups", "Replicas of partitions that this node has."),
+            ("stream_leaders", "led", "Replicated partitions that this node leads."),
+            (
+                "stream_leaderless",
+                "leaderless",
+                "Replicated partitions of which no leader is known.",
+            ),
+            (
+                "stream_under_replicated",
+                "under_replicated",
+                "Replicated partitions of which a replica cannot be reached.",
+            ),
+        ):
+            yield Family(name, "gauge", text, (Sample((), found[what]),))
+
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""
         for stream in self.replicated():
-            lacking = [
-                n for n in range(len(stream.partitions)) if (stream.name, n) not in self.places
-            ]
-            if lacking:
-                yield (
-                    f"stream {stream.name!r}: {_numbers(lacking)} not placed yet: that takes "
-                    f"{stream.options.replicas} nodes that keep streams, and a majority of the meta group"
-                )
+            if lacking := self.lacking(stream.name):
+                yield lacking
             leaderless = [
                 number
                 for number in range(len(stream.partitions))
@@ -124,7 +162,7 @@ class Places:
             name, number = self.keys.get(group, (group, 0))
             yield (
                 f"stream {name!r}, partition {number}: offsets {first} to {end} may be lost: "
-                "most of its replicas had forgotten"
+                "most of its replicas had forgotten, or were given up"
             )
 
 

@@ -16,12 +16,12 @@ from random import Random
 from typing import Any, Final
 
 from vmq.clustering.raft.ballots import Ballots
+from vmq.clustering.raft.envelopes import checked
 from vmq.clustering.raft.outside import Outside
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.taking import Taker
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.keys import Keys
-from vmq.streams.replica.batches import check_batches
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.errors import MalformedError
@@ -45,9 +45,7 @@ from vmq_cluster.raft.messages import (
     Append,
     Batch,
     Campaign,
-    Envelope,
     Files,
-    Mended,
     decode,
     encode,
 )
@@ -169,8 +167,9 @@ class GroupThread:
         due = time.monotonic()
         try:
             while self._pass(due):
-                if time.monotonic() >= due:
-                    due = time.monotonic() + (TICK if self.opened else LOOK)
+                now = time.monotonic()
+                tick = now + (TICK if self.opened else LOOK)
+                due = tick if now >= due else min(due, tick)  # the first group is ticked soon
         except Exception as error:
             self.failure = repr(error)
             log.exception("the groups of this node stop")
@@ -315,7 +314,8 @@ class GroupThread:
                 found.append([Batch(0, 1, 0, STATE, (), genesis(Members(opened.first)))])
                 found.sync()
                 if opened.first[0] == self.name:
-                    self._preferred.append((time.monotonic() + _FIRST, name))
+                    wait = _FIRST if len(opened.first) > 1 else 0.0
+                    self._preferred.append((time.monotonic() + wait, name))
             self._life += 1
             forgot = found.forgot or (ballot is not None and not found.end)
             now = time.monotonic()
@@ -325,6 +325,8 @@ class GroupThread:
             opened.failure = ""
         except OSError as error:
             self._fail(name, str(error))
+        else:
+            self._find_damage(name)  # that was met while it was closed
 
     def _fail(self, name: str, reason: str) -> None:
         """The log of a group cannot be used; it is tried again."""
@@ -432,7 +434,7 @@ class GroupThread:
         if group.replica.term == 1 and opened.first[:1] not in ((), (self.name,)):
             # Somebody was quicker than the one that was placed to lead it first.
             self._do(group, group.transfer, opened.first[0], now)
-        first = kept.retained_from()
+        first = opened.partition.retained_from()
         if first > kept.first:
             self._do(group, group.keep_from, first)
         self._aim(opened, now)
@@ -451,6 +453,21 @@ class GroupThread:
             return False
         now = time.monotonic()
         return bool(self._do(opened.group, opened.group.transfer, to, now))
+
+    def recover(self, names: list[str]) -> dict[str, str]:
+        """Has groups without a leader go on with this node's replica alone; returns why not, by group."""
+        wrong = {}
+        for name in names:
+            opened = self.opened.get(name)
+            group = None if opened is None else opened.group
+            if opened is None or group is None:
+                failure = "" if opened is None else opened.failure
+                wrong[name] = failure or "this node has no replica of it"
+                continue
+            why = self._do(group, group.recover, time.monotonic())
+            if why != "":
+                wrong[name] = why or opened.failure
+        return wrong
 
     def _aim(self, opened: Opened, now: float) -> None:
         group, wanted = opened.group, opened.wanted
@@ -473,21 +490,6 @@ class GroupThread:
             kept.cut(cut)
             self._life += 1
             group.forget(self._life, time.monotonic())
-
-
-def checked(peer: str, envelope: Envelope) -> Envelope:
-    """An envelope of a node that speaks for itself, with batches that are what they say.
-
-    Raises:
-        MalformedError: it speaks for another one.
-        BadFrameError: a batch is not.
-    """
-    if envelope.sender.rpartition("@")[0] != peer:
-        raise MalformedError(f"it speaks for {envelope.sender!r:.100}")
-    for _, message in envelope.items:
-        if isinstance(message, Append | Mended):
-            check_batches(message.batches)
-    return envelope
 
 
 def _nothing(*_: Any) -> None:

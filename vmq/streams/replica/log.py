@@ -18,8 +18,8 @@ from vmq.streams.log import checkpoint as checkpoints
 from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, boot_id
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError
+from vmq.streams.log.index import Index
 from vmq.streams.log.partition import CHECKPOINT, Partition, Sealed, sealed_of
-from vmq.streams.log.recovery import recover_sealed
 from vmq.streams.log.segment import SUFFIX, index_path
 from vmq.streams.replica.aside import FilesAside, Mend, describe
 from vmq.streams.replica.batches import Codec
@@ -71,8 +71,8 @@ class ReplicaLog:
         partition.flaws.update(loaded.flaws)
         self._drop_files(paths)
         lost = loaded.lost
-        if noted is not None and noted.next_offset > self.end and noted.trusted(noted.base):
-            lost = True
+        if noted is not None and noted.next_offset > self.end:
+            lost = lost or bool(noted.trusted(noted.base))
         self.forgot = bool(paths) and (lost or self._forgets(noted))
         (folder / CLEAN).unlink(missing_ok=True)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
@@ -109,10 +109,17 @@ class ReplicaLog:
         """The last of the old segments is loose again."""
         sealed = self.old.pop()
         self._digests.pop(sealed.inode, None)
-        segment = LooseSegment.load(sealed.path, self._header)
+        segment = self._load(sealed.path)
         if segment.end != sealed.end:
             raise OSError(f"{sealed.path}: it is whole up to offset {segment.end} only")
         self.segments.insert(0, segment)
+
+    def _load(self, path: Path) -> LooseSegment:
+        """A segment that is to be whole. Raises `OSError`: then this group alone is closed."""
+        try:
+            return LooseSegment.load(path, self._header)
+        except DamagedError as damage:
+            raise OSError(str(damage)) from None
 
     def close(self, *, clean: bool = True) -> None:
         """Lets go of the files; `clean`: everything is on the disk, and the next life is told so. Raises `OSError`."""
@@ -281,6 +288,7 @@ class ReplicaLog:
         else:
             self.base = offset
         self._cut_damage()
+        self._forget_flaws()
         self._synced = min(self._synced, self.end)
         self.committed = min(self.committed, self.end)
         self._note()
@@ -299,6 +307,7 @@ class ReplicaLog:
 
     def _cut_damage(self) -> None:
         """The segment that is the last now must be whole."""
+        self._mend = None
         end = self.end
         self.damage = [each for each in self.damage if each[0] < end]
         last = self.segments[-1].base if self.segments else end
@@ -349,6 +358,7 @@ class ReplicaLog:
         self._show()
         Partition._unlink(gone)
         self.damage = [each for each in self.damage if each[1] > self.first]
+        self._forget_flaws()
 
     def reset(self, offset: int) -> None:
         """Forgets everything: the log begins, and ends, at an offset."""
@@ -356,10 +366,12 @@ class ReplicaLog:
             self._remove(self.segments.pop())
         gone, self.old = self.old, []
         self.damage = []
+        self._mend = None
         self._digests.clear()
         self.base = self.committed = self._synced = offset
         self._show()
         Partition._unlink(gone)
+        self._forget_flaws()
 
     # --- files
 
@@ -409,7 +421,7 @@ class ReplicaLog:
             raise OSError(f"{path}: it does not begin where the log ends, at {self.end}")
         target = self._folder / f"{file.first:020}{SUFFIX}"
         path.replace(target)
-        segment = LooseSegment.load(target, self._header)
+        segment = self._load(target)
         if self.segments and self.segments[-1].end > self.segments[-1].base:
             self.segments[-1].seal()
         self.segments.append(segment)
@@ -424,74 +436,63 @@ class ReplicaLog:
     def find_damage(self) -> int | None:
         """Looks which segments damage was met in; returns where the log is to be cut, if it is in the last one."""
         cut = None
+        self._forget_flaws()
         for path, flaw in list(self._partition.flaws.items()):
-            base = int(path.stem)
-            if not path.exists():
-                del self._partition.flaws[path]
-                continue
-            end = self._end_of(path)
+            end = next((each.end for each in self._files() if each.path == path), None)
             if end is None:
                 continue
             if end > self.committed or path == self.segments[-1].path:  # the last is always loose
                 cut = min(flaw.offset, self.end if cut is None else cut)
-            elif not self._is_damaged(base, end):
-                self.damage.append((base, end))
+            elif not self._is_damaged(int(path.stem), end):
+                self.damage.append((int(path.stem), end))
         self.damage.sort()
         return cut
 
-    def _end_of(self, path: Path) -> int | None:
-        ends = {each.path: each.end for each in self.old}
-        ends |= {each.path: each.end for each in self.segments}
-        return ends.get(path)
+    def _forget_flaws(self) -> None:
+        """What was wrong with files that are gone, or in what was cut off, is wrong no more."""
+        flaws = self._partition.flaws
+        for path, flaw in list(flaws.items()):
+            if flaw.offset >= self.end or not path.exists():
+                flaws.pop(path, None)
+
+    def _files(self) -> Iterator[Sealed | LooseSegment]:
+        yield from self.old
+        yield from self.segments
+
+    def _base_of(self, end: int) -> int:
+        """Where the segment begins that ends there."""
+        return next(each.base for each in self._files() if each.end == end)
 
     def mend(self, batches: Sequence[Batch]) -> None:
         """Puts committed batches in the place of damaged ones; what is not whole yet is kept aside."""
         if not self.damage or not batches:
             return
-        first, end = self.damage[0]
+        end = self.damage[0][1]
         if self._mend is None or self._mend.end != end:
-            self._mend = Mend(self._folder, first, end, self._header)
-        self._mend.add(batches, [self._codec.message(each) for each in batches])
-        base = self._mend.first
-        target = self._folder / f"{base:020}{SUFFIX}"
-        if not self._mend.finish(target):
-            self.damage[0] = (self._mend.index.end, end)
+            # From the segment's beginning on: another one may have come first in the middle of it.
+            self._mend = Mend(self._folder, self._base_of(end), end, self._header)
+        mend = self._mend
+        mend.add(batches, [self._codec.message(each) for each in batches])
+        target = self._folder / f"{mend.first:020}{SUFFIX}"
+        if not mend.finish(target):
+            self.damage[0] = (mend.index.end, end)
             return
         self._mend = None
         self.damage.pop(0)
         self._partition.flaws.pop(target, None)
-        self._replace(target)
+        self._replace(target, mend.index)
 
-    def _replace(self, path: Path) -> None:
+    def _replace(self, path: Path, index: Index) -> None:
         """Another file has a segment's place."""
         for place, sealed in enumerate(self.old):
             if sealed.path == path:
                 index_path(path).unlink(missing_ok=True)
                 self._digests.clear()
-                index = recover_sealed(path, sealed.base, self._header)
                 self.old[place] = sealed_of(path, index)
         for place, segment in enumerate(self.segments):
             if segment.path == path:
-                made = LooseSegment.load(path, self._header)
+                made = self._load(path)
                 with self._partition.changed:
                     self.segments[place] = made
                 segment.close()
         self._show()
-
-    # --- retention, by the leader
-
-    def retained_from(self) -> int:
-        """Where the log is to begin by age and size, as this node sees it."""
-        options = self._partition.options
-        oldest = -1
-        if options.retention_age_seconds is not None:
-            oldest = int((self._partition.clock() - options.retention_age_seconds) * 1_000_000)
-        room = options.retention_bytes // options.partitions if options.retention_bytes else None
-        size = self._partition.size
-        first = self.first
-        for each in self._partition.sealed:
-            if each.time >= oldest and (room is None or size <= room):
-                break
-            size -= each.size
-            first = each.end
-        return first

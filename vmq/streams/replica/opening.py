@@ -74,7 +74,17 @@ def load(
         elif flaw is not None:
             found.lost = True
             break
+    _end_whole(found)
     return found
+
+
+def _end_whole(found: Loaded) -> None:
+    """The last segment is written on, so it is whole: what is damaged at the very end is lost."""
+    is_last = not any(each.count for each in found.segments)
+    while is_last and found.damage and found.damage[-1][1] == found.old[-1].end:
+        found.damage.pop()
+        found.flaws.pop(found.old.pop().path)
+        found.lost = True
 
 
 def _take_old(found: Loaded, path: Path, header: Header) -> bool:

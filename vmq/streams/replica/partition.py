@@ -102,6 +102,22 @@ class ReplicaPartition(Partition):
         sealed = self.sealed
         return sealed[0].base if sealed else active.index.base
 
+    def retained_from(self) -> int:
+        """Where the log is to begin by age and size, as this node sees it: what a leader then decides for all."""
+        options = self.options
+        oldest = -1
+        if options.retention_age_seconds is not None:
+            oldest = int((self.clock() - options.retention_age_seconds) * 1_000_000)
+        room = options.retention_bytes // options.partitions if options.retention_bytes else None
+        size = self.size
+        first = self.earliest
+        for each in self.sealed:
+            if each.time >= oldest and (room is None or size <= room):
+                break
+            size -= each.size
+            first = each.end
+        return first
+
     # --- what a partition does by itself, and a replica by its group's word
 
     def is_due(self, _size: int = 0) -> bool:

@@ -11,6 +11,8 @@ from tests.vmq.clustering.stream_nodes import stream, with_streams
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering.raft.service import GroupService
+from vmq.config.options import Config
+from vmq.config.streams import StreamOptions
 from vmq.streams.log.cursor import LogReader
 
 
@@ -18,6 +20,13 @@ def groups(broker: Broker) -> GroupService:
     found = clustering(broker).streams.replicas.groups
     assert found is not None
     return found
+
+
+def node_config(folder: Path, name: str, join: str, made: StreamOptions) -> Config:
+    """A node with the stream `s`. It serves no Flight, which would be a process of its own."""
+    config = with_streams(folder, name, join, s=made)
+    del config.listeners["flight"]
+    return config
 
 
 @asynccontextmanager
@@ -32,7 +41,7 @@ async def replicated(
     try:
         for name in names:
             join = address(next(iter(brokers.values()))) if brokers else ""
-            brokers[name] = Broker(with_streams(folder, name, join, s=made), admin=admin)
+            brokers[name] = Broker(node_config(folder, name, join, made), admin=admin)
             await brokers[name].start()
         await together(*brokers.values())
         await until(lambda: all(is_led(each, partitions) for each in brokers.values()))

@@ -78,8 +78,21 @@ def test_an_operator_moves_a_group() -> None:
     decided = Definitions()
     streams = {"s": WantedStream(1, 2)}
     settle(decided, Known(("a", "b", "c"), streams))
-    settle(decided, Known(("a", "b", "c"), streams, moves={"id/0": ("c", "a", "b")}))
-    assert decided.groups["id/0"].wanted == ("c", "a", "b")
+    wanted = tuple(each for each in "abc" if each != decided.groups["id/0"].voters[0])
+    settle(decided, Known(("a", "b", "c"), streams, moves={"id/0": wanted}))
+    assert decided.groups["id/0"].wanted == wanted
+
+
+def test_what_was_missing_is_made_when_there_is_a_host_again() -> None:
+    """A node is removed where there is none to spare; another one joins later."""
+    decided = Definitions()
+    streams = {"s": WantedStream(4, 3)}
+    settle(decided, Known(("a", "b", "c"), streams))
+    settle(decided, Known(("a", "b"), streams))
+    assert {each.wanted for each in decided.groups.values()} <= {("a", "b"), ("b", "a")}
+    news = {group: (voters, 1) for group, voters in decided.moving().items()}
+    settle(decided, Known(("a", "b", "d"), streams, members=news))
+    assert {frozenset(each.wanted) for each in decided.groups.values()} == {frozenset("abd")}
 
 
 def test_voters_of_the_meta_group_stay_while_they_are_hosts() -> None:

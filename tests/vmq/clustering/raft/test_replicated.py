@@ -1,12 +1,25 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
+import asyncio
 from pathlib import Path
+from random import randbytes
 
-from tests.support.until import until
+import pytest
+
+from tests.support.until import PATIENCE, until
+from tests.vmq.cli.program import here
 from tests.vmq.clustering.nodes import clustering
-from tests.vmq.clustering.raft.replicas import groups, is_led, leader, payloads, replicated
-from tests.vmq.clustering.stream_nodes import stream, with_streams
+from tests.vmq.clustering.raft.replicas import (
+    groups,
+    is_led,
+    leader,
+    node_config,
+    payloads,
+    replicated,
+)
+from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
+from vmq.admin import streams as admin
 from vmq.broker import Broker
 
 NAMES = ("a", "b", "c")
@@ -98,22 +111,113 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         assert payloads(brokers["a"]) == [b"1", b"2"]
 
 
-async def test_a_fourth_node_reads_and_writes_and_takes_the_place_of_one_that_leaves(
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_flipped_bit_below_the_commit_index_costs_nothing_but_a_fetch(
+    tmp_path: Path, leads: bool
+) -> None:
+    """Though nothing else happens in the group, and whether the one that has it leads or follows."""
+    async with replicated(tmp_path, *NAMES, segment_bytes=65_536, admin=True) as brokers:
+        for number in range(40):
+            await brokers["a"].publish("s/t", b"%d" % number + randbytes(8192), qos=1)
+        for each in brokers.values():
+            await has(each, 40)
+        wanted = payloads(brokers["a"])
+        first = leader(brokers["a"])
+        broker = brokers[first if leads else next(each for each in NAMES if each != first)]
+        thread = groups(broker).thread
+        group = groups(broker).places.places["s", 0].group
+        await until(lambda: group not in thread.host.awake)
+        partition = stream(broker, "s").partitions[0]
+        raw = bytearray(partition.sealed[0].path.read_bytes())
+        raw[len(raw) // 2] ^= 4
+        with partition.sealed[0].path.open("r+b") as file:
+            file.write(raw)
+        verify = ("stream", "verify", "--local", "--data-dir", broker.config.broker.data_dir)
+        assert (await asyncio.to_thread(here, *verify)).code == 1
+        async with asyncio.timeout(PATIENCE):
+            while (await asyncio.to_thread(here, *verify)).code:
+                pass
+        assert not partition.flaws
+        assert payloads(broker) == wanted
+        assert not thread.opened[group].group.replica.abstains  # type: ignore[union-attr]
+
+
+async def test_a_fourth_node_reads_writes_leads_and_takes_the_place_of_one_that_leaves(
     tmp_path: Path,
 ) -> None:
     async with replicated(tmp_path, *NAMES) as brokers:
         made = options(filters=["s/#"], replicas=3, key="topic")
         join = clustering(brokers["a"]).node.address
-        brokers["d"] = d = Broker(with_streams(tmp_path, "d", join, s=made))
+        brokers["d"] = d = Broker(node_config(tmp_path, "d", join, made))
         await d.start()
         await until(lambda: clustering(d).streams.replicas.groups is not None and is_led(d))
         await d.publish("s/t", b"1", qos=1)
         reader = clustering(d).streams.owner("s", 0)
         assert reader in NAMES
+        # It may be asked to lead before it has its copy.
+        assert not groups(d).move("s", 0, ["b", "c", "d"])
+        assert not groups(d).wish("s", 0, "d")
+        await until(lambda: leader(d, 0) == "d")
         assert await clustering(brokers["b"]).streams.leave(30)
-        await until(lambda: groups(d).places.is_here("s", 0))
-        await until(lambda: payloads(d) == [b"1"])
-        assert "b" not in groups(d).places.replicas("s", 0)
+        await until(lambda: sorted(groups(d).places.replicas("s", 0)) == ["a", "c", "d"])
+        assert payloads(d) == [b"1"]
+
+
+async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replicated(tmp_path, *NAMES, admin=True) as brokers:
+        a = brokers["a"]
+        folder = a.config.broker.data_dir
+        create = ("stream", "create", "--data-dir", folder)
+        done = await asyncio.to_thread(here, *create, "t", "-t", "t/#", "--partitions", "2")
+        assert done.code == 0, done.err
+        assert [len(groups(a).places.replicas("t", number)) for number in (0, 1)] == [3, 3]
+        assert groups(a).places.is_led("t")
+        made = stream(a, "t").options
+        assert (made.replicas, made.acks) == (3, "quorum")
+        two = await asyncio.to_thread(here, *create, "two", "-t", "two/#", "--replicas", "2")
+        assert two.code == 0, two.err
+        assert stream(a, "two").options.acks == "leader"
+        one = await asyncio.to_thread(here, *create, "one", "-t", "one/#", "--replicas", "1")
+        assert one.code == 0, one.err
+        assert not groups(a).places.covers("one")
+        monkeypatch.setattr(admin, "_PLACING", 0.2)
+        for name in "bc":
+            await brokers.pop(name).stop()
+        refused = await asyncio.to_thread(here, *create, "none", "-t", "none/#")
+        assert "not placed yet: that takes 3 nodes that keep streams, and a majority" in refused.err
+        assert "none" not in a.streaming.catalog.streams  # type: ignore[union-attr]
+
+
+async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES, admin=True) as brokers:
+        a = brokers["a"]
+        recover = ("stream", "recover", "s", "--data-dir", a.config.broker.data_dir)
+        await a.publish("s/t", b"1", qos=1)
+        await has(a, 1)
+        assert "say --unsafe" in (await asyncio.to_thread(here, *recover)).err
+        refused = await asyncio.to_thread(here, *recover, "--unsafe")
+        assert "no partition of stream 's' is without a leader" in refused.err
+        for name in "bc":
+            await brokers.pop(name).stop()
+        await until(lambda: not leader(a))
+        done = await asyncio.to_thread(here, *recover, "--unsafe")
+        assert done.code == 0, done.err
+        await a.publish("s/t", b"2", qos=1)
+        assert payloads(a) == [b"1", b"2"]
+        assert any("may be lost" in each for each in a.health())
+        for name in "bc":
+            clustering(a).node.remove(name)
+        made = stream(a, "s").options
+        join = clustering(a).node.address
+        for name in "de":
+            brokers[name] = Broker(node_config(tmp_path, name, join, made))
+            await brokers[name].start()
+        places = groups(a).places
+        await until(lambda: sorted(places.replicas("s", 0)) == ["a", "d", "e"])
+        for name in "de":
+            await until(lambda: payloads(brokers[name]) == [b"1", b"2"])  # noqa: B023
 
 
 async def test_a_stream_that_is_deleted_and_made_anew_is_empty(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.vmq.streams.replica.support import Leader, numbers_of, partition_in, seen
 from vmq.streams.log import checkpoint
+from vmq.streams.log.errors import DamagedError
 from vmq.streams.replica import log as replica_log
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
@@ -189,6 +190,69 @@ def test_damage_below_the_commit_index_is_a_range_that_is_mended(tmp_path: Path)
     assert log.read(damaged.base, 100)
     one.shut()
     other.shut()
+
+
+def test_damage_that_is_found_while_another_is_mended_leaves_both_whole(tmp_path: Path) -> None:
+    """A file that began in the middle of a segment would cut off, at the next start, all that lies behind it."""
+    random = Random(5)
+    one, leader = filled(tmp_path / "one", segments=5)
+    other, _ = filled(tmp_path / "other", segments=5)
+    wanted, log, source = seen(one), leader.log, other.log
+    assert source is not None
+    names = sorted(path.name for path in (tmp_path / "one").glob("*.arrows"))
+    later, sooner = one.sealed[2], one.sealed[0]
+    flip(later.path, random)
+    one.note(DamagedError(later.path, 0, later.base, "a test"))
+    assert log.find_damage() is None
+    log.mend(source.read(later.base, 1)[:1])
+    assert log.damage[0][0] > later.base
+    flip(sooner.path, random)
+    one.note(DamagedError(sooner.path, 0, sooner.base, "a test"))
+    assert log.find_damage() is None
+    while log.damage:
+        first, end = log.damage[0]
+        log.mend([each for each in source.read(first, 500) if each.end <= end])
+    assert sorted(path.name for path in (tmp_path / "one").glob("*.arrows")) == names
+    assert seen(one) == wanted
+    assert not one.flaws
+    one.shut(clean=False)
+    assert not one.open().forgot
+    assert seen(one) == wanted
+    one.shut()
+    other.shut()
+
+
+def test_what_was_cut_for_its_damage_is_not_cut_again(tmp_path: Path) -> None:
+    partition, leader = filled(tmp_path, segments=3)
+    log = leader.log
+    last = log.segments[-1]
+    at = last.offsets[2]
+    partition.note(DamagedError(last.path, last.positions[2], at, "a test"))
+    assert log.find_damage() == at
+    log.cut(at)
+    assert not partition.flaws
+    leader.rows(10)
+    log.commit(log.end)
+    assert log.find_damage() is None
+    partition.shut()
+
+
+def test_segments_that_are_damaged_at_the_very_end_are_lost_and_the_log_opens(
+    tmp_path: Path,
+) -> None:
+    partition, leader = filled(tmp_path, segments=4)
+    ends = [each.end for each in partition.sealed]
+    partition.shut(clean=False)
+    for path in sorted(tmp_path.glob("*.arrows"))[-2:]:
+        raw = bytearray(path.read_bytes())
+        raw[20:60] = bytes(40)
+        path.write_bytes(raw)
+    log = partition.open()
+    assert log.forgot
+    assert (log.end, log.damage) == (ends[1], [])
+    leader.log = log
+    leader.segment()
+    partition.shut()
 
 
 def test_damage_at_the_end_is_cut_and_was_forgotten(tmp_path: Path) -> None:
