@@ -28,6 +28,7 @@ from vmq.clustering.raft.records import (
     node_of,
 )
 from vmq.clustering.raft.roads import Roads
+from vmq.clustering.raft.standing import Observer, OwnReplicas
 from vmq.clustering.raft.thread import GroupThread
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.replica.partition import ReplicaPartition
@@ -83,6 +84,7 @@ class GroupService:
         self.thread = GroupThread(self._folder, node.name, self)
         self.places = Places(self.thread.name, catalog)
         self.roads = Roads(self, self.places, catalog, outboxes, wall_clock)
+        self._observer = Observer()
         self._meta: MetaGroup | None = None
         self._meta_record: MetaRecord | None = None
         self._events: list[Callable[[], None]] = []
@@ -237,7 +239,7 @@ class GroupService:
         self.set_up(self._node.up)
         self._look_at_meta()
         self._follow_wishes()
-        self.thread.post(self._tell_leads)
+        self.thread.post(self._observe)
         if not self._is_stale:
             if self._meta is not None:
                 self.thread.post(self._meta.look)
@@ -391,32 +393,20 @@ class GroupService:
             self.places.leaders[group] = leader
             self.roads.led(group)
 
-    def _tell_leads(self) -> None:
-        """In the thread: what this node leads, and with whom."""
-        meta = "" if self._meta is None else self._meta.name
-        own = self.places.name
-        current = frozenset(
-            name
-            for name, each in self.thread.opened.items()
-            if each.group is not None
-            and own in each.group.replica.members.voters
-            and not each.group.replica.abstains
-            and each.group.replica.leader
+    def _observe(self) -> None:
+        """In the thread: how this node's replicas stand, and what it leads."""
+        found, news = self._observer.look(
+            self.thread, "" if self._meta is None else self._meta.name
         )
-        if current != self.places.current:
-            self._events.append(partial(self._set_current, current))
-        for name, opened in self.thread.opened.items():
-            group = opened.group
-            if group is None or group.leading is None or name == meta:
-                continue
-            replica = group.replica
-            if group.leading.is_established and replica.state.members_end <= replica.commit:
-                lead = Lead(replica.term, self.places.name, replica.members.voters)
-                self._events.append(partial(self._records.write_lead, name, lead))
+        self._events.append(partial(self._set_own, found))
+        for group, lead in news.items():
+            self._events.append(partial(self._records.write_lead, group, lead))
 
-    def _set_current(self, current: frozenset[str]) -> None:
-        self.places.current = current
-        self._on_change()
+    def _set_own(self, found: OwnReplicas) -> None:
+        is_new = found.current != self.places.here.current
+        self.places.here = found
+        if is_new:
+            self._on_change()
 
     # --- what an operator asks
 
