@@ -56,7 +56,7 @@ from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
 from vmq.runtime.registries import BrokerRegistries
 from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
-from vmq.startup.listening import listen
+from vmq.startup.listening import import_ahead, listen
 from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
 from vmq.streams.serving.opening import open_streaming, streams_folder
 from vmq.tracing.tracer import Tracer
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from vmq.clustering.node.node import Clustering
     from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
+    from vmq.listeners.handed import HandedListener
     from vmq.streams.serving.listener import FlightListener
     from vmq.streams.serving.service import Streaming
 
@@ -149,7 +150,7 @@ class Broker(Configured):
         self._damage: DamageReport | None = None
         self._upkeep: Upkeep | None = None
         #: Listeners that are none of MQTT's.
-        self._served: list[HttpListener | FlightListener] = []
+        self._served: list[HandedListener | HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
         #: Adds and takes jobs from inside the process.
         self.jobs = Jobs(
@@ -213,6 +214,8 @@ class Broker(Configured):
             self._begin_banning()
             await self._start_plugins()
             if self.config.cluster.listen:
+                own = [options for _, options in self._own_listeners()]
+                import_ahead(own, with_admin=self._wants_admin)
                 await self._start_clustering()
             elif self._core is not None and self._core.store is not None:
                 self._core.store.note_alone()

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(
 #: Commands that are not run, and why.
 EXCEPTIONS: Final = {
     "pip install .": "`make test-wheel` builds and installs it",
-    "vmq start --serve docs/examples/chat/site": "its port is fixed; tests/page/test_chat.py serves the folder",
+    "vmq start --serve docs/examples/chat": "its port is fixed; tests/page/test_chat.py serves the folder",
+    "vmq start --config docs/examples/chat-members.toml": "after the one before; tests/page/test_chat.py starts it",
     "vmq bench compare --scenarios fleet0,seldom1,connects --runs 3": "minutes; tests/vmq/cli/test_bench.py",
     "vmq spark run sensors -o window=10s -o threshold=28.5 --config config/vmq.toml": "Spark; tests/spark",
 }
@@ -109,7 +110,7 @@ def has_rights_and_a_sensor_that_is_away(reader: Reader) -> None:
 
 
 def has_the_chat(reader: Reader) -> None:
-    place = "docs/examples/chat"
+    place = "docs/examples"
     shutil.copytree(ROOT / place, reader.folder / place)
     reader.write(f"{place}/chat.toml", (ROOT / place / "chat.toml").read_text())
 

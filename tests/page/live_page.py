@@ -70,6 +70,14 @@ class LivePage:
         """Waits until the page shows a text."""
         self.until(f"document.body.innerText.includes({json.dumps(text)})")
 
+    def ticks(self, count: int) -> None:
+        """Waits until the page was told the figures of so many seconds more."""
+        self.run(
+            "(count) => import('/page/live.js').then(live => new Promise(done => { let seen = 0;"
+            " const stop = live.follow(kind => { if (kind === 'tick' && ++seen === count) { stop(); done(); } }); }))",
+            count,
+        )
+
     def run(self, function: str, *arguments: object) -> Any:
         """Calls a function of the page; returns what it gives."""
         return self.page.run(f"({function})", *arguments)

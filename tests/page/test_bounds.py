@@ -11,6 +11,7 @@ from tests.support.peer import Peer
 from tests.support.wire import publish_packet
 from vmq.http.dashboard.dashboard import dashboard_of
 from vmq.http.dashboard.links import links_of
+from vmq.http.dashboard.reading import BrokerReader
 from vmq.testing import BrokerThread
 
 CLIENTS = 10_000
@@ -40,7 +41,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerThread]:
 
 def test_many_clients_and_topics_are_few_elements(page: LivePage, broker: BrokerThread) -> None:
     async def link() -> str:
-        return links_of(broker.broker)[0]
+        return links_of(dashboard_of(broker.broker))[0]
 
     page.enter(broker.run(link()))
     page.go("clients")
@@ -63,8 +64,10 @@ def test_many_clients_and_topics_are_few_elements(page: LivePage, broker: Broker
     assert page.nodes() <= MOST_NODES
 
     async def cost() -> tuple[int, int, int]:
-        feed = dashboard_of(broker.broker).feed
-        return feed.encodings, len(feed.history), feed.walks
+        dashboard = dashboard_of(broker.broker)
+        reader = dashboard.source.figures
+        assert isinstance(reader, BrokerReader)
+        return dashboard.feed.encodings, len(dashboard.feed.history), reader.walks
 
     before = broker.run(cost())
     page.go("now")

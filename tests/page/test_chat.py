@@ -8,17 +8,23 @@ import pytest
 from tests.page.conftest import PageBroker
 from tests.page.live_page import MARKUP, LivePage
 from tests.support.wire import Wire
+from tests.vmq.cli.program import here
 
-CHAT = Path(__file__).parents[2] / "docs" / "examples" / "chat"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+TCP = '\n[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n'
+
+
+def config(name: str) -> str:
+    """A configuration of the examples, at a free port, wherever the test is."""
+    text = (EXAMPLES / name).read_text().replace(":8080", ":0")
+    text = text.replace("docs/examples/chat", str(EXAMPLES / "chat"))
+    return text.replace("words.py", str(EXAMPLES / "words.py")) + TCP
 
 
 @pytest.fixture
 def chat(start_page: PageBroker) -> tuple[str, Wire]:
     """The address of the chat, and somebody else in its lobby."""
-    text = (CHAT / "chat.toml").read_text()
-    text = text.replace(":8080", ":0").replace("docs/examples/chat", str(CHAT))
-    text = text.replace("words.py", str(CHAT / "words.py"))
-    broker = start_page(text + '\n[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n', listen=())
+    broker = start_page(config("chat.toml"), listen=())
     wire = Wire.connect_tcp(broker.tcp)
     wire.connect("other")
     wire.subscribe(("chat/#", 1))
@@ -67,6 +73,39 @@ def test_what_was_said_before_is_there(page: LivePage, chat: tuple[str, Wire]) -
     page.says("first")
     assert page.value("[...document.querySelectorAll('#said li')].length") == 1
     other.close()
+
+
+def test_history_is_the_brokers_for_a_browser_that_was_not_there(
+    page: LivePage, chat: tuple[str, Wire]
+) -> None:
+    address, other = chat
+    other.publish("chat/lobby/say", said("bob", "before you came, darn"), qos=1)
+    other.expect_publish("chat/lobby/say", said("bob", "before you came, ****"), qos=1)
+    enter(page, address, "anna")
+    page.says("before you came, ****")
+    assert page.value("[...document.querySelectorAll('#said li')].length") == 1
+    other.close()
+
+
+def test_a_private_room_is_for_members(
+    page: LivePage, start_page: PageBroker, tmp_path: Path
+) -> None:
+    done = here("passwd", "add", str(tmp_path / "chat.passwd"), "anna", "--password", "right")
+    assert done.code == 0, done.err
+    address = start_page(config("chat-members.toml"), listen=()).http
+    page.page.open(address)
+    page.type("#name", "eve")
+    page.type("#room", "board")
+    page.press("Enter", text="\r")
+    page.says("Not authorized")
+    assert page.value("document.getElementById('chat').hidden")
+    page.type("#name", "anna")
+    page.type("#password", "right")
+    page.press("Enter", text="\r")
+    page.until("!document.getElementById('chat').hidden")
+    page.type("#text", "among us")
+    page.press("Enter", text="\r")
+    page.says("among us")
 
 
 def test_a_stranger_who_says_no_json_is_not_heard(page: LivePage, chat: tuple[str, Wire]) -> None:

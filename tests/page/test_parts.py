@@ -35,6 +35,7 @@ def test_nodes_are_shown_and_one_that_dies_is_taken_out(
     page.until("document.querySelectorAll('[aria-label=Nodes] tbody tr').length === 2")
     row = "[...document.querySelectorAll('[aria-label=Nodes] tbody tr')].find(each => each.innerText.startsWith('b'))"
     page.until(f"{row}.innerText.includes('reached') && !{row}.innerText.includes('not reached')")
+    page.until(f"{row}.innerText.includes('ms') || {row}.innerText.includes('µs')")
     page.picture("cluster")
     other.kill()
     page.says("This node does not reach b.")

@@ -1,6 +1,7 @@
 """Each view with live data, each action, and what strangers wrote."""
 
 import json
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -72,6 +73,14 @@ def test_what_is_wrong_is_seen_first(page: LivePage, broker: BrokerProcess, stra
         other.publish("quiet/1", b"z" * 2000, qos=1)
     page.says("Longest unacknowledged")
     page.says(MARKUP)
+    longest = (
+        "[...document.querySelectorAll('.worst section')].find("
+        "each => each.innerText.startsWith('Longest unacknowledged'))"
+    )
+    command = page.until(f"{longest}.querySelector('code').textContent")
+    assert shlex.split(command) == ["vmq", "session", "disconnect", f"c{MARKUP}"]
+    why = "#/why?what=receive&client_id=c"
+    page.until(f"{longest}.querySelector('a').hash.startsWith('{why}')")
     stranger.send(b"\xf0\x00")
     page.says("protocol error")
     unharmed(page)
@@ -85,6 +94,11 @@ def test_what_is_wrong_is_told_with_its_age_and_what_helps(
     page.says("memory is high: new clients are refused")
     page.until("/since [0-9:]+ \\([0-9]+ s\\)/.test(document.body.innerText)")
     page.says("vmq session list --sort -queue_size")
+    page.click("Why?")
+    page.until(
+        "location.hash === '#/clients?sort=-queue_size' || location.hash.startsWith('#/clients?where')"
+    )
+    page.go("wrong")
     page.says("failing: 1 reason")
 
 
@@ -165,14 +179,53 @@ def test_topics_are_a_tree_and_one_of_them_is_read(
     page.says("Published at QoS 1")
 
 
+def test_what_the_broker_says_of_itself_is_text(
+    page: LivePage, broker: BrokerProcess, stranger: Wire
+) -> None:
+    page.enter(link_of(broker))
+    page.go("topics")
+    page.until("document.querySelector('[data-path=\"$SYS\"]')")
+    page.run("() => { document.querySelector('[data-path=\"$SYS\"]').click(); }")
+    page.until("document.querySelector('[data-path^=\"$SYS/\"]')")
+    unharmed(page)
+    assert stranger is not None
+
+
+def test_health_alone_is_spoken(page: LivePage, broker: BrokerProcess, stranger: Wire) -> None:
+    """Regions that are read aloud stay as they are while figures come in, in every view."""
+    page.enter(link_of(broker, "--change"))
+    page.run(
+        "(regions) => { window.spoken = []; new MutationObserver(found => found.forEach(({ target }) => {"
+        " const region = (target instanceof Element ? target : target.parentElement)?.closest(regions);"
+        " if (region) window.spoken.push(region.outerHTML); }))"
+        ".observe(document.body, {subtree: true, childList: true, characterData: true}); }",
+        "[aria-live=polite], [role=status], [role=alert]",
+    )
+    for view in ("wrong", "now", "clients", "topics", "streams", "plugins"):
+        page.go(view)
+        page.run("() => { window.spoken.length = 0; }")
+        publish(stranger, "sensors/1")
+        page.ticks(1)
+        assert page.value("window.spoken") == [], view
+
+
 def test_streams_and_jobs_are_shown(page: LivePage, broker: BrokerProcess, stranger: Wire) -> None:
     publish(stranger, "sensors/1")
+    stranger.subscribe((f"$share/g{MARKUP}/$stream/readings/sensors/#", 1))
     publish(stranger, f"$jobs/q{MARKUP}", "do it")
     page.enter(link_of(broker, "--change"))
     page.go("streams")
     page.says("readings")
     page.says(f"q{MARKUP}")
-    page.run("() => { document.querySelector('tr.link').click(); }")
+    page.says(f"g{MARKUP}")
+    page.run(
+        "() => { document.querySelector('[aria-label=\"Consumer groups\"] tr.link').click(); }"
+    )
+    page.until(
+        "[...document.querySelectorAll('[aria-label=\"Partitions of the group\"] tbody tr')]"
+        ".every(row => row.children[1].textContent.startsWith('c<img'))"
+    )
+    page.run("() => { document.querySelector('[aria-label=Streams] tr.link').click(); }")
     page.until("document.querySelectorAll('[aria-label=Partitions] tbody tr').length === 2")
     page.run("() => { document.querySelector('[aria-label=\"Queues of jobs\"] tr.link').click(); }")
     page.click("Pause")

@@ -21,6 +21,7 @@ from vmq.config.text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
 from vmq.http import http_pub
 from vmq.http.auditing import audited, key_at_work, name_of
 from vmq.http.dashboard.dashboard import Dashboard, dashboard_of
+from vmq.http.dashboard.for_front import ForFront
 from vmq.http.dashboard.routes import LiveRoutes
 from vmq.http.dashboard.tokens import is_of_page
 from vmq.http.keys import BODY_TIMEOUT
@@ -69,11 +70,6 @@ def add_routes(app: web.Application, broker: "BrokerView", *, trusted: bool = Fa
     context = Context(broker)
     dashboard = dashboard_of(broker)
 
-    def do(operation: Operation, wanted: Any) -> Any:
-        if operation.name == "list_sessions" and is_of_page(key_at_work.get()):
-            return _in_turn(dashboard, lambda: operation.run(context, wanted))
-        return operation.run(context, wanted)
-
     async def traced(request: web.Request) -> web.StreamResponse:
         return await stream(request, broker)
 
@@ -85,19 +81,45 @@ def add_routes(app: web.Application, broker: "BrokerView", *, trusted: bool = Fa
         "/sql": SqlQueries(broker).serve,
     }
     if broker.share is None:
-        _add_dashboard(app, dashboard, trusted)
+        add_dashboard(app, dashboard, trusted=trusted)
+    else:
+        _add_for_front(app, ForFront(broker))
+    do = in_turns(dashboard, lambda operation, wanted: operation.run(context, wanted))
     # A worker is asked by its supervisor, who was asked by somebody.
     add_api(app, do, live, None if trusted else dashboard, broker.share is None)
 
 
-async def _in_turn(dashboard: Dashboard, run: Callable[[], Any]) -> Any:
-    """A walk over all sessions for a page: those of all pages come one after the other, a second apart."""
-    await dashboard.walk_turn()
-    return run()
+def in_turns(dashboard: Dashboard, do: Doing) -> Doing:
+    """Does operations, and has pages wait for those that walk over all sessions: all pages together once a second."""
+
+    def done(operation: Operation, wanted: Any) -> Any:
+        if operation.name == "list_sessions" and is_of_page(key_at_work.get()):
+            return in_turn(operation, wanted)
+        return do(operation, wanted)
+
+    async def in_turn(operation: Operation, wanted: Any) -> Any:
+        await dashboard.walk_turn()
+        result = do(operation, wanted)
+        return await result if inspect.isawaitable(result) else result
+
+    return done
 
 
-def _add_dashboard(app: web.Application, dashboard: Dashboard, trusted: bool) -> None:
-    """Adds what the page asks for, and has the broker's figures read while the application is served."""
+def _add_for_front(app: web.Application, front: ForFront) -> None:
+    for path, handler in front.asked.items():
+        app.router.add_get(PREFIX + path, _guarded(handler, None))
+    for path, handler in front.told.items():
+        app.router.add_post(PREFIX + path, _guarded(handler, None))
+
+
+def add_dashboard(app: web.Application, dashboard: Dashboard, *, trusted: bool) -> None:
+    """Adds what the page asks for, and has the broker's figures read while the application is served.
+
+    Args:
+        app: where to.
+        dashboard: of the broker.
+        trusted: whoever reaches the application is the operator, who makes links.
+    """
     live = LiveRoutes(dashboard, None if trusted else _key_of)
     keys = None if trusted else dashboard
     for path, handler in live.guarded().items():

@@ -10,13 +10,16 @@ of MQTT, before the HTTP library sees a byte.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aiohttp import web
 
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
-from vmq.listeners.listener import READ_FIRST, Listener, peer_of
+from vmq.listeners.listener import READ_FIRST, peer_of
+
+if TYPE_CHECKING:
+    from vmq.config.options import Config
 
 log = logging.getLogger("vmq.http")
 
@@ -26,6 +29,20 @@ KEEP_ALIVE: Final = 75.0
 MQTT_PATH: Final = "/mqtt"
 _MQTT: Final = (b"GET /mqtt ", b"GET /mqtt?")
 _LONGEST: Final = len(_MQTT[0])
+
+
+class MqttDoor(Protocol):
+    """Who takes connections that speak MQTT: a listener of this process, or the workers."""
+
+    @property
+    def connections(self) -> int:
+        """Those that were taken and are open."""
+
+    def take_over(self, transport: Any, begun: bytes) -> None:
+        """Takes a connection of which some bytes were read."""
+
+    def configure(self, config: "Config") -> None:
+        """Goes by another configuration, for the connections to come."""
 
 
 class Guards:
@@ -40,7 +57,7 @@ class Guards:
         self.limit = options.max_connections
         self.counters = counters
         #: Takes the connections that speak MQTT; None: there is none.
-        self.mqtt: Listener | None = None
+        self.mqtt: MqttDoor | None = None
         #: By transport, which is what a request knows of its connection.
         self.present: dict[object, HttpGuard] = {}
 
@@ -123,11 +140,7 @@ class HttpGuard(asyncio.Protocol):
         assert mqtt is not None
         self.passed()
         del self.guards.present[transport]
-        mqtt.connections += 1
-        protocol = mqtt.enter(transport.get_extra_info("peername"), "")
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        protocol.data_received(begun)
+        mqtt.take_over(transport, begun)
 
     def read_first(self) -> None:
         """The loop may have been late itself: what came in time lies unread, and timers come before sockets."""

@@ -10,9 +10,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from vmq.config.options import Config, ListenerOptions
 from vmq.config.values import Endpoint
 from vmq.core.context import Counters
-from vmq.http.guard import KEEP_ALIVE, Guards
+from vmq.http.guard import KEEP_ALIVE, Guards, MqttDoor
 from vmq.http.keys import BODY_TIMEOUT
-from vmq.listeners.listener import Listener
 from vmq.listeners.sockets import bind
 
 #: Seconds that a request under way has to end when the broker stops.
@@ -72,7 +71,8 @@ class HttpListener:
         return 0 if self._mqtt is None else self._mqtt.connections
 
     def configure(self, config: Config) -> None:
-        """Goes by another configuration, for the connections of MQTT to come."""
+        """Goes by another configuration, for the connections to come."""
+        self._guards.limit = config.listeners[self.name].max_connections
         if self._mqtt is not None:
             self._mqtt.configure(config)
 
@@ -93,7 +93,7 @@ async def open_http(
     app: web.Application,
     counters: Counters,
     backlog: int,
-    mqtt: Listener | None = None,
+    mqtt: MqttDoor | None = None,
 ) -> HttpListener:
     """Opens a listener that serves an HTTP application.
 

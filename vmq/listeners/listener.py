@@ -227,6 +227,23 @@ class Listener:
         else:
             self.adopt(sock, self.enter(address, ""))
 
+    def adopt_begun(self, sock: AcceptedSocket, begun: bytes) -> None:
+        """Another process has let a connection in, and read the beginning of what it says."""
+        self.connections += 1
+        self.adopt(sock, Begun(self, begun))
+
+    def take_over(self, transport: Any, begun: bytes) -> None:
+        """A connection that was let in elsewhere, and read the beginning of, is one of this listener from now on."""
+        self.connections += 1
+        self.go_on(transport, begun)
+
+    def go_on(self, transport: Any, begun: bytes) -> None:
+        """A connection that is counted already begins with some bytes."""
+        protocol = self.enter(transport.get_extra_info("peername"), "")
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(begun)
+
     def adopt(self, sock: Accepted | AcceptedSocket, protocol: Any) -> None:
         """Has the event loop make a transport; `connection_made` is called in its next pass.
 
@@ -405,6 +422,17 @@ class Arrival:
     def connection_lost(self, _error: Exception | None) -> None:
         if not self.ended:
             self.refuse("connection lost before its PROXY header", True)
+
+
+class Begun:
+    """A connection whose beginning another process has read."""
+
+    def __init__(self, listener: Listener, begun: bytes) -> None:
+        self.listener = listener
+        self.begun = begun
+
+    def connection_made(self, transport: Any) -> None:
+        self.listener.go_on(transport, self.begun)
 
 
 class TlsEntry:

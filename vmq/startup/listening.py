@@ -1,11 +1,13 @@
 """Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from vmq.config.options import Config, ListenerOptions
+from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.errors import StartError
@@ -16,9 +18,22 @@ if TYPE_CHECKING:
     from vmq.streams.serving.listener import FlightListener
 
 
+def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool) -> None:
+    """Imports what listeners and the admin socket will need.
+
+    That takes so long that others would take a node for gone which does it when it has joined.
+    """
+    endpoints = [each.endpoint for each in listeners]
+    if with_admin or any(each.scheme == "http" for each in endpoints):
+        import vmq.http.admin_socket
+        import vmq.http.app
+    if any(each.is_flight for each in endpoints):
+        import vmq.streams.serving.service  # noqa: F401
+
+
 async def listen(
     broker: "BrokerView", name: str, options: ListenerOptions
-) -> "Listener | HttpListener | FlightListener":
+) -> "Listener | HandedListener | HttpListener | FlightListener":
     """Opens a listener of a broker that has all of its other parts.
 
     Raises:
@@ -27,6 +42,8 @@ async def listen(
         StartError: it is to serve streams, and there are none.
     """
     if options.endpoint.scheme == "http":
+        if broker.share is not None:  # the supervisor has the port, and answers
+            return HandedListener(name, options.endpoint, _mqtt_behind_http(broker, name, options))
         return await _http(broker, name, options)
     if options.endpoint.is_flight:
         return await _flight(broker, name, options)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.errors import AdminError, NotAuthenticatedError, NotFoundError, RefusedError
 from vmq.admin.paths import socket_of
 from vmq.http import report
 from vmq.http.api import PREFIX
@@ -17,13 +17,13 @@ from vmq.http.report import BrokerReport
 #: Seconds that a worker has to answer, unless said otherwise.
 PATIENCE: Final = 60.0
 #: Seconds that it has to give its figures.
-_QUICK: Final = 3.0
+QUICK: Final = 3.0
 #: Seconds without a sign of life after which a trace has ended.
 _SILENCE: Final = 15.0
 #: The same of a stream's messages, which may have to be looked for.
 _LONG_SILENCE: Final = 30.0
 
-_KINDS: Final = {404: NotFoundError, 409: RefusedError}
+_KINDS: Final = {401: NotAuthenticatedError, 404: NotFoundError, 409: RefusedError}
 
 
 class UnreachableError(AdminError):
@@ -94,7 +94,7 @@ class WorkerClient:
         Raises:
             UnreachableError: it does not answer.
         """
-        status, body = await self._request(number, "GET", report.PATH, _QUICK)
+        status, body = await self._request(number, "GET", report.PATH, QUICK)
         try:
             return msgspec.msgpack.decode(body, type=BrokerReport)
         except msgspec.DecodeError as error:

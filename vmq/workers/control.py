@@ -14,10 +14,13 @@ from msgspec import Struct
 
 from vmq.config.options import Config, value_of
 from vmq.config.overrides import LiveConfig, Override
+from vmq.http.dashboard.reading import Reading
 from vmq.runtime.share import Share
 
 #: Bytes of the longest message: a configuration.
 _LONGEST: Final = 64 << 20
+#: Bytes that wait for the other end, above which it is behind.
+_BEHIND: Final = 1 << 20
 _LENGTH: Final = 4
 
 
@@ -58,6 +61,12 @@ class Follow(Struct, frozen=True, tag=True):
     is_read: bool = False
 
 
+class Watch(Struct, frozen=True, tag=True):
+    """To a worker: whether anybody looks at its figures; while somebody does, it looks who is worst, too."""
+
+    is_watched: bool
+
+
 class WorkerReady(Struct, frozen=True, tag=True):
     """From a worker: its listeners accept."""
 
@@ -74,11 +83,21 @@ class Followed(Struct, frozen=True, tag=True):
     refusal: str = ""
 
 
+class DoorCount(Struct, frozen=True, array_like=True):
+    """Connections that were handed over from one listener: how many the worker took so far, and how many are open."""
+
+    taken: int
+    connections: int
+
+
 class Alive(Struct, frozen=True, tag=True):
-    """From a worker, about once a second: its event loop runs."""
+    """From a worker, about once a second: its event loop runs, and these are its figures."""
+
+    reading: Reading | None = None
+    doors: dict[str, DoorCount] = {}
 
 
-Message = BeginWorker | Follow | WorkerReady | WorkerFailed | Followed | Alive
+Message = BeginWorker | Follow | Watch | WorkerReady | WorkerFailed | Followed | Alive
 
 _decoder: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -100,6 +119,11 @@ class Channel:
         """Sends; nothing happens if the other end is gone."""
         data = _encoder.encode(message)
         self._writer.write(len(data).to_bytes(_LENGTH, "big") + data)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the other end does not read what it is sent."""
+        return self._writer.transport.get_write_buffer_size() > _BEHIND
 
     async def receive(self) -> Message | None:
         """The next message; None: the other end is gone, or talks nonsense."""

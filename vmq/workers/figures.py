@@ -14,7 +14,7 @@ from vmq.http.metrics import buckets_of
 from vmq.http.report import BrokerReport, FamilyReport, ListenerReport
 
 #: Figures that all workers have alike, or of which only the worst counts.
-_GREATEST: Final = frozenset(
+GREATEST: Final = frozenset(
     {
         "cluster_nodes",
         "cluster_nodes_up",
@@ -73,7 +73,7 @@ def rows_of(reports: Reports) -> list[MetricRow]:
                 total = sum(sample.value for sample in family.samples)
                 values.setdefault(family.name, []).append(total)
     return [
-        MetricRow(name, max(each) if name in _GREATEST else sum(each))
+        MetricRow(name, max(each) if name in GREATEST else sum(each))
         for name, each in values.items()
     ]
 

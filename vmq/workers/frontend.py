@@ -5,19 +5,21 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from vmq.admin.keys import ApiKeys
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
 from vmq.http.admin_socket import AdminSocket, SocketError
-from vmq.http.api import add_api
+from vmq.http.api import add_api, add_dashboard, in_turns
 from vmq.http.app import bare_app
+from vmq.http.dashboard import files
+from vmq.http.dashboard.dashboard import Dashboard
 from vmq.http.folder import folder_app
-from vmq.http.home import show_home
 from vmq.http.server import HttpListener, open_http
 from vmq.runtime.errors import StartError
 from vmq.runtime.open_listeners import OpenListeners
 from vmq.workers.asking import WorkerClient
 from vmq.workers.dispatch import Ways
+from vmq.workers.door import WorkerDoor
+from vmq.workers.page import WorkersSource
 from vmq.workers.pool import WorkerPool
 from vmq.workers.tailing import WorkerTails
 from vmq.workers.tracing import Traces
@@ -33,19 +35,18 @@ class Frontend:
     def __init__(self, supervisor: "SupervisorView") -> None:
         self._supervisor = supervisor
         self._counters = Counters()
-        folder = Path(supervisor.config.broker.data_dir)
-        self.keys: ApiKeys = ApiKeys(folder)
         self.client = WorkerClient(supervisor.plan.own_folder)
         self.views = Views(supervisor, self.client, self._counters)
-        self.ways = Ways(supervisor, self)
+        #: The open listeners of HTTP by name.
+        self.listeners = OpenListeners(self._listen)
+        self.dashboard = Dashboard(WorkersSource(supervisor, self.client, self.listeners))
+        self.keys = self.dashboard.api_keys
+        self._do = in_turns(self.dashboard, Ways(supervisor, self).do)
         self._live = {
             "/trace": Traces(supervisor, self.client).stream,
             "/stream/tail": WorkerTails(WorkerPool(supervisor, self.client), self.client).stream,
         }
-        self._folder = folder
         self._admin: AdminSocket | None = None
-        #: The open listeners of HTTP by name.
-        self.listeners = OpenListeners(self._listen)
 
     async def open(self) -> None:
         """Opens the listeners, then the admin socket.
@@ -57,8 +58,9 @@ class Frontend:
             if options.endpoint.scheme == "http":
                 await self.open_listener(name)
         app = web.Application()
-        add_api(app, self.ways.do, self._live, None)
-        admin = AdminSocket(app, self._folder)
+        add_dashboard(app, self.dashboard, trusted=True)
+        add_api(app, self._do, self._live, None)
+        admin = AdminSocket(app, self.dashboard.source.folder)
         try:
             await admin.start()
         except SocketError as error:
@@ -83,16 +85,17 @@ class Frontend:
         await self.listeners.open(name, self._supervisor.config.listeners[name])
 
     async def _listen(self, name: str, options: ListenerOptions) -> HttpListener:
-        backlog = self._supervisor.config.network.backlog
         if options.serve is not None:
-            files = folder_app(Path(options.serve), allow_remote=options.allow_remote)
-            return await open_http(name, options, files, self._counters, backlog)
-        app = bare_app(allow_remote=options.allow_remote)
-        # Several processes have no live page: what there is has links.
-        app.router.add_get("/", show_home)
-        app.add_routes(self.views.routes())
-        add_api(app, self.ways.do, self._live, self.keys)
-        return await open_http(name, options, app, self._counters, backlog)
+            app = folder_app(Path(options.serve), allow_remote=options.allow_remote)
+        else:
+            app = bare_app(allow_remote=options.allow_remote)
+            app.add_routes(files.routes())
+            app.add_routes(self.views.routes())
+            add_dashboard(app, self.dashboard, trusted=False)
+            add_api(app, self._do, self._live, self.dashboard)
+        backlog = self._supervisor.config.network.backlog
+        door = WorkerDoor(name, self._supervisor)
+        return await open_http(name, options, app, self._counters, backlog, door)
 
     async def close_listener(self, name: str) -> None:
         """Closes a listener of HTTP."""

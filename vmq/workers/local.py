@@ -76,20 +76,23 @@ class SupervisorOperations:
         rows: dict[str, ListenerRow] = {}
         for name, listener in config.listeners.items():
             servers = self._supervisor.plan.servers(name, config)
-            if not servers:
+            parts = [
+                row
+                for number, each in reported.items()
+                for row in each
+                if row.name == name and (number in servers or not servers)
+            ]
+            if not servers:  # the supervisor's own
                 running = self._frontend.listeners.get(name)
                 rows[name] = ListenerRow(
                     name=name,
                     status="stopped" if running is None else "running",
                     url=listener.url if running is None else running.url,
-                    connections=0,
+                    connections=sum(each.connections for each in parts),
                     mountpoint=None,
                     allow_anonymous=None,
                 )
                 continue
-            parts = [
-                row for number in servers for row in reported.get(number, ()) if row.name == name
-            ]
             if parts:
                 rows[name] = msgspec.structs.replace(
                     parts[0],

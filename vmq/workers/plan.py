@@ -105,11 +105,14 @@ class Plan:
         if number > self.count:
             return frozenset()
         return frozenset(
-            name for name in config.listeners if number in self.servers(name, config)
+            name
+            for name, options in config.listeners.items()
+            # Of one of HTTP it has what speaks MQTT there.
+            if options.endpoint.scheme == "http" or number in self.servers(name, config)
         ) - frozenset(self.stopped)
 
     def servers(self, listener: str, config: Config) -> list[int]:
-        """The workers that serve a listener; none if it is that of HTTP, which the supervisor opens for all."""
+        """The workers that accept at a listener; none if it is that of HTTP, which the supervisor opens for all."""
         endpoint = config.listeners[listener].endpoint
         if endpoint.scheme == "http":
             return []

@@ -7,27 +7,34 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
+from vmq.http.dashboard.reading import Reading
 from vmq.runtime.backoff import Backoff
 from vmq.workers.control import (
     Alive,
     BeginWorker,
     Channel,
+    DoorCount,
     Follow,
     Followed,
     Message,
+    Watch,
     WorkerFailed,
     WorkerReady,
     WorkerSettings,
 )
+from vmq.workers.handover import Handed, hand_over, pair
 
 log = logging.getLogger("vmq.workers")
 
 #: Seconds that a process has to end which has closed its end of the channel.
 _GRACE: Final = 10.0
+#: Readings of its figures that are kept until somebody takes them.
+_READINGS: Final = 4
 #: What a service manager tells the supervisor, and nobody else is to answer.
 _NOT_FOR_WORKERS: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
 
@@ -44,13 +51,34 @@ class WorkerState(Enum):
         return self.value
 
 
+class Doors:
+    """Connections of listeners that were handed to a process: what it told of them, and what it has not told yet."""
+
+    def __init__(self) -> None:
+        self._given: Counter[str] = Counter()
+        self._told: Mapping[str, DoorCount] = {}
+
+    def given(self, listener: str) -> None:
+        """One more was handed over."""
+        self._given[listener] += 1
+
+    def told(self, counts: Mapping[str, DoorCount]) -> None:
+        """What the process says."""
+        self._told = counts
+
+    def connections(self, listener: str) -> int:
+        """Those that are open, and those that it has not taken yet."""
+        told = self._told.get(listener, DoorCount(0, 0))
+        return told.connections + self._given[listener] - told.taken
+
+
 class Worker:
     """A worker and the processes that it has been.
 
     Args:
         number: which one, from 1.
         begin: what a new process is told.
-        command: what is run, with the number of its end of the channel behind it.
+        command: what is run, behind it the descriptors of its ends: of the channel, and of where connections come.
         silence: seconds without a sign of life after which the process is ended; None = it may be silent.
     """
 
@@ -67,6 +95,7 @@ class Worker:
         self.restarts = 0
         #: Why it does not run, if it does not.
         self.trouble = ""
+        self.doors = Doors()
         #: Set once: by its first readiness, or its first end before that.
         self.begun = asyncio.Event()
         self._begin = begin
@@ -75,6 +104,9 @@ class Worker:
         self._backoff = Backoff()
         self._process: Process | None = None
         self._channel: Channel | None = None
+        self._passing: socket.socket | None = None
+        self._readings: deque[Reading] = deque(maxlen=_READINGS)
+        self._is_watched = False
         self._heard = 0.0
         self._ending = asyncio.Event()
         self._answers: list[asyncio.Future[str]] = []
@@ -152,13 +184,15 @@ class Worker:
     async def _live(self) -> int:
         """One process from its start to its end; returns how it ended."""
         ours, theirs = socket.socketpair()
+        self._passing, receiving = pair()
+        files = (theirs.fileno(), receiving.fileno())
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
-                str(theirs.fileno()),
+                *map(str, files),
                 stdin=DEVNULL,
                 env=_environment(),
-                pass_fds=(theirs.fileno(),),
+                pass_fds=files,
                 # A Ctrl-C of the terminal is for the supervisor, which passes on what is meant for workers.
                 start_new_session=True,
             )
@@ -167,6 +201,7 @@ class Worker:
             raise
         finally:
             theirs.close()
+            receiving.close()
         self._process = process
         self._channel = channel = await Channel.over(ours)
         if self._ending.is_set():  # `stop` came while there was no process yet
@@ -201,11 +236,21 @@ class Worker:
                 self.trouble = message.reason
             case Followed() if self._answers:
                 self._answers.pop(0).set_result(message.refusal)
-            case Alive() | _:
+            case Alive(reading, doors):
+                self.doors.told(doors)
+                if reading is not None:
+                    self._readings.append(reading)
+            case _:
                 pass
 
     def _forget(self) -> None:
         self._process = self._channel = None
+        if self._passing is not None:
+            self._passing.close()
+            self._passing = None
+        self._readings.clear()
+        self._is_watched = False
+        self.doors = Doors()
         for each in self._answers:
             # It begins anew with the configuration as it is by then.
             each.set_result("")
@@ -224,6 +269,25 @@ class Worker:
         self._answers.append(answer)
         self._channel.send(Follow(settings, is_read))
         return await answer
+
+    def watch(self, *, is_watched: bool) -> None:
+        """Tells it whether anybody looks at its figures."""
+        if self.is_running and self._channel is not None and is_watched != self._is_watched:
+            self._is_watched = is_watched
+            self._channel.send(Watch(is_watched))
+
+    def take_readings(self) -> list[Reading]:
+        """What it told of its figures since they were taken before."""
+        found = list(self._readings)
+        self._readings.clear()
+        return found
+
+    def hand_over(self, handed: Handed, file: int) -> bool:
+        """Gives it a connection; False: it takes none now."""
+        if self._passing is None or not hand_over(self._passing, handed, file):
+            return False
+        self.doors.given(handed.listener)
+        return True
 
     def look(self, now: float) -> None:
         """Ends a process that has given no sign of life for too long."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from vmq.config.settable import Settable
+from vmq.ports import BrokerView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vmq.admin.keys import ApiKeys
+    from vmq.config.overrides import LiveConfig
     from vmq.http.report import FamilyReport
     from vmq.http.server import HttpListener
     from vmq.runtime.open_listeners import OpenListeners
@@ -57,3 +59,10 @@ class SupervisorView(Settable, Protocol):
     def addresses(self) -> list[str]: ...
 
     async def delivered(self) -> None: ...
+
+
+class WorkerBroker(BrokerView, Protocol):
+    """The broker of a worker, which goes by the configuration that its supervisor gives it."""
+
+    def take_over(self, live: LiveConfig) -> list[str]: ...
+    def read_files_anew(self) -> None: ...

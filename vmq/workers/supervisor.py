@@ -184,6 +184,8 @@ class Supervisor(Configured):
 
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
         """Soon (see `delivered`) it is in force in the workers too."""
+        for listener in self.frontend.listeners.values():
+            listener.configure(live.config)
         self._delivery = self._spawn(self._deliver(live, self._delivery, is_read=self._is_read))
 
     async def delivered(self) -> None:

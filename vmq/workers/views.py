@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -26,6 +26,33 @@ if TYPE_CHECKING:
 SUPERVISOR: Final = "supervisor"
 
 
+def health_of(supervisor: "SupervisorView", found: Mapping[int, Health | str]) -> Health:
+    """What is wrong with a broker of several workers.
+
+    A worker that does not run has left its listeners to the others; one that does not answer keeps clients waiting.
+
+    Args:
+        supervisor: who has the workers.
+        found: of each that runs what it says, or why it says nothing.
+    """
+    away = [problem for each in supervisor.serving if (problem := each.problem()) is not None]
+    health = Health([], away) if found else Health(away, [])
+    for listener in supervisor.frontend.listeners.values():
+        add_listener(health, listener)
+    for number, each in found.items():
+        if isinstance(each, str):
+            health.failing.append(each)
+            continue
+        health.failing += [f"worker {number}: {reason}" for reason in each.failing]
+        health.degraded += [f"worker {number}: {reason}" for reason in each.degraded]
+    return health
+
+
+def _given(answers: Mapping[int, BrokerReport | str]) -> dict[int, BrokerReport]:
+    """The reports of those that gave one."""
+    return {n: each for n, each in answers.items() if isinstance(each, BrokerReport)}
+
+
 class Views:
     """The figures of all workers, asked for anew each time."""
 
@@ -37,21 +64,11 @@ class Views:
         self._counters = counters
         self._started = time.monotonic()
 
-    async def reports(self) -> tuple[dict[int, BrokerReport], Health]:
-        """What the workers that run say, and what is wrong with the others."""
+    async def reports(self) -> dict[int, BrokerReport | str]:
+        """What the workers that run say, or why one says nothing."""
         running = [number for number, each in self._supervisor.workers.items() if each.is_running]
         answers = await asyncio.gather(*(self._report(number) for number in running))
-        away = [
-            problem for each in self._supervisor.serving if (problem := each.problem()) is not None
-        ]
-        health = Health([], away) if running else Health(away, [])
-        reports: dict[int, BrokerReport] = {}
-        for number, answer in zip(running, answers, strict=True):
-            if isinstance(answer, BrokerReport):
-                reports[number] = answer
-            else:
-                health.failing.append(answer)
-        return reports, health
+        return dict(zip(running, answers, strict=True))
 
     async def _report(self, number: int) -> BrokerReport | str:
         try:
@@ -60,23 +77,18 @@ class Views:
             return str(error)
 
     async def health(self) -> tuple[dict[int, BrokerReport], Health]:
-        """The reports, and what is wrong with the broker.
-
-        A worker that does not run has left its listeners to the others; one that does not answer keeps clients waiting.
-        """
-        reports, health = await self.reports()
-        for listener in self._supervisor.frontend.listeners.values():
-            add_listener(health, listener)
-        for number, report in reports.items():
-            health.failing += [f"worker {number}: {reason}" for reason in report.health.failing]
-            health.degraded += [f"worker {number}: {reason}" for reason in report.health.degraded]
-        return reports, health
+        """The reports, and what is wrong with the broker."""
+        answers = await self.reports()
+        found = {
+            number: each if isinstance(each, str) else each.health
+            for number, each in answers.items()
+        }
+        return _given(answers), health_of(self._supervisor, found)
 
     async def families(self) -> dict[str, list[FamilyReport]]:
         """Every figure, by worker; those of the supervisor come first."""
-        reports, _ = await self.reports()
         found = {SUPERVISOR: list(self._own())}
-        for number, report in reports.items():
+        for number, report in _given(await self.reports()).items():
             found[str(number)] = report.families
         return found
 
@@ -134,19 +146,22 @@ class Views:
 
     async def show_listeners(self, _request: web.Request) -> web.Response:
         """Each listener, with the connections of all workers."""
-        reports, health = await self.reports()
-        problems = health.reasons
-        found = figures.listeners_of(reports.values()) | reports_of(
+        answers = await self.reports()
+        silent = {
+            n: each if isinstance(each, str) else Health([], []) for n, each in answers.items()
+        }
+        problems = health_of(self._supervisor, silent).reasons
+        found = figures.listeners_of(_given(answers).values()) | reports_of(
             self._supervisor.frontend.listeners
         )
         listeners = {
             name: found[name] for name in self._supervisor.config.listeners if name in found
         }
-        problems += self._supervisor.frontend.listeners.problems()
+        own = self._supervisor.frontend.listeners
         problems += [
             f"listener {name} ({each.url}) does not accept connections"
             for name, each in listeners.items()
-            if not each.accepting
+            if not each.accepting and name not in own
         ]
         shown = {
             name: {

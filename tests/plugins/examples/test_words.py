@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from chat.words import WordsConfig, WordsPlugin
 from vmq_hooks import DeliverModifiers, Message
 from vmq_hooks.testing import FakeBroker
+from words import WordsConfig, WordsPlugin
 
 
 @pytest.mark.parametrize(

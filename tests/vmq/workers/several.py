@@ -85,7 +85,7 @@ class Several:
         for _ in range(100):
             wire = Wire.connect_tcp(self.broker.tcp)
             wire.connect(name, clean=clean)
-            where = f'client_id = "{name}" and is_online'
+            where = f"client_id = {json.dumps(name)} and is_online"
             if self.worker_api(number, "GET", "/sessions", where=where, local="true")["rows"]:
                 return wire
             wire.close()

@@ -54,15 +54,18 @@ def test_each_has_its_data_its_node_and_its_listeners(tmp_path: Path) -> None:
         assert share.siblings == {f"n-{other}": nodes[other] for other in {1, 2} - {number}}
         assert share.sockets == {}
         assert each.listeners["tcp"].url == "tcp://127.0.0.1:1883"
-    assert plan.opens(1, config) == {"tcp", "unix"}
-    assert plan.opens(2, config) == {"tcp"}
+    assert plan.opens(1, config) == {"tcp", "unix", "http"}
+    assert plan.opens(2, config) == {"tcp", "http"}, "what speaks MQTT there is handed to it"
 
 
 def test_a_listener_that_was_closed_stays_closed(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     plan = Plan(config, 2)
     plan.stopped.add("tcp")
-    assert [plan.share(number, config).listeners for number in (1, 2)] == [{"unix"}, set()]
+    assert [plan.share(number, config).listeners for number in (1, 2)] == [
+        {"unix", "http"},
+        {"http"},
+    ]
 
 
 @given(count=st.integers(2, 64), limit=st.integers(0, 200))

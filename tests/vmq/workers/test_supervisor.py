@@ -90,7 +90,8 @@ def test_a_killed_worker_is_started_again_and_disturbs_no_client_of_another(
 def test_the_page_is_that_of_one_broker(shared: Several) -> None:
     status, text = shared.get("/")
     assert status == 200
-    assert 'href="/health"' in text
+    assert 'src="/page/app.js"' in text
+    assert 'href="/health"' in shared.get("/links")[1]
 
 
 def test_figures_are_each_workers_under_its_label(shared: Several) -> None:

@@ -303,9 +303,11 @@ def _page_links(broker: "Broker") -> list[str]:
     """Links to the broker's live page, if a listener serves it."""
     if not any(each.startswith("http://") for each in broker.addresses):
         return []
-    from vmq.http.dashboard.links import links_of  # the admin socket has loaded what it needs
+    # The admin socket has loaded what these need.
+    from vmq.http.dashboard.dashboard import dashboard_of
+    from vmq.http.dashboard.links import links_of
 
-    return links_of(broker)
+    return links_of(dashboard_of(broker))
 
 
 def _on_requests(running: "Running") -> None:

@@ -1,6 +1,6 @@
-"""One of the processes that `vmq start --workers N` runs: `python -m vmq.cli.start.worker N`, which is not for people.
+"""One of the processes of `vmq start --workers N`: `python -m vmq.cli.start.worker A B`, which is not for people.
 
-N is the file descriptor of its supervisor's channel.
+A is the file descriptor of its supervisor's channel, B that of the socket over which it is handed connections.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from vmq.cli.start.foreground import on_signal, unless
 from vmq.cli.start.running import Running
@@ -21,31 +21,31 @@ from vmq.runtime.process import keep_files_private
 from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
     from vmq.config.options import Config
     from vmq.workers.control import Channel
+    from vmq.workers.part import WorkerPart
 
 logger = logging.getLogger("vmq.cli")
 
-#: Seconds between two signs of life.
-_ALIVE: Final = 1.0
 
-
-def run(channel: int) -> int:
+def run(channel: int, passing: int) -> int:
     """Run a worker of a broker, as its supervisor tells; returns the exit code."""
     import uvloop
 
     raise_file_limit()
     keep_files_private()
-    os.set_inheritable(channel, False)  # what a plugin starts is none of the supervisor's
-    return 0 if uvloop.run(_serve(socket.socket(fileno=channel))) else FAILURE
+    for file in (channel, passing):
+        os.set_inheritable(file, False)  # what a plugin starts is none of the supervisor's
+    both = (socket.socket(fileno=channel), socket.socket(fileno=passing))
+    return 0 if uvloop.run(_serve(*both)) else FAILURE
 
 
-async def _serve(sock: socket.socket) -> bool:
+async def _serve(sock: socket.socket, passing: socket.socket) -> bool:
     """Run a broker until a signal or the end of the supervisor ends it; returns whether it could start."""
     from vmq.broker import Broker, StartError
     from vmq.config.options import ConfigError
     from vmq.workers.control import BeginWorker, Channel, WorkerFailed, WorkerReady
+    from vmq.workers.part import WorkerPart
 
     stopping = asyncio.Event()
     on_signal(stopping.set)
@@ -67,7 +67,8 @@ async def _serve(sock: socket.socket) -> bool:
     running = Running(broker, log, Notifier({}), _load)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, running.rotate)
     started = asyncio.Event()
-    hearing = asyncio.create_task(_hear(channel, broker, started, stopping))
+    part = WorkerPart(broker, channel)
+    hearing = asyncio.create_task(_hear(channel, part, started, stopping))
     try:
         is_started = await unless(stopping, broker.start())
     except StartError as problem:
@@ -82,11 +83,13 @@ async def _serve(sock: socket.socket) -> bool:
     if not stopping.is_set():
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
+        part.take_connections(passing)
         channel.send(WorkerReady())
-        tasks = [asyncio.create_task(running.keep_house()), asyncio.create_task(_live(channel))]
+        tasks = [asyncio.create_task(running.keep_house()), asyncio.create_task(part.tell())]
         await stopping.wait()
         for each in tasks:
             each.cancel()
+        part.close()
     hearing.cancel()
     await broker.stop()
     running.finish()
@@ -100,35 +103,17 @@ def _load() -> "Config":
 
 
 async def _hear(
-    channel: "Channel", broker: "Broker", started: asyncio.Event, stopping: asyncio.Event
+    channel: "Channel", part: "WorkerPart", started: asyncio.Event, stopping: asyncio.Event
 ) -> None:
     """Follow the supervisor, and stop when it is gone."""
-    from vmq.config.options import ConfigError
-    from vmq.config.reload import ReloadError
-    from vmq.workers.control import Follow, Followed
+    from vmq.workers.control import Follow, Watch
 
-    while isinstance(message := await channel.receive(), Follow):
+    while isinstance(message := await channel.receive(), Follow | Watch):
         await started.wait()
-        refusal = ""
-        live = message.settings.live
-        try:
-            broker.take_over(live)
-            if message.is_read:
-                broker.read_files_anew()
-        except (ConfigError, ReloadError, OSError) as problem:
-            refusal = str(problem)
-        channel.send(Followed(refusal))
+        part.do(message)
     logger.warning("stopping: the supervisor is gone")
     stopping.set()
 
 
-async def _live(channel: "Channel") -> None:
-    from vmq.workers.control import Alive
-
-    while True:
-        channel.send(Alive())
-        await asyncio.sleep(_ALIVE)
-
-
 if __name__ == "__main__":
-    sys.exit(run(int(sys.argv[1])))
+    sys.exit(run(int(sys.argv[1]), int(sys.argv[2])))

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmq.cli.start.foreground import on_signal, say_ready, settle_memory, unless
+from vmq.cli.start.foreground import on_signal, say_page, say_ready, settle_memory, unless
 from vmq.cli.start.running import Running
 from vmq.cli.start.service import Notifier
 from vmq.cli.terminal.console import USAGE, CliError
@@ -24,6 +24,7 @@ logger = logging.getLogger("vmq.cli")
 async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "Config"]) -> None:
     """Run workers until a signal ends them."""
     from vmq.config.options import ConfigError
+    from vmq.http.dashboard.links import links_of
     from vmq.workers.plan import count_of
     from vmq.workers.supervisor import Supervisor
 
@@ -45,6 +46,7 @@ async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "
     text = "started version=%s compiled=%s workers=%d"
     logger.info(text, __version__, compiled, supervisor.plan.count)
     say_ready(supervisor.addresses)
+    say_page(links_of(supervisor.frontend.dashboard))
     running.ready()
     house = asyncio.create_task(running.keep_house())
     await stopping.wait()

@@ -13,6 +13,7 @@ from textual.widgets import DataTable, Footer, Sparkline, Static
 from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.rows import clean
 from vmq.cli.top.news import Newsroom, TopNews
+from vmq.http.dashboard.worker_row import WorkerRow
 
 #: By which word clients are sorted, and the order that the API has for it.
 SORTS: Final = {
@@ -106,6 +107,7 @@ class TopScreen(App[None]):
     .gauge Sparkline { height: 2; margin-top: 1; }
     #reasons { height: auto; max-height: 6; padding: 0 1; }
     #worst { height: auto; max-height: 3; padding: 0 1; }
+    #workers { height: auto; max-height: 8; padding: 0 1; }
     DataTable { height: 1fr; }
     #log { height: auto; max-height: 4; padding: 0 1; color: $warning; }
     """
@@ -123,6 +125,7 @@ class TopScreen(App[None]):
         self.head = Static(id="head")
         self.reasons = Static(id="reasons")
         self.worst = Static(id="worst")
+        self.workers_lines = Static(id="workers")
         self.log_lines = Static(id="log")
         self.clients: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True)
         self.gauges = [
@@ -138,6 +141,7 @@ class TopScreen(App[None]):
         yield self.head
         yield Horizontal(*self.gauges, id="gauges")
         yield self.reasons
+        yield self.workers_lines
         yield self.worst
         yield self.clients
         yield self.log_lines
@@ -199,6 +203,9 @@ class TopScreen(App[None]):
         ]
         self.reasons.update(Text("\n".join(lines), style="red"))
         self.reasons.display = bool(lines)
+        workers = [_worker_line(WorkerRow(*row)) for row in tick.get("workers", ())]
+        self.workers_lines.update(Text("\n".join(workers), no_wrap=True))
+        self.workers_lines.display = bool(workers)
 
     # The clients
 
@@ -240,6 +247,16 @@ def _cells(row: dict[str, Any]) -> Iterator[Text]:
             yield Text("-" if value is None else short(value), justify="right")
         else:
             yield Text(clean("" if value is None else str(value)))
+
+
+def _worker_line(row: WorkerRow) -> str:
+    """One of several workers."""
+    again = f", started again {row.restarts} times" if row.restarts else ""
+    return (
+        f"worker {row.number}  {clean(row.state)}{again}  {short(row.connections)} clients"
+        f"  in {short(row.received)}/s  out {short(row.sent)}/s"
+        f"  processor {row.cpu:.0f} %  late {row.lag:.1f} ms  {size(row.memory)}"
+    )
 
 
 def _worst_line(worst: dict[str, list[list[Any]]]) -> Text:

@@ -357,11 +357,14 @@ class GroupService:
         }
         gone = frozenset(parts[0] for parts, _ in self._records.all("gone"))
         voters = {group: (lead.voters, lead.term) for group, lead in leads.items()}
-        moves = {
+        return Known(self._hosts(), streams, gone, voters, self._moves())
+
+    def _moves(self) -> dict[str, tuple[str, ...]]:
+        """Where groups are to go that have not arrived."""
+        return {
             parts[0]: tuple(raw.decode(errors="replace").split("\0"))
             for parts, raw in self._records.all("move")
         }
-        return Known(self._hosts(), streams, gone, voters, moves)
 
     def _on_decided(self, decided: MetaDecisions) -> None:
         """In the thread: the meta group has decided more."""
@@ -427,9 +430,14 @@ class GroupService:
         return ""
 
     def wish(self, stream: str, number: int, node: str) -> str:
-        """Has another replica lead a partition; returns what is wrong with that, "" if nothing is."""
+        """Has another replica lead a partition; returns what is wrong with that, "" if nothing is.
+
+        One that a move is about to make leads as soon as it can.
+        """
         place = self.places.places.get((stream, number))
-        voters = () if place is None else place.voters
+        voters: tuple[str, ...] = ()
+        if place is not None:
+            voters = (*place.voters, *self._moves().get(place.group, ()))
         to = next((each for each in voters if node_of(each) == node), "")
         if place is None or not to:
             there = ", ".join(map(node_of, voters)) or "none"

@@ -1,16 +1,17 @@
 """The dashboard of a broker: one, however many listeners serve it."""
 
 import asyncio
-import socket
+import secrets
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.http.dashboard.feed import Feed
 from vmq.http.dashboard.logins import PageLogins
+from vmq.http.dashboard.source import BrokerSource, PageSource
 from vmq.http.dashboard.tokens import PageKeys
+from vmq.http.dashboard.topics import TopicTree
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
@@ -20,24 +21,21 @@ WALK_PAUSE: Final = 1.0
 
 
 class Dashboard:
-    """Figures, and who may see them. It reads the broker from its first `start` to its last `stop`."""
+    """Figures, and who may see them. It reads its source from its first `start` to its last `stop`."""
 
-    def __init__(self, broker: "BrokerView") -> None:
-        self.broker = broker
-        folder = Path(broker.config.broker.data_dir)
-        self.page_keys = PageKeys(folder)
-        self.logins = PageLogins(broker)
-        self.api_keys: ApiKeys = ApiKeys(folder)
-        self.feed = Feed(broker)
+    def __init__(self, source: PageSource) -> None:
+        self.source = source
+        self.page_keys = PageKeys(source.folder)
+        self.logins = PageLogins(source)
+        self.api_keys: ApiKeys = ApiKeys(source.folder)
+        self.feed = Feed(source.figures)
+        self.topics = TopicTree(source.topics, time.monotonic)
+        #: Another one each time that the broker is started.
+        self.run = secrets.token_hex(8)
         self._users = 0
         self._task: asyncio.Task[None] | None = None
         self._walks = asyncio.Lock()
         self._walked = float("-inf")
-
-    @property
-    def node(self) -> str:
-        """The name by which operators know the broker."""
-        return self.broker.config.cluster.node_name or socket.gethostname()
 
     def start(self) -> None:
         """One more listener serves it."""
@@ -69,8 +67,8 @@ _dashboards: "WeakKeyDictionary[BrokerView, Dashboard]" = WeakKeyDictionary()
 
 
 def dashboard_of(broker: "BrokerView") -> Dashboard:
-    """The dashboard of a broker, made when first asked for."""
+    """The dashboard of the broker of this process, made when first asked for."""
     found = _dashboards.get(broker)
     if found is None:
-        found = _dashboards[broker] = Dashboard(broker)
+        found = _dashboards[broker] = Dashboard(BrokerSource(broker))
     return found

@@ -3,25 +3,24 @@
 import asyncio
 import re
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from vmq.admin.errors import RefusedError
 from vmq.http.dashboard.history import History
-from vmq.http.dashboard.log_watch import LogWatch
-from vmq.http.dashboard.sampler import SERIES, Sampler
-from vmq.http.dashboard.walk import PAUSE, HookTimes, SessionWalk, most_frequent
+from vmq.http.dashboard.log_watch import KEPT, WarningRow
+from vmq.http.dashboard.reading import STEP, FigureSource
+from vmq.http.dashboard.sampler import SERIES
+from vmq.http.dashboard.walk import shown
+from vmq.http.dashboard.worker_row import WorkerRow
 from vmq.runtime.health import Health
-
-if TYPE_CHECKING:
-    from vmq.ports import BrokerView
 
 #: Pages at a time.
 MOST_PAGES: Final = 200
-STEP: Final = 1.0
 #: Figures in a reason change while it stays the same reason.
 _FIGURE: Final = re.compile(r"\d+\.\d+")
 
@@ -34,8 +33,8 @@ class Reason(Struct, frozen=True):
     failing: bool
 
 
-class Tick(Struct, frozen=True):
-    """One second: its time, a value a series, what is wrong, which parts run, how many warnings there were."""
+class Tick(Struct, frozen=True, omit_defaults=True):
+    """One second: its time, a value a series, what is wrong, which parts run, how many warnings there were; workers."""
 
     time: int
     values: list[float]
@@ -43,6 +42,7 @@ class Tick(Struct, frozen=True):
     reasons: list[Reason]
     parts: list[str]
     warnings: int
+    workers: list[WorkerRow] = []
 
 
 class OpenPage:
@@ -90,35 +90,33 @@ class ReasonTimes:
 
 
 class Feed:
-    """Reads a broker once a second, and gives what it read to all pages.
+    """Gives all pages what is read once a second.
 
     Args:
-        broker: which is read.
+        source: what is read.
         clock: monotonic seconds.
         wall_clock: seconds since 1970.
     """
 
     def __init__(
         self,
-        broker: "BrokerView",
+        source: FigureSource,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._broker = broker
+        self._source = source
         self._clock = clock
         self._wall_clock = wall_clock
-        self._sampler = Sampler(broker)
         self._reasons = ReasonTimes()
-        self._walk = SessionWalk(broker, clock)
-        self._hooks = HookTimes(broker)
         self._last: dict[str, bytes] = {}
+        #: The last warnings, how many there were, and how many when pages were told.
+        self._warnings: deque[WarningRow] = deque(maxlen=KEPT)
+        self._warned = 0
         self._told = -1
         self.history = History(SERIES)
-        self.log = LogWatch()
         self.pages: dict[OpenPage, None] = {}
-        #: How often something was encoded, and how often the sessions were walked over.
+        #: How often something was encoded.
         self.encodings = 0
-        self.walks = 0
 
     def join(self) -> OpenPage:
         """A page is opened; it has what was told last.
@@ -139,9 +137,8 @@ class Feed:
         self.pages.pop(page, None)
 
     async def run(self) -> None:
-        """Ticks until cancelled, and walks while somebody looks."""
-        self.log.start()
-        walking = asyncio.create_task(self._keep_walking())
+        """Ticks until cancelled."""
+        self._source.start()
         due = self._clock()
         try:
             while True:
@@ -149,47 +146,29 @@ class Feed:
                 due = max(due + STEP, self._clock())
                 await asyncio.sleep(due - self._clock())
         finally:
-            walking.cancel()
-            self.log.stop()
+            self._source.stop()
 
     def tick(self) -> None:
         """One second."""
         now = self._wall_clock()
-        values = self._sampler.sample(self._clock())
-        self.history.add(int(now), values)
-        reasons = self._reasons.see(self._broker.condition(), now)
+        reading = self._source.read(is_watched=bool(self.pages))
+        self.history.add(int(now), reading.values)
+        self._warnings.extend(reading.warnings)
+        self._warned += reading.warned
+        reasons = self._reasons.see(reading.health, now)
         if not self.pages:
             self._last.clear()
             self._told = -1
             return
-        status = "ok"
-        if reasons:
-            status = "failing" if any(each.failing for each in reasons) else "degraded"
-        parts, count = parts_of(self._broker), self.log.count
-        rounded = [round(value, 3) for value in values]
-        self._tell("tick", Tick(int(now), rounded, status, reasons, parts, count))
-        if count != self._told:
-            self._told = count
-            self._tell("warnings", list(self.log.rows))
-
-    async def _keep_walking(self) -> None:
-        while True:
-            pause = STEP
-            if self.pages:
-                await self.walk()
-                pause = max(STEP, PAUSE * self._walk.took)
-            await asyncio.sleep(pause)
-
-    async def walk(self) -> None:
-        """Looks who is worst, and tells it."""
-        self.walks += 1
-        worst = await self._walk.once()
-        connections = self._broker.connections
-        if connections is not None:
-            worst["reconnects"] = most_frequent(connections.ended.items())
-        worst["logins_refused"] = most_frequent(self.log.refused.items(), 1)
-        worst["hook_time"] = self._hooks.look()
-        self._tell("worst", worst)
+        rounded = [round(value, 3) for value in reading.values]
+        status, parts, workers = reading.health.status, reading.parts, reading.workers
+        tick = Tick(int(now), rounded, status, reasons, parts, self._warned, workers)
+        self._tell("tick", tick)
+        if self._warned != self._told:
+            self._told = self._warned
+            self._tell("warnings", list(self._warnings))
+        if reading.worst is not None:
+            self._tell("worst", shown(reading.worst))
 
     def _tell(self, kind: str, what: object) -> None:
         """Encodes it once, whoever is there."""
@@ -204,19 +183,3 @@ class Feed:
         for page in list(self.pages):
             page.close()
         self.pages.clear()
-
-
-def parts_of(broker: "BrokerView") -> list[str]:
-    """Which parts of a broker run, of those that not every broker has."""
-    found = []
-    if broker.clustering is not None:
-        found.append("cluster")
-    if broker.streaming is not None:
-        found.append("streams")
-    if broker.jobs.service is not None:
-        found.append("jobs")
-    if broker.plugins.loaded or broker.config.plugins:
-        found.append("plugins")
-    if "vmq_spark" in broker.plugins.loaded:
-        found.append("pipelines")
-    return found

@@ -20,7 +20,6 @@ _PEER: Final = -4
 class WarningRow(Struct, frozen=True):
     """One line of the log."""
 
-    number: int
     time: float
     level: str
     text: str
@@ -31,9 +30,9 @@ class LogWatch(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.rows: deque[WarningRow] = deque(maxlen=KEPT)
-        #: How many there were in all.
-        self.count = 0
+        self._rows: deque[WarningRow] = deque(maxlen=KEPT)
+        #: How many there were since they were taken.
+        self._count = 0
         self.refused = Frequent()
 
     def start(self) -> None:
@@ -44,14 +43,20 @@ class LogWatch(logging.Handler):
         """Listens no more."""
         logging.getLogger("vmq").removeHandler(self)
 
+    def take(self) -> tuple[list[WarningRow], int]:
+        """The last warnings since they were taken before, and how many there were."""
+        found, self._rows = list(self._rows), deque(maxlen=KEPT)
+        count, self._count = self._count, 0
+        return found, count
+
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.WARNING:
             if isinstance(record.msg, str) and record.msg.startswith(_REFUSED):
                 self._note_refused(record)
             return
-        self.count += 1
+        self._count += 1
         text = record.getMessage()[:SHOWN]
-        self.rows.append(WarningRow(self.count, record.created, record.levelname.lower(), text))
+        self._rows.append(WarningRow(record.created, record.levelname.lower(), text))
 
     def _note_refused(self, record: logging.LogRecord) -> None:
         if isinstance(record.args, tuple) and len(record.args) >= -_USER:

@@ -1,37 +1,30 @@
 """Users whom the plugins let in, and who may open the page by name and password (`page_users` of its listener)."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
-
-from vmq_hooks import Peer, SubscriberId
+from typing import Final
 
 from vmq.admin.errors import NotAuthenticatedError, UnavailableError
 from vmq.admin.keys import Scope
-from vmq.http.users import let_in
+from vmq.http.dashboard.source import PageSource
 from vmq.runtime.audit import tell_of_key
-
-if TYPE_CHECKING:
-    from vmq.ports import BrokerView
 
 #: Who knocks at a time; a further one is told to come again.
 MOST_WAITING: Final = 16
 #: Seconds that a refusal holds up whoever comes next: nobody finds a password by trying.
 PAUSE: Final = 1.0
-#: The client id that the plugins see.
-CLIENT_ID: Final = "vmq-page"
 
 
 class PageLogins:
     """Asks the plugins about one user after the other."""
 
-    def __init__(self, broker: "BrokerView") -> None:
-        self._broker = broker
+    def __init__(self, source: PageSource) -> None:
+        self._source = source
         self._turn = asyncio.Lock()
         self._waiting = 0
 
     def scope_of(self, user: str) -> Scope | None:
         """What a user may do on the page; None: not even open it."""
-        listeners = self._broker.config.listeners.values()
+        listeners = self._source.config.listeners.values()
         found = {each.page_users[user] for each in listeners if user in each.page_users}
         return "all" if "all" in found else "read" if found else None
 
@@ -61,9 +54,8 @@ class PageLogins:
         scope = self.scope_of(user)
         if scope is None:  # as a wrong password is answered: names are not told
             raise NotAuthenticatedError("this user with this password may not open the page")
-        peer = Peer(address, 0, "http", "local", network=address)
         try:
-            await let_in(self._broker, user, password, SubscriberId(CLIENT_ID), peer)
+            await self._source.let_in(user, password, address)
         except NotAuthenticatedError:
             raise NotAuthenticatedError(
                 "this user with this password may not open the page"

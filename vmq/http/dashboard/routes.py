@@ -12,10 +12,8 @@ POST /live/token      makes a token; on the admin socket only
 """
 
 import asyncio
-import secrets
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -25,18 +23,15 @@ from vmq.admin.errors import AdminError, RefusedError
 from vmq.admin.keys import Scope
 from vmq.http.auditing import key_at_work
 from vmq.http.dashboard.dashboard import Dashboard
-from vmq.http.dashboard.feed import STEP, OpenPage
+from vmq.http.dashboard.feed import OpenPage
 from vmq.http.dashboard.links import links_of
+from vmq.http.dashboard.reading import STEP
 from vmq.http.dashboard.sampler import SERIES
 from vmq.http.dashboard.tokens import TOKEN_SECONDS
-from vmq.http.dashboard.topics import TOP, TopicTree
+from vmq.http.dashboard.topics import MOST_BRANCHES, TOP
 from vmq.http.keys import BODY_TIMEOUT
-from vmq.http.trace import stream
 from vmq.runtime.audit import tell_of_key
 from vmq.version import __version__, is_compiled
-
-if TYPE_CHECKING:
-    from vmq.ports import BrokerView
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -58,7 +53,8 @@ class Hello(Struct, frozen=True):
     version: str
     compiled: bool
     node: str
-    #: Another one each time that the broker is started.
+    #: When it was started, in seconds since 1970: for people. `run` is another one each time, whatever clocks say.
+    started: float
     run: str
     scope: Scope
     series: tuple[str, ...]
@@ -96,28 +92,6 @@ class _NewToken(Struct, frozen=True, forbid_unknown_fields=True):
     scope: Scope = "read"
 
 
-class HookRow(Struct, frozen=True):
-    """One hook of one plugin, since it was loaded. Times are milliseconds."""
-
-    plugin: str
-    hook: str
-    calls: int
-    seconds: float
-    p50: float
-    p99: float
-    errors: int
-    timeouts: int
-    skipped: int
-
-
-class SampleRow(Struct, frozen=True):
-    """One value of a metric."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-
-
 class LiveRoutes:
     """Answers for one application.
 
@@ -128,10 +102,8 @@ class LiveRoutes:
 
     def __init__(self, dashboard: Dashboard, key_of: Callable[[web.Request], str] | None) -> None:
         self._dashboard = dashboard
-        self._broker: BrokerView = dashboard.broker
+        self._source = dashboard.source
         self._key_of = key_of
-        self._topics = TopicTree(dashboard.broker, time.monotonic)
-        self._run = secrets.token_hex(8)
 
     def guarded(self) -> dict[str, Handler]:
         """What wants a key, by path."""
@@ -182,8 +154,9 @@ class LiveRoutes:
         return Hello(
             __version__,
             is_compiled(),
-            self._dashboard.node,
-            self._run,
+            self._source.node,
+            self._source.started,
+            self._dashboard.run,
             "all" if key is None else key.scope,
             SERIES,
             STEP,
@@ -201,48 +174,30 @@ class LiveRoutes:
             paths = msgspec.json.decode(wanted.branches, type=list[str])
         except msgspec.MsgspecError as error:
             raise AdminError(f"branches: {error}; accepted: a JSON list of topics") from None
-        found = await self._topics.branches([path or TOP for path in paths])
+        if len(paths) > MOST_BRANCHES:
+            raise AdminError(f"branches: {len(paths)} are open; accepted: up to {MOST_BRANCHES}")
+        found = await self._dashboard.topics.branches([path or TOP for path in paths])
         plain = [
             {**msgspec.to_builtins(each), "path": path}
             for each, path in zip(found, paths, strict=True)
         ]
-        return _json({"branches": plain})
+        return json_of({"branches": plain})
 
     async def hooks(self, _request: web.Request) -> web.StreamResponse:
         """Each hook of each plugin."""
-        return _json({"rows": list(self._hook_rows())})
-
-    def _hook_rows(self) -> Iterator[HookRow]:
-        for plugin, guard in self._broker.plugins.guards.items():
-            for hook, times in guard.times.items():
-                yield HookRow(
-                    plugin,
-                    hook,
-                    times.count,
-                    times.total,
-                    _milliseconds(times.quantile(0.5)),
-                    _milliseconds(times.quantile(0.99)),
-                    guard.errors[hook],
-                    guard.timeouts[hook],
-                    guard.skipped[hook],
-                )
+        return json_of({"rows": await self._source.hooks()})
 
     async def samples(self, request: web.Request) -> web.StreamResponse:
         """Metrics with their labels."""
-        prefix = _query(request, _Samples).prefix
-        rows = []
-        for family in self._broker.metrics.families():
-            if family.name.startswith(prefix):
-                for each in family.samples:
-                    rows.append(SampleRow(family.name, dict(each.labels), each.value))
-        return _json({"rows": rows[:MOST_SAMPLES], "more": len(rows) > MOST_SAMPLES})
+        rows = await self._source.samples(_query(request, _Samples).prefix)
+        return json_of({"rows": rows[:MOST_SAMPLES], "more": len(rows) > MOST_SAMPLES})
 
     async def trace(self, request: web.Request) -> web.StreamResponse:
         """What one client does. It shows payloads, so a key that may only look is not enough."""
         key = key_at_work.get()
         if key is not None and key.scope != "all":
             raise _Forbidden("a trace shows what clients send: this key may look at figures only")
-        return await stream(request, self._broker)
+        return await self._source.trace(request)
 
     # Who may
 
@@ -254,22 +209,22 @@ class LiveRoutes:
             tell_of_key(request.remote or "", request.path, "nobody")
             raise _Unknown("the link was used already, or is too old: vmq open makes another one")
         key, scope = found
-        return _json({"key": key, "scope": scope})
+        return json_of({"key": key, "scope": scope})
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """A key for the page of a user."""
         wanted = await _body(request, _Login)
         logins, address = self._dashboard.logins, request.remote or ""
         scope = await logins.enter(wanted.user, wanted.password, address, request.path)
-        return _json({"key": self._dashboard.page_keys.make(scope, wanted.user), "scope": scope})
+        return json_of({"key": self._dashboard.page_keys.make(scope, wanted.user), "scope": scope})
 
     async def token(self, request: web.Request) -> web.StreamResponse:
         """A token, and the links that it opens."""
         wanted = await _body(request, _NewToken)
-        urls = links_of(self._broker, wanted.scope)
+        urls = links_of(self._dashboard, wanted.scope)
         if not urls:
             raise RefusedError("no listener of http:// is open, so there is no page")
-        return _json({"urls": urls, "seconds": TOKEN_SECONDS, "scope": wanted.scope})
+        return json_of({"urls": urls, "seconds": TOKEN_SECONDS, "scope": wanted.scope})
 
 
 class _Unknown(AdminError):
@@ -301,17 +256,17 @@ async def _body(request: web.Request, kind: type[S]) -> S:
     if request.content_type != "application/json":
         raise AdminError("the body must be of Content-Type: application/json")
     try:
+        data = b""
         async with asyncio.timeout(request.app.get(BODY_TIMEOUT)):
-            data = await request.content.read(_MOST_BODY)
+            async for chunk in request.content.iter_any():
+                data += chunk
+                if len(data) > _MOST_BODY:
+                    raise AdminError(f"the body is too large; accepted: {_MOST_BODY} bytes")
         return msgspec.json.decode(data, type=kind)
     except (TimeoutError, msgspec.MsgspecError) as error:
         raise AdminError(f"the body is not what is accepted: {error}") from None
 
 
-def _json(what: Any) -> web.Response:
+def json_of(what: Any) -> web.Response:
+    """An answer in JSON."""
     return web.Response(body=msgspec.json.encode(what), content_type="application/json")
-
-
-def _milliseconds(seconds: float) -> float:
-    """A bound of a histogram in milliseconds; above the last bound twice that."""
-    return 1000 * min(seconds, 2.0)

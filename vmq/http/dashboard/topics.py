@@ -2,6 +2,9 @@
 
 A route counts its messages; here they are summed up for the branches that a page has open, once a second at most for
 all pages. What nobody looks at costs nothing.
+
+`TopicTree` knows which branches are looked at; `RouteSums` reads those of this process. Several workers are read by
+`vmq.workers.page`.
 """
 
 import asyncio
@@ -9,11 +12,9 @@ import heapq
 from collections.abc import Callable, Iterable
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
-
-from vmq.admin.errors import AdminError
 
 if TYPE_CHECKING:
     from vmq.core.trie import Route
@@ -70,70 +71,100 @@ Sums = dict[str, dict[str, _Child]]
 TOP: Final = "\0"
 
 
-class TopicTree:
-    """The topics of one topic tree."""
+class BranchSource(Protocol):
+    """Where a tree has its branches from."""
 
-    def __init__(
-        self, broker: "BrokerView", clock: Callable[[], float], mountpoint: str = ""
-    ) -> None:
-        self._broker = broker
+    async def look(self, paths: list[str], now: float) -> float:
+        """Reads some branches anew, at monotonic second `now`; returns the seconds of a processor that it took."""
+
+    def __contains__(self, path: str) -> bool:
+        """Whether a branch was looked at."""
+
+    def branch(self, path: str, most: int) -> Branch:
+        """What the last look saw of a branch, in so many rows at most."""
+
+
+class TopicTree:
+    """The branches that pages have open.
+
+    Args:
+        source: is looked at.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, source: BranchSource, clock: Callable[[], float]) -> None:
+        self._source = source
         self._clock = clock
-        self._mountpoint = mountpoint
         #: When each branch was asked for last.
         self._watched: dict[str, float] = {}
-        self._sums: Sums = {}
-        self._rates: dict[str, dict[str, float]] = {}
         self._looked = float("-inf")
         self._pause = STEP
         self._lock = asyncio.Lock()
-        #: How often the routes were looked at.
+        #: How often it was looked.
         self.looks = 0
 
-    async def branches(self, paths: list[str]) -> list[Branch]:
-        """What lies below some levels (`TOP` is above all of them), at most `MOST_ROWS` rows in all.
+    async def branches(self, paths: list[str], most: int = MOST_ROWS) -> list[Branch]:
+        """What lies below some levels (`TOP` is above all of them), in so many rows at most.
 
         Raises:
-            AdminError: there are too many.
+            AdminError: it cannot be told.
         """
-        if len(paths) > MOST_BRANCHES:
-            raise AdminError(f"branches: {len(paths)} are open; accepted: up to {MOST_BRANCHES}")
         now = self._clock()
         for path in paths:
             self._watched[path] = now
         async with self._lock:
-            is_new = any(path not in self._sums for path in paths)
+            is_new = any(path not in self._source for path in paths)
             if is_new or now - self._looked >= self._pause:
                 await self._look(self._clock())
-        left = MOST_ROWS
+        left = most
         found = []
         for number, path in enumerate(paths):
             # Each branch has its share, and what those before it did not need.
-            branch = self._branch(path, left // (len(paths) - number))
+            branch = self._source.branch(path, left // (len(paths) - number))
             left -= len(branch.rows)
             found.append(branch)
         return found
 
-    def _branch(self, path: str, most: int) -> Branch:
+    async def _look(self, now: float) -> None:
+        self.looks += 1
+        asked = sorted(self._watched.items(), key=lambda each: -each[1])[:MOST_WATCHED]
+        self._watched = {path: when for path, when in asked if now - when <= KEPT}
+        took = await self._source.look(list(self._watched), now)
+        self._looked = now
+        self._pause = max(STEP, PAUSE * took)
+
+
+class RouteSums:
+    """The topics of one topic tree of the broker of this process."""
+
+    def __init__(self, broker: "BrokerView", mountpoint: str = "") -> None:
+        self._broker = broker
+        self._mountpoint = mountpoint
+        self._sums: Sums = {}
+        self._rates: dict[str, dict[str, float]] = {}
+        self._looked = float("-inf")
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._sums
+
+    def branch(self, path: str, most: int) -> Branch:
+        """The rows that are published to most."""
         children = self._sums.get(path, {})
         rates = self._rates.get(path, {})
-        chosen = heapq.nlargest(
-            most, children, key=lambda name: (rates.get(name, 0.0), children[name].messages)
-        )
         rows = []
-        for name in sorted(chosen):
+        for name in busiest(
+            children, most, lambda name: (rates.get(name, 0.0), children[name].messages)
+        ):
             child = children[name]
             more = child.topics > child.is_topic
             rate = round(rates.get(name, 0.0), 2)
             rows.append(TopicRow(name, child.topics, child.messages, rate, child.is_topic, more))
         return Branch(path, rows, len(children) - len(rows))
 
-    async def _look(self, now: float) -> None:
+    async def look(self, paths: list[str], now: float) -> float:
         """Reads all routes, in slices."""
-        self.looks += 1
-        asked = sorted(self._watched.items(), key=lambda each: -each[1])[:MOST_WATCHED]
-        self._watched = {path: when for path, when in asked if now - when <= KEPT}
         before, span = self._sums, now - self._looked
-        sums: Sums = {path: {} for path in self._watched}
+        sums: Sums = {path: {} for path in paths}
         registry = self._broker.registries.get(self._mountpoint)
         took = 0.0
         if registry is not None:
@@ -152,7 +183,14 @@ class TopicTree:
             for path, children in sums.items()
             if path in before
         }
-        self._pause = max(STEP, PAUSE * took)
+        return took
+
+
+def busiest(
+    names: Iterable[str], most: int, measure: Callable[[str], tuple[float, int]]
+) -> list[str]:
+    """The names with the largest measures, in the order of names."""
+    return sorted(heapq.nlargest(most, names, key=measure))
 
 
 def _add_up(sums: Sums, routes: "Iterable[Route]") -> None:

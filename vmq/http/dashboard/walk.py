@@ -15,8 +15,11 @@ from vmq.core.registry import Registry
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
 
-#: Rows that are kept of each kind.
+#: Rows that are shown of each kind; of what may come from several workers, more are told, to be added up.
 MOST: Final = 10
+MOST_TOLD: Final = 50
+#: What is shown from how much on, where that is not the first time.
+_LEAST: Final = {"reconnects": 2}
 #: Sessions that are looked at between two turns of the event loop.
 SLICE: Final = 250
 #: A walk is followed by a pause of so many times what it took: half a percent of a core.
@@ -31,6 +34,18 @@ class WorstRow(Struct, frozen=True, array_like=True):
     name: str
     value: float
     mountpoint: str | None = None
+
+
+#: Rows by measure.
+Worst = dict[str, list[WorstRow]]
+
+
+def shown(worst: Worst) -> Worst:
+    """What a page is told of it."""
+    return {
+        name: [row for row in rows[:MOST] if row.value >= _LEAST.get(name, 0)]
+        for name, rows in worst.items()
+    }
 
 
 class Top:
@@ -66,7 +81,7 @@ class SessionWalk:
         self.took = 0.0
         self.seen = 0
 
-    async def once(self) -> dict[str, list[WorstRow]]:
+    async def once(self) -> Worst:
         """The worst by each measure: bytes that wait, messages dropped, seconds that one is in flight."""
         measures = {"queue_bytes": Top(), "dropped": Top(), "inflight_age": Top()}
         now, before, self._ages = self._clock(), self._ages, {}
@@ -117,10 +132,10 @@ def _oldest(queue: Queue) -> int:
     return int(queue.inflight.values()[0].turn)
 
 
-def most_frequent(counts: Iterable[tuple[str, int]], least: int = 2) -> list[WorstRow]:
-    """The names that came most often, and at least so often."""
-    found = heapq.nlargest(MOST, counts, key=lambda each: each[1])
-    return [WorstRow(name, count) for name, count in found if count >= least]
+def most_frequent(counts: Iterable[tuple[str, int]]) -> list[WorstRow]:
+    """The names that came most often."""
+    found = heapq.nlargest(MOST_TOLD, counts, key=lambda each: each[1])
+    return [WorstRow(name, count) for name, count in found]
 
 
 class HookTimes:

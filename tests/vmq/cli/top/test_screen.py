@@ -2,13 +2,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from vmq.cli.terminal.console import CliError
 from vmq.cli.top.news import TopNews
 from vmq.cli.top.screen import COLUMNS, SORTS, TopScreen, short, size, span
+from vmq.http.dashboard.routes import Hello
 from vmq.http.dashboard.sampler import SERIES
+from vmq.http.dashboard.worker_row import WorkerRow
 
 MARKUP = "[red]c[/red]\x1b[2J"
-HELLO = {"version": "1", "node": "n[b]", "started": 0.0, "series": SERIES}
+HELLO = msgspec.to_builtins(Hello("1", True, "n[b]", 0.0, "run", "all", SERIES, 1.0))
 
 
 def tick(**more: float) -> dict[str, Any]:
@@ -88,6 +92,24 @@ async def test_what_is_wrong_is_shown_with_its_age() -> None:
         screen.take(TopNews("tick", tick() | {"status": "failing", "reasons": [reason]}))
         await pilot.pause()
         assert is_shown(screen)
+        told.done.set()
+
+
+async def test_each_of_several_workers_has_a_line() -> None:
+    told = Told()
+    screen = TopScreen(told)
+    async with screen.run_test() as pilot:
+        screen.take(TopNews("hello", HELLO))
+        screen.take(TopNews("tick", tick()))
+        assert not screen.workers_lines.display
+        rows = [WorkerRow(1, "running", 7, 0, connections=3), WorkerRow(2, "starting", 0, 2)]
+        screen.take(TopNews("tick", tick() | {"workers": msgspec.to_builtins(rows)}))
+        await pilot.pause()
+        lines = str(screen.workers_lines.render()).splitlines()
+        assert [line.split("  ")[1] for line in lines] == [
+            "running",
+            "starting, started again 2 times",
+        ]
         told.done.set()
 
 

@@ -11,7 +11,8 @@ from vmq.admin.errors import RefusedError
 from vmq.broker import Broker
 from vmq.config.options import Config
 from vmq.http.dashboard import feed as module
-from vmq.http.dashboard.feed import Feed, OpenPage, ReasonTimes, parts_of
+from vmq.http.dashboard.feed import Feed, OpenPage, ReasonTimes
+from vmq.http.dashboard.reading import BrokerReader
 from vmq.runtime.health import Health
 
 
@@ -34,8 +35,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def feed(broker: Broker, clock: Clock) -> Feed:
-    return Feed(broker, clock, clock)
+def reader(broker: Broker, clock: Clock) -> BrokerReader:
+    return BrokerReader(broker, clock)
+
+
+@pytest.fixture
+def feed(reader: BrokerReader, clock: Clock) -> Feed:
+    return Feed(reader, clock, clock)
 
 
 async def told(page: OpenPage) -> dict[str, Any]:
@@ -83,10 +89,10 @@ async def test_a_page_is_told_what_there_is(feed: Feed, broker: Broker) -> None:
     assert len(found["values"]) == len(feed.history.names)
 
 
-async def test_who_comes_later_is_told_what_was_told_last(feed: Feed) -> None:
+async def test_who_comes_later_is_told_what_was_told_last(feed: Feed, reader: BrokerReader) -> None:
     feed.join()
+    await reader.walk()
     feed.tick()
-    await feed.walk()
     assert set(await told(feed.join())) == {"tick", "warnings", "worst"}
 
 
@@ -117,11 +123,11 @@ async def test_the_end_is_told_to_all_pages(feed: Feed) -> None:
     assert not feed.pages
 
 
-async def test_warnings_are_told_when_there_are_new_ones(feed: Feed) -> None:
+async def test_warnings_are_told_when_there_are_new_ones(feed: Feed, reader: BrokerReader) -> None:
     page = feed.join()
     feed.tick()
     await page.take()
-    feed.log.handle(logging.makeLogRecord({"msg": "<b>", "levelno": 30, "levelname": "WARNING"}))
+    reader.log.handle(logging.makeLogRecord({"msg": "<b>", "levelno": 30, "levelname": "WARNING"}))
     feed.tick()
     found = await told(page)
     assert [row["text"] for row in found["warnings"]] == ["<b>"]
@@ -130,17 +136,18 @@ async def test_warnings_are_told_when_there_are_new_ones(feed: Feed) -> None:
     assert set(await told(page)) == {"tick"}
 
 
-async def test_it_runs_by_itself_and_walks_only_for_somebody(broker: Broker) -> None:
-    feed = Feed(broker)
+async def test_it_runs_by_itself(broker: Broker) -> None:
+    reader = BrokerReader(broker)
+    feed = Feed(reader)
     task = asyncio.create_task(feed.run())
     page = feed.join()
     kinds: set[str] = set()
     while kinds < {"tick", "worst", "warnings"}:
         kinds |= set(await told(page))
-    assert feed.walks
+    assert reader.walks
     task.cancel()
     await asyncio.wait([task])
-    assert feed.log not in logging.getLogger("vmq").handlers
+    assert reader.log not in logging.getLogger("vmq").handlers
 
 
 def test_a_reason_is_the_same_while_its_figures_change() -> None:
@@ -151,10 +158,3 @@ def test_a_reason_is_the_same_while_its_figures_change() -> None:
     assert [(each.since, each.failing) for each in second] == [(20.0, True), (10.0, False)]
     assert times.see(Health([], []), 30.0) == []
     assert times.see(Health([], ["the event loop was 1.2 s late"]), 40.0)[0].since == 40.0
-
-
-async def test_parts_that_do_not_run_are_not_told_of(broker: Broker) -> None:
-    assert parts_of(broker) == []
-    broker.open_streams()
-    broker.jobs.open()
-    assert parts_of(broker) == ["streams", "jobs"]

@@ -13,5 +13,5 @@ def test_a_browser_on_this_machine_reaches_them() -> None:
     listeners = {
         url: SimpleNamespace(name=url, url=url, endpoint=Endpoint.parse(url)) for url in options
     }
-    broker = cast("Any", SimpleNamespace(listeners=listeners, config=Config(listeners=options)))
-    assert http_addresses(broker) == ["http://127.0.0.1:1", "http://[::1]:2", "http://127.0.0.1:3"]
+    source = cast("Any", SimpleNamespace(listeners=listeners, config=Config(listeners=options)))
+    assert http_addresses(source) == ["http://127.0.0.1:1", "http://[::1]:2", "http://127.0.0.1:3"]

@@ -1,8 +1,10 @@
 """What the page asks for, over HTTP; with a broker in the test's own process."""
 
 import asyncio
+import contextlib
 import json
 import struct
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,6 +121,7 @@ async def test_figures_come_as_events(page: Site) -> None:
             kinds.append(kind)
             if kind == "hello":
                 assert data["scope"] == "read"
+                assert abs(time.time() - data["started"]) < 600
                 assert len(data["series"]) == len(dashboard_of(page.broker).feed.history.names)
             if kind == "worst":
                 break
@@ -169,7 +172,7 @@ async def test_topics_are_a_tree(page: Site) -> None:
     top, below = answer["branches"]
     assert (top["path"], [row["name"] for row in top["rows"]]) == ("", ["a"])
     assert (below["path"], [row["name"] for row in below["rows"]]) == ("a", ["<img>"])
-    for wrong in ("", "x", "[1]", "{}"):
+    for wrong in ("", "x", "[1]", "{}", json.dumps([str(each) for each in range(101)])):
         params = {"branches": wrong}
         status, _ = await ask(page, "GET", LIVE + "/topics", params=params, headers=key_of(page))
         assert status == 400, wrong
@@ -209,6 +212,19 @@ async def test_pages_walk_over_all_sessions_in_turn(
     key = dashboard_of(page.broker).api_keys.create()
     await ask(page, "GET", "/api/v1/sessions", headers={"x-api-key": key.key})
     assert turns == 1
+
+
+async def test_the_limit_of_connections_follows_a_reload(page: Site) -> None:
+    config = page.broker.config
+    http = replace(config.listeners["http"], max_connections=1)
+    page.broker.reload(replace(config, listeners={**config.listeners, "http": http}))
+    where = urlsplit(page.base)
+    _, first = await asyncio.open_connection(where.hostname, where.port)
+    reader, second = await asyncio.open_connection(where.hostname, where.port)
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b"", "it is closed, unanswered"
+    for each in (first, second):
+        each.close()
 
 
 async def test_mqtt_is_spoken_at_the_same_address(page: Site) -> None:

@@ -8,7 +8,15 @@ from tests.support.peer import Peer
 from vmq.broker import Broker
 from vmq.config.options import Config
 from vmq.http.dashboard import walk
-from vmq.http.dashboard.walk import MOST, HookTimes, SessionWalk, Top, most_frequent
+from vmq.http.dashboard.walk import (
+    MOST,
+    MOST_TOLD,
+    HookTimes,
+    SessionWalk,
+    Top,
+    most_frequent,
+    shown,
+)
 
 
 class Slow(Plugin):
@@ -99,5 +107,10 @@ async def test_hooks_are_told_with_the_mean_of_what_they_took(broker: Broker) ->
 
 
 def test_what_came_once_is_no_news() -> None:
-    assert [row.name for row in most_frequent([("a", 1), ("b", 3)])] == ["b"]
-    assert len(most_frequent([(str(n), n + 2) for n in range(50)])) == MOST
+    found = most_frequent([("a", 1), ("b", 3)])
+    assert [row.name for row in found] == ["b", "a"], "with others' it may be more"
+    worst = shown({"reconnects": found, "logins_refused": found})
+    assert [[row.name for row in rows] for rows in worst.values()] == [["b"], ["b", "a"]]
+    many = most_frequent([(str(n), n + 2) for n in range(100)])
+    assert len(many) == MOST_TOLD
+    assert len(shown({"reconnects": many})["reconnects"]) == MOST

@@ -17,6 +17,11 @@ export function problem(error) {
   return h("p", { class: "problem", role: "alert" }, error.message || String(error));
 }
 
+/** Says it where nothing else is said of it yet: who has it read aloud hears it once, however often it is tried again. */
+export function failed(place, error) {
+  if (place.textContent !== (error.message || String(error))) fill(place, problem(error));
+}
+
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }

@@ -3,7 +3,7 @@
 import { get, remove } from "../api.js";
 import { confirmed, fill, h } from "../dom.js";
 import { bytes, count } from "../format.js";
-import { actions, attempt, button, field, nothing, panel, problem, repeat, table } from "../widgets.js";
+import { actions, attempt, button, failed, field, nothing, panel, problem, repeat, table } from "../widgets.js";
 
 const MOST = 200;
 const FILTERS = 40;
@@ -33,7 +33,7 @@ export function clients(query) {
   const search = h("input", { type: "search", value: query.get("client") || query.get("where") || "", placeholder: "part of a client id, or queue_size > 100 and is_online = true", spellcheck: "false" });
   const sort = h("select", {}, SORTS.map(([value, label]) => h("option", { value }, label)));
   sort.value = query.get("sort") || "";
-  const found = h("p", { class: "hint", role: "status" });
+  const found = h("p", { class: "hint" });
   const said = h("div", {});
   const told = h("div", {});
   const details = h("div", {});
@@ -46,7 +46,7 @@ export function clients(query) {
       fill(said);
       fill(found, answer.more ? `The first ${MOST}; there are more: search, or vmq session list.` : answer.rows.length ? `${answer.rows.length} found.` : "Nobody.");
     } catch (error) {
-      fill(said, problem(error));
+      failed(said, error);
     }
   }
 

@@ -2,8 +2,8 @@
 
 import { get, remove } from "../api.js";
 import { confirmed, fill, h } from "../dom.js";
-import { bytes, clock, count } from "../format.js";
-import { actions, attempt, button, nothing, panel, problem, repeat, table } from "../widgets.js";
+import { bytes, clock, count, milliseconds } from "../format.js";
+import { actions, attempt, button, failed, nothing, panel, repeat, table } from "../widgets.js";
 
 const KEPT = 100;
 /** What was seen to change, also while another view is shown. */
@@ -34,6 +34,8 @@ export function cluster() {
       { name: "address", title: "address", show: (row) => row.address },
       { name: "sessions", title: "sessions", show: (row) => count(row.sessions), kind: "number" },
       { name: "subscriptions", title: "filters", show: (row) => count(row.subscriptions), kind: "number" },
+      { name: "trip", title: "round trip", show: (row) => (row.trip === undefined ? "" : milliseconds(1000 * row.trip)), kind: "number" },
+      { name: "lagging", title: "copies behind", show: (row) => count(row.lagging_copies), kind: "number" },
       { name: "waiting", title: "waits for it", show: (row) => `${count(row.waiting_messages)} · ${bytes(row.waiting_bytes)}`, kind: "number" },
     ],
     { label: "Nodes", key: (row) => row.node + row.address, chosen: (row) => choose(row) },
@@ -52,7 +54,8 @@ export function cluster() {
     try {
       const [members, samples] = await Promise.all([get("/cluster/members", { limit: 200 }), get("/live/samples", { prefix: "cluster_" })]);
       note(members.rows);
-      list.show(members.rows);
+      const trips = new Map(samples.rows.filter((row) => row.name === "cluster_round_trip_seconds").map((row) => [row.labels.peer, row.value]));
+      list.show(members.rows.map((row) => ({ ...row, trip: trips.get(row.node) })));
       const gone = members.rows.filter((row) => row.status === "joined" && !row.is_up);
       split.hidden = !gone.length;
       fill(split, gone.length ? `This node does not reach ${gone.map((row) => row.node).join(", ")}.` : "");
@@ -61,7 +64,7 @@ export function cluster() {
       fill(figures, h("dl", { class: "facts" }, shown.map((row) => [h("dt", {}, row.name.replace("cluster_", "").replaceAll("_", " ")), h("dd", {}, row.name.endsWith("bytes") ? bytes(row.value) : count(row.value))])));
       fill(said);
     } catch (error) {
-      fill(said, problem(error));
+      failed(said, error);
     }
   }
 

@@ -1,11 +1,40 @@
-// Now: rates, latencies, connections and losses, over minutes or the whole hour.
+// Now: rates, latencies, connections and losses, over minutes or the whole hour; and each of several workers.
 
 import { h } from "../dom.js";
 import { byteRate, bytes, clock, count, milliseconds, percent, rate } from "../format.js";
-import { live } from "../live.js";
-import { chart } from "../widgets.js";
+import { follow, live } from "../live.js";
+import { chart, panel, table } from "../widgets.js";
 
 const SPANS = [[300, "5 min"], [900, "15 min"], [3600, "1 h"]];
+
+const WORKER = ["number", "state", "pid", "restarts", "connections", "received", "sent", "cpu", "lag", "memory"];
+
+/** The processes that are one broker, where there are several. */
+function workers() {
+  const list = table(
+    [
+      { name: "number", title: "worker", show: (row) => String(row.number) },
+      { name: "state", title: "", show: (row) => row.state, kind: "name" },
+      { name: "pid", title: "process", show: (row) => (row.pid ? String(row.pid) : "–"), kind: "number" },
+      { name: "restarts", title: "restarts", show: (row) => count(row.restarts), kind: "number" },
+      { name: "connections", title: "clients", show: (row) => count(row.connections), kind: "number" },
+      { name: "received", title: "in", show: (row) => rate(row.received), kind: "number" },
+      { name: "sent", title: "out", show: (row) => rate(row.sent), kind: "number" },
+      { name: "cpu", title: "of a core", show: (row) => percent(row.cpu), kind: "number" },
+      { name: "lag", title: "late by", show: (row) => milliseconds(row.lag), kind: "number" },
+      { name: "memory", title: "memory", show: (row) => bytes(row.memory), kind: "number" },
+    ],
+    { label: "Workers", key: (row) => String(row.number) },
+  );
+  const element = panel("Workers", list);
+  const update = () => {
+    const rows = live.tick?.workers || [];
+    element.hidden = !rows.length;
+    list.show(rows.map((values) => Object.fromEntries(WORKER.map((name, place) => [name, values[place]]))));
+  };
+  update();
+  return { element, stop: follow((kind) => kind === "tick" && update()) };
+}
 
 export function now(query) {
   const state = { span: Number(query.get("span")) || 300, end: Number(query.get("t")) || null };
@@ -37,5 +66,7 @@ export function now(query) {
   const hold = h("button", { type: "button", title: "The address of the page names this moment then", onclick: () => ((state.end = state.end === null ? live.tick.time : null), chosen()) });
   const bar = h("div", { class: "bar" }, h("div", { class: "group", role: "group", "aria-label": "How far back" }, buttons.map(([, each]) => each)), hold);
   chosen();
-  return { element: h("div", { class: "view" }, bar, h("div", { class: "charts" }, charts)), stop: () => charts.forEach((each) => each.stop()) };
+  const processes = workers();
+  const stop = () => [processes, ...charts].forEach((each) => each.stop());
+  return { element: h("div", { class: "view" }, bar, processes.element, h("div", { class: "charts" }, charts)), stop };
 }

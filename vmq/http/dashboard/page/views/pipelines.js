@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count, duration, rate } from "../format.js";
-import { nothing, panel, problem, repeat, table } from "../widgets.js";
+import { failed, nothing, panel, repeat, table } from "../widgets.js";
 
 const PREFIX = "vmq_plugin_spark_";
 
@@ -53,7 +53,7 @@ export function pipelines() {
       none.hidden = found.length > 0;
       fill(said);
     } catch (error) {
-      fill(said, problem(error));
+      failed(said, error);
     }
   }
   const stop = repeat(look, 2);

@@ -3,7 +3,7 @@
 import { get, post } from "../api.js";
 import { confirmed, fill, h } from "../dom.js";
 import { count, milliseconds, rate } from "../format.js";
-import { actions, attempt, button, nothing, panel, problem, repeat, table } from "../widgets.js";
+import { actions, attempt, button, failed, nothing, panel, repeat, table } from "../widgets.js";
 
 export function plugins() {
   const said = h("div", {});
@@ -72,7 +72,7 @@ export function plugins() {
       quiet.hidden = rows.length > 0;
       fill(said);
     } catch (error) {
-      fill(said, problem(error));
+      failed(said, error);
     }
   }
 

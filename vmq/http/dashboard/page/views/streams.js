@@ -4,7 +4,7 @@ import { get, post, remove } from "../api.js";
 import { confirmed, fill, h } from "../dom.js";
 import { bytes, count, duration } from "../format.js";
 import { has } from "../live.js";
-import { actions, attempt, button, nothing, panel, problem, repeat, table } from "../widgets.js";
+import { actions, attempt, button, failed, nothing, panel, problem, repeat, table } from "../widgets.js";
 
 const MOST = 200;
 
@@ -36,6 +36,41 @@ export function streams() {
     ],
     { label: "Queues of jobs", key: (row) => `${row.mountpoint}\n${row.queue}`, chosen: (row) => job(row) },
   );
+
+  const groups = table(
+    [
+      { name: "group", title: "group", show: (row) => row.group, kind: "name" },
+      { name: "stream", title: "stream", show: (row) => row.stream },
+      { name: "filter", title: "filter", show: (row) => row.filter, kind: "name" },
+      { name: "members", title: "members", show: (row) => count(row.members), kind: "number" },
+      { name: "lag", title: "lag", show: (row) => count(row.lag), kind: "number" },
+    ],
+    { label: "Consumer groups", key: (row) => `${row.group}\n${row.stream}\n${row.filter}\n${row.where}`, chosen: (row) => group(row) },
+  );
+  const groupsPanel = panel("Consumer groups", groups);
+  groupsPanel.hidden = true;
+
+  async function group(row) {
+    try {
+      const found = await get("/group", { group: row.group, stream: row.stream, filter: row.filter });
+      const parts = table(
+        [
+          { name: "partition", title: "partition", show: (each) => String(each.partition), kind: "number" },
+          { name: "client", title: "read by", show: (each) => each.client || "nobody", kind: "name" },
+          { name: "position", title: "at", show: (each) => count(each.position), kind: "number" },
+          { name: "end", title: "of", show: (each) => count(each.end), kind: "number" },
+          { name: "lag", title: "lag", show: (each) => count(each.lag), kind: "number" },
+        ],
+        { label: "Partitions of the group", key: (each) => String(each.partition) },
+      );
+      parts.show(found.partitions.slice(0, MOST));
+      const idle = [...found.stalled.map((each) => `${each} is stalled`), ...found.standing_by.map((each) => `${each} stands by`)].slice(0, MOST);
+      chosen = "";
+      fill(details, panel(row.group, parts, idle.length ? h("p", { class: "hint" }, idle.join(", ")) : null));
+    } catch (error) {
+      fill(details, problem(error));
+    }
+  }
 
   async function show() {
     if (!chosen) return;
@@ -82,20 +117,27 @@ export function streams() {
   const noJobs = nothing("No queues yet.");
   async function look() {
     try {
-      const [kept, jobs] = await Promise.all([has("streams") ? get("/streams", { limit: MOST }) : null, has("jobs") ? get("/jobs/queues", { limit: MOST, sort: "-depth" }) : null]);
+      const [kept, jobs, read] = await Promise.all([
+        has("streams") ? get("/streams", { limit: MOST }) : null,
+        has("jobs") ? get("/jobs/queues", { limit: MOST, sort: "-depth" }) : null,
+        // Nodes of a cluster have none, and say so.
+        has("streams") ? get("/groups", { limit: MOST, sort: "-lag" }).catch(() => null) : null,
+      ]);
       if (kept) list.show(kept.rows);
+      groups.show(read?.rows ?? []);
+      groupsPanel.hidden = !read?.rows.length;
       if (jobs) queues.show(jobs.rows);
       empty.hidden = !kept || kept.rows.length > 0;
       noJobs.hidden = !jobs || jobs.rows.length > 0;
       fill(said);
     } catch (error) {
-      fill(said, problem(error));
+      failed(said, error);
     }
   }
 
   const stop = repeat(() => Promise.all([look(), show()]), 2);
   return {
-    element: h("div", { class: "view" }, said, has("streams") ? panel("Streams", empty, list) : null, has("jobs") ? panel("Queues of jobs", noJobs, queues) : null, details),
+    element: h("div", { class: "view" }, said, has("streams") ? panel("Streams", empty, list) : null, groupsPanel, has("jobs") ? panel("Queues of jobs", noJobs, queues) : null, details),
     stop,
   };
 }

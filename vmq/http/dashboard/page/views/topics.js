@@ -3,8 +3,9 @@
 import { get } from "../api.js";
 import { fill, h, say } from "../dom.js";
 import { clock, count, rate } from "../format.js";
+import { live } from "../live.js";
 import { MqttClient, shown } from "../mqtt.js";
-import { attempt, field, nothing, panel, problem, repeat } from "../widgets.js";
+import { attempt, failed, field, nothing, panel, repeat } from "../widgets.js";
 
 /** Messages of the chosen topic that are kept on the page. */
 const KEPT = 30;
@@ -28,7 +29,7 @@ export function topics(query) {
       fill(said);
       draw();
     } catch (error) {
-      fill(said, problem(error));
+      failed(said, error);
     }
   }
 
@@ -55,7 +56,7 @@ export function topics(query) {
     const branch = branches.get(path);
     if (!branch) return [];
     const found = branch.rows.flatMap((row) => item(path, row, level));
-    if (branch.hidden > 0) found.push(h("li", { role: "none", class: `hint level-${Math.min(level, 12)}` }, `and ${count(branch.hidden)} more`));
+    if (branch.hidden > 0) found.push(h("li", { role: "none", class: `hint level-${Math.min(level, 12)}` }, `and ${live.tick?.workers ? "about " : ""}${count(branch.hidden)} more`));
     if (path === "" && !found.length) found.push(h("li", { role: "none" }, nothing("Nothing is published yet: vmq pub -t hello -m world, or the form beside.")));
     return found;
   }

@@ -2,30 +2,49 @@
 
 import { ICONS, fill, h, icon, say } from "../dom.js";
 import { byteRate, bytes, clock, count, duration, milliseconds, percent, rate } from "../format.js";
-import { follow, live, slope, value } from "../live.js";
+import { follow, has, live, slope, value } from "../live.js";
 import { nothing, panel, tile } from "../widgets.js";
 
-/** What a reason looks like, and the command that cures it or shows more. */
+/** What a reason looks like, the command that cures it or shows more, and the view that says why. */
 const CURES = [
-  [/^listener (\S+) /, (found) => `vmq listener start ${found[1]}`],
-  [/store cannot write/, () => "df -h; vmq config show | grep data_dir"],
-  [/durable work is refused/, () => "vmq session list --sort -queue_size --limit 10"],
-  [/memory is high/, () => "vmq session list --sort -queue_size --limit 10"],
-  [/damaged|missing|unreadable/, () => "vmq store check"],
-  [/event loop/, () => "vmq metrics --where 'name ~ \"hook|lag\"'"],
-  [/stream (\S+)/, (found) => `vmq stream show ${found[1].replace(/[:,]$/, "")}`],
-  [/node|member|cluster|partition|slot/, () => "vmq cluster status"],
-  [/job/, () => "vmq jobs list"],
+  [/^listener (\S+) /, (found) => `vmq listener start ${word(found[1])}`, null],
+  [/store cannot write/, () => "df -h; vmq config show | grep data_dir", null],
+  [/durable work is refused/, () => "vmq session list --sort -queue_size --limit 10", "#/clients?sort=-queue_size"],
+  [/memory is high/, () => "vmq session list --sort -queue_size --limit 10", "#/clients?sort=-queue_size"],
+  [/damaged|missing|unreadable/, () => "vmq store check", null],
+  [/event loop/, () => "vmq metrics --where 'name ~ \"hook|lag\"'", "#/plugins"],
+  [/stream (\S+)/, (found) => `vmq stream show ${word(found[1].replace(/[:,]$/, ""))}`, "#/streams"],
+  [/node|member|cluster|partition|slot/, () => "vmq cluster status", "#/cluster"],
+  [/job/, () => "vmq jobs list", "#/streams"],
 ];
 
+/** A word of a command, whatever it holds: nothing of it means anything to a shell, or to a terminal that it is pasted into. */
+export function word(text) {
+  if (/^[\w.,:@%+=/-]+$/.test(text)) return text;
+  // eslint-disable-next-line no-control-regex
+  const hidden = /[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+  if (!hidden.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  const plain = text.replace(/[\\']/g, "\\$&").replace(hidden, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return `$'${plain}'`;
+}
+
+/** The command for a client: its id is no option, whatever it begins with. */
+const forClient = (command) => (name, tree) => `${command}${tree ? ` --mountpoint=${word(tree)}` : ""} ${name.startsWith("-") ? "-- " : ""}${word(name)}`;
+const whyReceive = (name, tree) => `#/why?${new URLSearchParams({ what: "receive", client_id: name, mountpoint: tree || "" })}`;
+const hostOf = (name) => / from (\S+)$/.exec(name)?.[1] || "";
+
+/** Who is worst by what: the view that says why, and the command that cures it. */
 const WORST = [
-  ["queue_bytes", "Largest queues", bytes, "client"],
-  ["dropped", "Most dropped", count, "client"],
-  ["inflight_age", "Longest unacknowledged", duration, "client"],
-  ["reconnects", "Most reconnects", count, "search"],
-  ["logins_refused", "Refused logins", count, null],
-  ["hook_time", "Slowest hooks", milliseconds, "hook"],
+  { name: "queue_bytes", title: "Largest queues", show: bytes, why: whyReceive, cure: forClient("vmq queue purge") },
+  { name: "dropped", title: "Most dropped", show: count, why: whyReceive, cure: forClient("vmq queue peek") },
+  { name: "inflight_age", title: "Longest unacknowledged", show: duration, why: whyReceive, cure: forClient("vmq session disconnect") },
+  { name: "reconnects", title: "Most reconnects", show: count, why: (name) => `#/clients?${new URLSearchParams({ client: name })}`, cure: (name) => `vmq ban add --for 1h --client=${word(name)}` },
+  { name: "logins_refused", title: "Refused logins", show: count, why: () => (has("plugins") ? "#/plugins" : "#/now"), cure: (name) => `vmq ban add --for 1h --address=${word(hostOf(name))}` },
+  { name: "hook_time", title: "Slowest hooks", show: milliseconds, why: () => "#/plugins", cure: (name) => `vmq plugin reload ${word(name.split(".")[0])}` },
 ];
+
+/** The figures of a moment. */
+const moment = (seconds) => `#/now?${new URLSearchParams({ span: 300, t: Math.round(seconds) })}`;
 
 function cureOf(text) {
   for (const [pattern, command] of CURES) {
@@ -33,6 +52,12 @@ function cureOf(text) {
     if (found) return command(found);
   }
   return "vmq health";
+}
+
+/** Where it is told why: the view of what is wrong, or the figures of when it began. */
+function whyOf({ text, since }) {
+  const view = CURES.find(([pattern]) => pattern.test(text))?.[2];
+  return view && (view !== "#/plugins" || has("plugins")) && (view !== "#/cluster" || has("cluster")) ? view : moment(since + 60);
 }
 
 function verdict() {
@@ -51,7 +76,7 @@ function verdict() {
         box,
         h("div", { class: "verdict-head" }, icon(tick.status === "ok" ? ICONS.ok : tick.status === "failing" ? ICONS.bad : ICONS.warn), h("h2", {}, title)),
         tick.reasons.length
-          ? h("ul", { class: "reasons" }, tick.reasons.map((each, i) => h("li", {}, h("p", {}, each.text), h("p", { class: "hint" }, ages[i], " · ", h("code", {}, cureOf(each.text))))))
+          ? h("ul", { class: "reasons" }, tick.reasons.map((each, i) => h("li", {}, h("p", {}, each.text), h("p", { class: "hint" }, ages[i], " · ", h("a", { href: whyOf(each) }, "Why?"), " · ", h("code", {}, cureOf(each.text))))))
           : h("p", { class: "hint uptime" }),
       );
     }
@@ -63,23 +88,18 @@ function verdict() {
   return { element: box, update };
 }
 
-function worstRow(row, show, kind) {
-  const [name, figure, tree] = row;
-  let link = h("span", {}, name);
-  if (kind === "client") link = h("a", { href: `#/why?${new URLSearchParams({ what: "receive", client_id: name, mountpoint: tree || "" })}` }, name);
-  if (kind === "search") link = h("a", { href: `#/clients?${new URLSearchParams({ client: name })}` }, name);
-  if (kind === "hook") link = h("a", { href: "#/plugins" }, name);
-  return h("li", {}, link, h("b", {}, show(figure)));
+function worstRow([name, figure, tree], kind) {
+  return h("li", {}, h("a", { href: kind.why(name, tree) }, name), h("b", {}, kind.show(figure)), h("code", {}, kind.cure(name, tree)));
 }
 
 function worst() {
   const box = h("div", { class: "worst" });
   const update = () => {
-    const there = WORST.filter(([name]) => (live.worst[name] || []).length);
-    const quiet = WORST.filter(([name]) => !(live.worst[name] || []).length).map(([, title]) => title.toLowerCase());
+    const there = WORST.filter(({ name }) => (live.worst[name] || []).length);
+    const quiet = WORST.filter(({ name }) => !(live.worst[name] || []).length).map(({ title }) => title.toLowerCase());
     fill(
       box,
-      there.map(([name, title, show, kind]) => h("section", { class: "panel" }, h("h2", {}, title), h("ol", {}, live.worst[name].map((row) => worstRow(row, show, kind))))),
+      there.map((kind) => h("section", { class: "panel" }, h("h2", {}, kind.title), h("ol", {}, live.worst[kind.name].map((row) => worstRow(row, kind))))),
       quiet.length ? h("p", { class: "hint quiet" }, `Nothing to tell of: ${quiet.join(", ")}.`) : null,
     );
   };
@@ -117,11 +137,18 @@ function resources() {
   return { element: panel("Resources", memory.element, disk.element, loop.element), update };
 }
 
+/** What a line of the log is about: the client, if it names one. */
+function aboutClient(text) {
+  const found = /\bclient=(?:"((?:[^"\\]|\\.)*)"|([^\s":,]+))/.exec(text);
+  const name = found && (found[1] ? found[1].replace(/\\(.)/g, "$1") : found[2]);
+  return name ? h("a", { href: whyReceive(name, "") }, "Why?") : null;
+}
+
 function log() {
   const list = h("ol", { class: "log" });
   const update = () => {
     const rows = [...live.warnings].reverse();
-    fill(list, rows.length ? rows.map((row) => h("li", { class: `log-${row.level}` }, h("time", {}, clock(row.time)), h("span", {}, row.text))) : h("li", {}, nothing("No warnings since the broker started.")));
+    fill(list, rows.length ? rows.map((row) => h("li", { class: `log-${row.level}` }, h("a", { href: moment(row.time + 60) }, h("time", {}, clock(row.time))), h("span", {}, row.text, " ", aboutClient(row.text)))) : h("li", {}, nothing("No warnings since the broker started.")));
   };
   update();
   return { element: panel("Last warnings", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Last warnings" }, list)), update };

@@ -1,0 +1,40 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.peer import Peer
+from vmq.broker import Broker
+from vmq.config.options import Config
+from vmq.http.dashboard.reading import BrokerReader, parts_of
+from vmq.http.dashboard.sampler import SERIES
+
+
+@pytest.fixture
+async def broker(config: Config) -> AsyncIterator[Broker]:
+    async with Broker(config) as found:
+        yield found
+
+
+async def test_sessions_are_walked_over_while_somebody_looks(broker: Broker) -> None:
+    reader = BrokerReader(broker)
+    reader.start()
+    for _ in range(5):
+        await asyncio.sleep(0)
+        assert len(reader.read(is_watched=False).values) == len(SERIES)
+    assert reader.walks == 0
+    Peer(broker.registry(), "me").subscribe(("a", 1))
+    Peer(broker.registry(), "you").publish("a", qos=1)
+    while (worst := reader.read(is_watched=True).worst) is None:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(0)
+    assert [row.name for row in worst["queue_bytes"]] in ([], ["me"])
+    assert set(worst) >= {"dropped", "reconnects", "logins_refused", "hook_time"}
+    assert reader.read(is_watched=True).worst is None, "it was told already"
+    reader.stop()
+
+
+async def test_parts_that_do_not_run_are_not_told_of(broker: Broker) -> None:
+    assert parts_of(broker) == []
+    broker.open_streams()
+    broker.jobs.open()
+    assert parts_of(broker) == ["streams", "jobs"]
