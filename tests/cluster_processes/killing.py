@@ -74,7 +74,7 @@ def main() -> int:
     options = parser.parse_args()
     random = Random(options.seed)
     streams = {"log": "os", "synced": "fsync"}
-    env = {k: v for each in streams.items() for k, v in options_of(*each).items()}
+    env = {k: v for each in streams.items() for k, v in options_of(*each, 1 << 20).items()}
     with LinkedCluster(NAMES, env, FLIGHT) as cluster, ExitStack() as stack:
         wait_led(*cluster.running, names=tuple(streams))
         devices = {each: stack.enter_context(traffic(cluster, each, NAMES, [])) for each in streams}

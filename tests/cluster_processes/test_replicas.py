@@ -16,14 +16,14 @@ NAMES = ["a", "b", "c"]
 PARTITIONS = 3
 
 
-def options_of(name: str, durability: str) -> dict[str, str]:
+def options_of(name: str, durability: str, segment_bytes: int = 65_536) -> dict[str, str]:
     """A stream of a topic tree of its name."""
     options = {
         "FILTERS": f'["{name}/#"]',
         "PARTITIONS": str(PARTITIONS),
         "KEY": "topic",
         "REPLICAS": "3",
-        "SEGMENT_BYTES": "65536",
+        "SEGMENT_BYTES": str(segment_bytes),
         "DURABILITY": durability,
     }
     return {f"VMQ_STREAMS__{name.upper()}__{option}": value for option, value in options.items()}

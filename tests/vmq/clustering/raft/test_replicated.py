@@ -117,7 +117,7 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         for name in "bc":
             await brokers.pop(name).stop()
         places = groups(brokers["a"]).places
-        assert (await show_stream(brokers["a"], "s")).partitions[0].term == 1
+        assert (await show_stream(brokers["a"], "s")).partitions[0].term
         appender = groups(brokers["a"]).roads.tap(stream(brokers["a"], "s"))
         number = appender.append(b"s/t", b"2", 1, False, "x", 0)
         safe = appender.safe_of(b"s/t", "x")
