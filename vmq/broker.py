@@ -56,7 +56,7 @@ from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
 from vmq.runtime.registries import BrokerRegistries
 from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
-from vmq.startup.listening import listen
+from vmq.startup.listening import import_ahead, listen
 from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
 from vmq.streams.serving.opening import open_streaming, streams_folder
 from vmq.tracing.tracer import Tracer
@@ -214,6 +214,8 @@ class Broker(Configured):
             self._begin_banning()
             await self._start_plugins()
             if self.config.cluster.listen:
+                own = [options for _, options in self._own_listeners()]
+                import_ahead(own, with_admin=self._wants_admin)
                 await self._start_clustering()
             elif self._core is not None and self._core.store is not None:
                 self._core.store.note_alone()

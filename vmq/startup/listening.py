@@ -1,5 +1,6 @@
 """Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
     from vmq.http.server import HttpListener
     from vmq.ports import BrokerView
     from vmq.streams.serving.listener import FlightListener
+
+
+def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool) -> None:
+    """Imports what listeners and the admin socket will need.
+
+    That takes so long that others would take a node for gone which does it when it has joined.
+    """
+    endpoints = [each.endpoint for each in listeners]
+    if with_admin or any(each.scheme == "http" for each in endpoints):
+        import vmq.http.admin_socket
+        import vmq.http.app
+    if any(each.is_flight for each in endpoints):
+        import vmq.streams.serving.service  # noqa: F401
 
 
 async def listen(

@@ -72,3 +72,19 @@ def test_a_broker_without_cluster_and_streams_loads_no_library_of_theirs() -> No
         loaded = packages_in(broker.stderr_text())
     assert {"aiohttp", "plyvel"} <= loaded
     assert not loaded & (NEVER | HELP | {"amqtt", "aiozmq", "zmq", "argon2"})
+
+
+def test_a_node_has_its_libraries_before_it_joins(tmp_path: Path) -> None:
+    """While it loads them it answers nobody: the others would take it for gone."""
+    with BrokerProcess.start(
+        ["tcp://127.0.0.1:0", "http://127.0.0.1:0", "grpc://127.0.0.1:0"],
+        args=["--node-name", "a", "--cluster-listen", f"ipc://{tmp_path}/a"],
+        env={"PYTHONPROFILEIMPORTTIME": "1"},
+    ) as broker:
+        broker.wait_log(r"\bstarted version=")
+        broker.terminate()
+        before, joined, later = broker.stderr_text().partition("cluster node name=a")
+    assert joined
+    assert {"aiohttp", "pyarrow"} <= packages_in(before)
+    # Flight's own process loads its libraries anew, and tells of it here, too.
+    assert "aiohttp" not in packages_in(later)
