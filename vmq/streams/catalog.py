@@ -25,6 +25,7 @@ from vmq.config.streams import StreamOptions, check_name, from_plain
 from vmq.mqtt.topics import matches
 from vmq.streams.appender import Appender
 from vmq.streams.damaged import open_partition
+from vmq.streams.groups.port import GroupsElsewhere
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
@@ -165,6 +166,8 @@ class Catalog:
         self.may_replicate = False
         #: Where partitions are that other nodes own; None without a cluster.
         self.places: PartitionPlaces | None = None
+        #: Who coordinates consumer groups then.
+        self.groups: GroupsElsewhere | None = None
         self.streams: dict[str, Stream] = {}
         self.lock = lock_folder(folder)
         try:

@@ -8,7 +8,7 @@ from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
-    from vmq.streams.replay.group_admin import GroupPlace
+    from vmq.streams.replay.group_admin import GroupView
     from vmq.streams.serving.service import Streaming
 
 
@@ -51,13 +51,15 @@ class GroupDetails(Struct):
 
 
 async def list_groups(broker: "BrokerView") -> list[GroupRow]:
-    """All groups that have members, or had some in the last days."""
+    """All groups that have members, or had some in the last days.
+
+    Raises:
+        AdminError: nobody who knows them answers.
+    """
     if broker.streaming is None:
         return []
-    from vmq.streams.replay import group_admin
-
-    found = await group_admin.places_of(broker.streaming.readers)
-    return [_row(broker.streaming, each) for each in found]
+    found = await _groups_of(broker.streaming)
+    return [await _row(broker.streaming, each) for each in found]
 
 
 async def show_group(broker: "BrokerView", group: str, stream: str, topics: str) -> GroupDetails:
@@ -71,12 +73,8 @@ async def show_group(broker: "BrokerView", group: str, stream: str, topics: str)
     from vmq.streams.replay import group_admin
 
     streaming = _streaming(broker)
-    row = _row(streaming, found)
-    partitions = group_admin.partitions_of(found, streaming.catalog)
-    running = found.group
-    members = {} if running is None else running.members
-    stalled = [each.queue.client_id for each in members.values() if each.is_stalled]
-    waiting = [] if running is None else running.machine.standing_by()
+    row = await _row(streaming, found)
+    partitions = await group_admin.partitions_of(streaming.readers, found)
     return GroupDetails(
         row.group,
         row.stream,
@@ -85,8 +83,8 @@ async def show_group(broker: "BrokerView", group: str, stream: str, topics: str)
         row.members,
         row.lag,
         [GroupPartitionRow(*each) for each in partitions],
-        [members[each].queue.client_id for each in waiting if not members[each].is_stalled],
-        stalled,
+        found.standing_by,
+        found.stalled,
     )
 
 
@@ -118,7 +116,7 @@ async def reset_group(
         found = await group_admin.reset(streaming.readers, found, there, start)
     except StreamError as error:
         raise RefusedError(str(error)) from None
-    return _row(streaming, found)
+    return await _row(streaming, found)
 
 
 async def delete_group(broker: "BrokerView", group: str, stream: str, topics: str) -> GroupRow:
@@ -133,7 +131,7 @@ async def delete_group(broker: "BrokerView", group: str, stream: str, topics: st
     from vmq.streams.log.errors import StreamError
     from vmq.streams.replay import group_admin
 
-    row = _row(streaming, found)
+    row = await _row(streaming, found)
     try:
         await group_admin.delete(streaming.readers, found)
     except StreamError as error:
@@ -141,14 +139,24 @@ async def delete_group(broker: "BrokerView", group: str, stream: str, topics: st
     return row
 
 
-def _row(streaming: "Streaming", found: "GroupPlace") -> GroupRow:
+async def _row(streaming: "Streaming", found: "GroupView") -> GroupRow:
     from vmq.streams.replay import group_admin
 
     lag = None
     if found.stream in streaming.catalog.streams:
-        lag = sum(each.lag for each in group_admin.partitions_of(found, streaming.catalog))
-    members = 0 if found.group is None else len(found.group.members)
-    return GroupRow(found.name, found.stream, found.filter, found.where, members, lag)
+        partitions = await group_admin.partitions_of(streaming.readers, found)
+        lag = sum(each.lag for each in partitions)
+    return GroupRow(found.name, found.stream, found.filter, found.where, len(found.members), lag)
+
+
+async def _groups_of(streaming: "Streaming", name: str = "") -> "list[GroupView]":
+    from vmq.streams.log.errors import StreamError
+    from vmq.streams.replay import group_admin
+
+    try:
+        return await group_admin.groups_of(streaming.readers, name)
+    except StreamError as error:
+        raise AdminError(str(error)) from None
 
 
 def _streaming(broker: "BrokerView") -> "Streaming":
@@ -157,10 +165,8 @@ def _streaming(broker: "BrokerView") -> "Streaming":
     return broker.streaming
 
 
-async def _find(broker: "BrokerView", group: str, stream: str, topics: str) -> "GroupPlace":
-    from vmq.streams.replay import group_admin
-
-    found = await group_admin.places_of(_streaming(broker).readers, group)
+async def _find(broker: "BrokerView", group: str, stream: str, topics: str) -> "GroupView":
+    found = await _groups_of(_streaming(broker), group)
     if not found:
         raise NotFoundError(f"there is no group {group!r:.100}")
     fitting = [

@@ -131,7 +131,9 @@ def show_one(thing: Mapping[str, Any]) -> None:
     )
     for name, rows in lists.items():
         print()
-        if rows:
+        if rows and not isinstance(rows[0], Mapping):
+            table((name,), [(cell(each),) for each in rows])
+        elif rows:
             table(rows[0], [[cell(value) for value in row.values()] for row in rows])
         else:
             print(f"{name}: none")

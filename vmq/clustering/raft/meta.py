@@ -74,10 +74,6 @@ class MetaGroup:
         """Lets go of it, for another one counts."""
         self._thread.close(self.name, erase=True)
 
-    def on_committed(self) -> None:
-        """More is committed."""
-        self.look()
-
     def _catch_up(self) -> None:
         end = self._partition.end
         if end > self._applied:

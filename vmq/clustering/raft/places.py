@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from vmq.clustering.raft.records import ReplicaPlace, node_of
+from vmq.clustering.raft.records import Lead, ReplicaPlace, node_of
 from vmq.clustering.raft.standing import OwnReplicas, Standing
 from vmq.runtime.metrics import Family, Sample
 
@@ -107,6 +107,12 @@ class Places:
         key = self.keys.get(group)
         voters: Iterable[str] = () if key is None else self.places[key].voters
         return list(dict.fromkeys(each for each in (self.leaders.get(group, ""), *voters) if each))
+
+    def is_member(self, place: ReplicaPlace, lead: Lead | None) -> bool:
+        """Whether this node is to have a replica, or still has one that counts."""
+        return self.name in place.voters or self.name in (
+            place.first if lead is None else lead.voters
+        )
 
     # --- what is shown
 

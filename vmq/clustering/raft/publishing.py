@@ -1,7 +1,37 @@
-"""What the meta group has decided, copied into the metadata by its leader, for all nodes to follow."""
+"""What the meta group has to know, out of the metadata, and what it has decided, copied into them for all nodes."""
 
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from vmq.clustering.raft.decisions import Known, WantedStream
 from vmq.clustering.raft.meta import MetaDecisions
-from vmq.clustering.raft.records import GroupRecords, ReplicaPlace
+from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Stream
+
+
+def known_of(
+    records: GroupRecords,
+    hosts: tuple[str, ...],
+    replicated: "Iterable[Stream]",
+    leads: Mapping[str, Lead],
+) -> Known:
+    """What the meta group's leader has to know."""
+    streams = {
+        each.name: WantedStream(len(each.partitions), each.options.replicas) for each in replicated
+    }
+    gone = frozenset(parts[0] for parts, _ in records.all("gone"))
+    voters = {group: (lead.voters, lead.term) for group, lead in leads.items()}
+    return Known(hosts, streams, gone, voters, moves_of(records))
+
+
+def moves_of(records: GroupRecords) -> dict[str, tuple[str, ...]]:
+    """Where groups are to go that have not arrived."""
+    return {
+        parts[0]: tuple(raw.decode(errors="replace").split("\0"))
+        for parts, raw in records.all("move")
+    }
 
 
 def publish(decided: MetaDecisions, records: GroupRecords) -> None:

@@ -10,6 +10,7 @@ meta group's log it is, and the later one stands.
 - `gone ID`: the stream of this id was deleted, whose groups the meta group is to forget.
 - `move GROUP`: where an operator wants a group.
 - `wish GROUP`: whom an operator wants to lead it.
+- `readers`: there are consumer groups, and with them the meta group.
 """
 
 import logging
@@ -44,6 +45,11 @@ class MetaRecord(Struct, array_like=True, frozen=True):
         """Its name."""
         return f"meta/{self.id}"
 
+    @property
+    def cursors(self) -> str:
+        """That of the log of consumer groups (`vmq.clustering.raft.cursors`)."""
+        return f"cursors/{self.id}"
+
 
 class ReplicaPlace(Struct, array_like=True, frozen=True):
     """Where a partition is: its group, who began that, who is to have it, and how old the news is."""
@@ -63,7 +69,7 @@ class Lead(Struct, array_like=True, frozen=True):
 
 
 S = TypeVar("S", bound=Struct)
-_KINDS: Final = frozenset({"node", "meta", "place", "lead", "gone", "move", "wish"})
+_KINDS: Final = frozenset({"node", "meta", "place", "lead", "gone", "move", "wish", "readers"})
 
 
 def node_of(name: str) -> str:

@@ -14,11 +14,12 @@ import msgspec
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
-from vmq.clustering.raft.decisions import Known, WantedStream, new_id
+from vmq.clustering.raft.cursors import CursorLog, OnLeading
+from vmq.clustering.raft.decisions import new_id
 from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import Take
-from vmq.clustering.raft.publishing import publish
+from vmq.clustering.raft.publishing import known_of, moves_of, publish
 from vmq.clustering.raft.records import (
     GROUPS,
     GroupRecords,
@@ -85,7 +86,12 @@ class GroupService:
         self.places = Places(self.thread.name, catalog)
         self.roads = Roads(self, self.places, catalog, outboxes, wall_clock)
         self._observer = Observer()
-        self._meta: MetaGroup | None = None
+        #: The meta group, and the log of consumer groups, by their names.
+        self._system: dict[str, MetaGroup | CursorLog] = {}
+        self.cursors: CursorLog | None = None
+        #: Told, in the loop, whether this node leads that: term, 0 if not, and where groups are; and that it is long.
+        self.on_cursors: OnLeading = lambda _term, _places: None
+        self.on_long_cursors: Callable[[], None] = lambda: None
         self._meta_record: MetaRecord | None = None
         self._events: list[Callable[[], None]] = []
         #: Names in groups that were ever heard of, and those that can be reached.
@@ -176,12 +182,12 @@ class GroupService:
 
     def on_led(self, group: str, leader: str, term: int) -> None:
         self._events.append(lambda: self._on_led(group, leader))
-        if self._meta is not None and group == self._meta.name:
-            self._meta.look()
+        if group in self._system:
+            self._system[group].look()
 
     def on_committed(self, group: str, end: int) -> None:
-        if self._meta is not None and group == self._meta.name:
-            self._meta.on_committed()
+        if group in self._system:
+            self._system[group].look()
 
     def on_uncertain(self, group: str, first: int, end: int) -> None:
         log.error("group=%s: offsets %d to %d may be lost: a majority forgot", group, first, end)
@@ -241,8 +247,8 @@ class GroupService:
         self._follow_wishes()
         self.thread.post(self._observe)
         if not self._is_stale:
-            if self._meta is not None:
-                self.thread.post(self._meta.look)
+            for each in self._system.values():
+                self.thread.post(each.look)
             return
         self._is_stale = False
         leads = {parts[0]: lead for parts, lead in self._records.records("lead", Lead)}
@@ -251,8 +257,9 @@ class GroupService:
             if not self.places.own.get(group):
                 is_there = node_of(lead.leader) in self.places.up  # else it led, and nobody may now
                 self._note_leader(group, lead.leader if is_there else "")
-        if self._meta is not None:
-            self.thread.post(self._meta.look, self._known(leads))
+        known = known_of(self._records, self._hosts(), self.places.replicated(), leads)
+        for each in self._system.values():
+            self.thread.post(each.look, known)
 
     def _look_at_meta(self) -> None:
         record = self._records.meta()
@@ -261,21 +268,33 @@ class GroupService:
             self._records.put(msgspec.json.encode(record), "meta")
         if record is None or record == self._meta_record:
             return
-        if self._meta is not None:
-            log.error("the meta group %s counts no more: another cluster's does", self._meta.name)
-            self.thread.post(self._meta.close)
+        if self._meta_record is not None:
+            group = self._meta_record.group
+            log.error("the meta group %s counts no more: another cluster's does", group)
+            for each in self._system.values():
+                self.thread.post(each.close)
         self._meta_record = record
-        folder = self._folder / f"meta-{record.id}"
-        was_there = folder.exists()
-        self._meta = MetaGroup(self.thread, folder, record.group, self._on_decided)
+        folders = [self._folder / f"{each}-{record.id}" for each in ("meta", "cursors")]
+        was_there = [each.exists() for each in folders]
+        meta = MetaGroup(self.thread, folders[0], record.group, self._on_decided)
+        self.cursors = CursorLog(
+            self.thread,
+            folders[1],
+            record.cursors,
+            lambda *led: self._events.append(lambda: self.on_cursors(*led)),
+            lambda: self._events.append(self.on_long_cursors),
+        )
+        self._system = {record.group: meta, record.cursors: self.cursors}
         self._is_stale = True
-        if self.places.name == record.first or was_there:
-            self.thread.post(self._meta.open, (record.first,))
+        for each, there in zip(self._system.values(), was_there, strict=True):
+            if self.places.name == record.first or there:
+                self.thread.post(each.open, (record.first,))
 
     def _is_to_begin(self) -> bool:
         """Whether this node is to begin the meta group: it may, and for a while there were hosts enough."""
         hosts = len(self._hosts())
         wanted = any(each.options.replicas <= hosts for each in self.places.replicated())
+        wanted = wanted or self._records.get("readers") is not None
         now = self._loop.time()
         if not wanted or not self._may_begin():
             self._may_since = now
@@ -287,9 +306,9 @@ class GroupService:
         return tuple(name for node, name in self._records.nodes().items() if node in members)
 
     def _on_unknown(self, group: str) -> None:
-        """A member of a group speaks to this node: of the meta group it is to be one, too."""
-        if self._meta is not None and group == self._meta.name:
-            self.thread.post(self._meta.open, ())
+        """A member of a group speaks to this node: of one of the node's own it is to be one, too."""
+        if group in self._system:
+            self.thread.post(self._system[group].open, ())
 
     def _look_at_places(self, leads: dict[str, Lead]) -> None:
         """Opens what this node is to have, closes what it has no more."""
@@ -303,7 +322,7 @@ class GroupService:
                 here = found.get((stream.name, number))
                 if here is None or not isinstance(partition, ReplicaPartition):
                     continue
-                if self._is_member(here, leads.get(here.group)):
+                if self.places.is_member(here, leads.get(here.group)):
                     wanted.add(here.group)
                     self._open_group(stream, partition, here)
         for group in self.places.open.keys() - wanted:
@@ -314,13 +333,6 @@ class GroupService:
         if found != self.places.places:
             self.places.put(found)
             self._on_change()
-
-    def _is_member(self, place: ReplicaPlace, lead: Lead | None) -> bool:
-        """Whether this node is to have a replica, or still has one that counts."""
-        name = self.places.name
-        if name in place.voters:
-            return True
-        return name in (place.first if lead is None else lead.voters)
 
     def _open_group(
         self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
@@ -348,23 +360,6 @@ class GroupService:
         is_there = stream is not None and number < len(stream.partitions)
         self.thread.post(partial(self.thread.close, group, erase=is_there))
         self._on_change()
-
-    def _known(self, leads: dict[str, Lead]) -> Known:
-        """What the meta group's leader has to know."""
-        streams = {
-            each.name: WantedStream(len(each.partitions), each.options.replicas)
-            for each in self.places.replicated()
-        }
-        gone = frozenset(parts[0] for parts, _ in self._records.all("gone"))
-        voters = {group: (lead.voters, lead.term) for group, lead in leads.items()}
-        return Known(self._hosts(), streams, gone, voters, self._moves())
-
-    def _moves(self) -> dict[str, tuple[str, ...]]:
-        """Where groups are to go that have not arrived."""
-        return {
-            parts[0]: tuple(raw.decode(errors="replace").split("\0"))
-            for parts, raw in self._records.all("move")
-        }
 
     def _on_decided(self, decided: MetaDecisions) -> None:
         """In the thread: the meta group has decided more."""
@@ -398,9 +393,7 @@ class GroupService:
 
     def _observe(self) -> None:
         """In the thread: how this node's replicas stand, and what it leads."""
-        found, news = self._observer.look(
-            self.thread, "" if self._meta is None else self._meta.name
-        )
+        found, news = self._observer.look(self.thread, self._system)
         self._events.append(partial(self._set_own, found))
         for group, lead in news.items():
             self._events.append(partial(self._records.write_lead, group, lead))
@@ -437,7 +430,7 @@ class GroupService:
         place = self.places.places.get((stream, number))
         voters: tuple[str, ...] = ()
         if place is not None:
-            voters = (*place.voters, *self._moves().get(place.group, ()))
+            voters = (*place.voters, *moves_of(self._records).get(place.group, ()))
         to = next((each for each in voters if node_of(each) == node), "")
         if place is None or not to:
             there = ", ".join(map(node_of, voters)) or "none"
@@ -461,8 +454,8 @@ class GroupService:
         }
         if not groups:
             return f"no partition of stream {stream!r} is without a leader"
-        meta = [] if self._meta is None else [self._meta.name]
-        wrong = await asyncio.wrap_future(self.thread.post(self.thread.recover, [*meta, *groups]))
+        names = [*self._system, *groups]
+        wrong = await asyncio.wrap_future(self.thread.post(self.thread.recover, names))
         told = [f"partition {at}: {wrong[each]}" for each, at in groups.items() if each in wrong]
         return f"stream {stream!r}: {'; '.join(told[:10])}" if told else ""
 

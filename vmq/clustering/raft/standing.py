@@ -1,6 +1,6 @@
 """How this node's replicas stand: which of them count, which may have forgotten, who is behind. In the thread."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,8 +38,10 @@ class Observer:
         self._told: dict[str, Lead] = {}
         self._looks = 0
 
-    def look(self, thread: GroupThread, meta: str) -> tuple[OwnReplicas, dict[str, Lead]]:
-        """How this node's replicas stand; and what it leads, where that is news."""
+    def look(
+        self, thread: GroupThread, system: Collection[str]
+    ) -> tuple[OwnReplicas, dict[str, Lead]]:
+        """How this node's replicas stand; and what it leads, where that is news. `system`: groups of no stream."""
         self._looks += 1
         if self._looks % _AGAIN == 0:
             self._told.clear()
@@ -48,7 +50,7 @@ class Observer:
         news: dict[str, Lead] = {}
         for name, opened in thread.opened.items():
             group = opened.group
-            if group is None or name == meta:
+            if group is None or name in system:
                 continue
             replica = group.replica
             standings[name] = Standing(replica.term, _behind(group))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.groups import GroupTalk
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
 from vmq.clustering.messages.streams import Append
 from vmq.clustering.raft.records import GROUPS, merge
@@ -15,6 +16,7 @@ from vmq_cluster.node import ClusterNode
 
 if TYPE_CHECKING:
     from vmq.clustering.raft.service import GroupService
+    from vmq.clustering.streams.groups import ClusterGroups
     from vmq.streams.catalog import Catalog, Stream
 
 log = logging.getLogger("vmq.cluster")
@@ -51,11 +53,14 @@ class Replicas:
         self._members = members
         self._on_change = on_change
         self.groups: GroupService | None = None
+        #: The consumer groups.
+        self.consumers: ClusterGroups | None = None
         #: Why there are none, if they cannot be.
         self.failure = ""
         outboxes.on(GroupEnvelope, self._on_message)
         outboxes.on(Produce, self._on_message)
         outboxes.on(Produced, self._on_message)
+        outboxes.on(GroupTalk, self._on_talk)
 
     def start(self) -> None:
         """The node runs."""
@@ -63,7 +68,8 @@ class Replicas:
 
     def begin(self, catalog: "Catalog") -> None:
         """The node has streams from now on."""
-        from vmq.clustering.raft.service import GroupService  # it needs what only streams need
+        from vmq.clustering.raft.service import GroupService  # these need what only streams need
+        from vmq.clustering.streams.groups import ClusterGroups
 
         try:
             self.groups = GroupService(
@@ -79,6 +85,10 @@ class Replicas:
             log.error("%s", self.failure)
             return
         catalog.may_replicate = True
+        core = self._core
+        self.consumers = catalog.groups = ClusterGroups(
+            self._node, self._outboxes, self.groups, core.clock, core.wall_clock
+        )
         self.groups.start()
 
     def _may_begin_meta(self) -> bool:
@@ -92,6 +102,8 @@ class Replicas:
 
     async def release(self) -> None:
         """This node stops: others are to lead what it leads."""
+        if self.consumers is not None:
+            await self.consumers.settle()
         if self.groups is not None:
             await self.groups.release()
 
@@ -102,6 +114,9 @@ class Replicas:
 
     def close(self) -> None:
         """The streams close."""
+        if self.consumers is not None:
+            self.consumers.close()
+            self.consumers = None
         if self.groups is not None:
             self.groups.stop()
             self.groups = None
@@ -168,6 +183,10 @@ class Replicas:
         """The figures of the groups."""
         if self.groups is not None:
             yield from self.groups.families()
+
+    def _on_talk(self, peer: str, message: GroupTalk) -> None:
+        if self.consumers is not None:
+            self.consumers.on_talk(peer, message)
 
     def _on_message(self, peer: str, message: GroupEnvelope | Produce | Produced) -> None:
         if self.groups is not None:

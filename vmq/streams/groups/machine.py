@@ -25,7 +25,14 @@ class TakePartition(NamedTuple):
     partition: int
 
 
-Effect = GivePartition | TakePartition
+class LosePartition(NamedTuple):
+    """A member has a partition no more, and what it does for it counts for nothing."""
+
+    member: str
+    partition: int
+
+
+Effect = GivePartition | TakePartition | LosePartition
 
 
 class PartitionHold(NamedTuple):
@@ -50,6 +57,8 @@ class GroupMachine:
         #: In the order of their joining; True: it has not acknowledged for long, and gets nothing.
         self.members: dict[str, bool] = {}
         self.holds: dict[int, PartitionHold] = {}
+        #: Others may have partitions of which this coordinator has not heard: it gives out none.
+        self.is_frozen = False
 
     # What happens
 
@@ -83,6 +92,17 @@ class GroupMachine:
             del self.holds[partition]
         return list(self._balance())
 
+    def adopt(self, member: str, partition: int, generation: int) -> None:
+        """A member has a partition of an earlier coordinator."""
+        hold = self.holds.get(partition)
+        if member in self.members and (hold is None or hold.generation < generation):
+            self.holds[partition] = PartitionHold(member, generation)
+
+    def thaw(self) -> list[Effect]:
+        """Whoever has a partition has said so by now."""
+        self.is_frozen = False
+        return list(self._balance())
+
     def grow(self, partitions: int) -> list[Effect]:
         """The stream has more partitions."""
         self.partitions = max(self.partitions, partitions)
@@ -113,7 +133,7 @@ class GroupMachine:
     def _balance(self) -> Iterator[Effect]:
         """Gives out what nobody has, and takes back what is more than a fair share."""
         active = [member for member, is_stalled in self.members.items() if not is_stalled]
-        if not active:
+        if not active or self.is_frozen:
             return
         share, more = divmod(self.partitions, len(active))
         stays: dict[str, list[int]] = {member: [] for member in active}

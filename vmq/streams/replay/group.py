@@ -1,18 +1,21 @@
 """A consumer group in this broker: gives its members partitions, and keeps how far it is.
 
-The coordinator is `vmq.streams.groups.machine`. A member is a replay of the partitions that it has. What it has not
-acknowledged when a partition leaves it, the next one gets again.
+The coordinator is `vmq.streams.groups.machine`; in a cluster it is elsewhere, and this broker has a part of the group
+(`vmq.streams.groups.share`). A member is a replay of the partitions that it has. What it has not acknowledged when a
+partition leaves it, the next one gets again.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
 
 from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
-from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine
-from vmq.streams.replay.cursors import CursorKey, Place
+from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine, LosePartition
+from vmq.streams.groups.share import GroupShare
+from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
 from vmq.streams.replay.group_request import GroupRequest
+from vmq.streams.replay.reading import ReplayReader
 from vmq.streams.replay.sending import Progress, ReplaySender
 
 log = logging.getLogger("vmq.streams")
@@ -29,11 +32,13 @@ class PartitionMember(Protocol):
 
     name: str
     queue: Queue
+    reader: ReplayReader
     sender: ReplaySender
     generations: dict[int, int]
     leaving: dict[int, float]
     quiet_since: float
     is_stalled: bool
+    on_over: "Callable[[Any, str], None]"
 
     def give(self, partition: int, start: int, generation: int) -> None:
         """It has a partition from now on."""
@@ -51,7 +56,7 @@ class ConsumerGroup:
     Args:
         request: what its members asked for.
         stream: what they read.
-        place: where it is.
+        place: where it is, as far as this broker decides that; else this broker's part of it.
         clock: monotonic seconds.
         on_poison: told of a row that is passed over: partition and offset.
     """
@@ -60,7 +65,7 @@ class ConsumerGroup:
         self,
         request: GroupRequest,
         stream: Stream,
-        place: Place,
+        place: Place | GroupShare,
         clock: Callable[[], float],
         on_poison: "Callable[[ConsumerGroup, int, int], None]",
     ) -> None:
@@ -68,17 +73,25 @@ class ConsumerGroup:
         self.stream = stream
         self.clock = clock
         self.on_poison = on_poison
-        self.machine = GroupMachine(len(stream.partitions))
         self.members: dict[str, PartitionMember] = {}
-        self.positions = dict(place.positions)
-        self.deliveries = dict(place.deliveries)
-        self.kept = place
+        self.kept = NOWHERE
+        self.share: GroupShare | None = None
+        self.machine: GroupMachine | GroupShare
+        if isinstance(place, GroupShare):
+            self.machine = self.share = place
+            place.grow(len(stream.partitions))
+            self.positions, self.deliveries = place.positions, place.deliveries
+        else:
+            self.machine = GroupMachine(len(stream.partitions))
+            self.positions, self.deliveries = dict(place.positions), dict(place.deliveries)
+            self.kept = place
         #: Rows by which members moved before they went.
         self.moved_before = 0
 
     @property
-    def key(self) -> CursorKey:
-        return self.request.key()
+    def key(self) -> CursorKey | None:
+        """Under what this broker keeps its place; None: the coordinator does."""
+        return self.request.key() if self.share is None else None
 
     # Members come and go
 
@@ -101,7 +114,10 @@ class ConsumerGroup:
         """Does what the coordinator says."""
         for effect in effects:
             member = self.members[effect.member]
-            if isinstance(effect, GivePartition):
+            if isinstance(effect, LosePartition):
+                member.lose(effect.partition)
+                self.positions[effect.partition] = member.sender.forget(effect.partition).done
+            elif isinstance(effect, GivePartition):
                 start = self.positions.setdefault(effect.partition, 0)
                 member.give(effect.partition, start, effect.generation)
             else:
@@ -174,6 +190,26 @@ class ConsumerGroup:
         elif member.leaving:
             self.release_settled(member)
 
+    # In a cluster (`vmq.streams.groups.port`)
+
+    def may_send(self) -> bool:
+        """Whether its members may send now: in a cluster while this node has a lease."""
+        share = self.share
+        if share is None or self.clock() < share.lease_until:
+            return True
+        self.obey(share.expire(self.clock()))
+        return False
+
+    def progress(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        return self.place()
+
+    def clients(self) -> dict[str, str]:
+        return {name: member.queue.client_id for name, member in self.members.items()}
+
+    def refuse(self, why: str) -> None:
+        for member in list(self.members.values()):
+            member.on_over(member, why)
+
     # How far it is
 
     def stream_name(self) -> str:
@@ -195,8 +231,16 @@ class ConsumerGroup:
             member.sender.moved = 0
 
     def lag(self) -> dict[int, int]:
-        """By partition: rows that are committed and not acknowledged."""
+        """By partition: rows that are committed and not acknowledged; in a cluster of those that members here have."""
         positions = self.place().positions
+        if self.share is not None:
+            ends: dict[int, int] = {}
+            for member in self.members.values():
+                ends |= member.reader.seen
+            return {
+                number: max(0, ends.get(number, 0) - positions.get(number, 0))
+                for number in self.share.holds
+            }
         return {
             each.number: max(0, each.end - max(positions.get(each.number, 0), each.earliest))
             for each in self.stream.partitions

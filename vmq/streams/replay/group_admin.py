@@ -1,28 +1,36 @@
 """What `vmq group list|show|reset|delete` ask of a running broker: groups that have members, and those that had."""
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.replay.cursors import CursorError, CursorKey, Place
 from vmq.streams.replay.group import ConsumerGroup
 from vmq.streams.replay.group_request import OWNER
+from vmq.streams.replay.groups import group_key
 from vmq.streams.replay.port import StreamReaders
 from vmq.streams.replay.reading import ReplayReader
 
+#: Seconds that the owners of partitions have to say where those end.
+_PATIENCE = 3.0
 
-class GroupPlace(NamedTuple):
-    """One cursor of a group: of what it reads, and where it is."""
+
+class GroupView(NamedTuple):
+    """One cursor of a group: of what it reads, where it is, and the clients of its members."""
 
     name: str
     stream: str
     filter: str
     where: str
-    place: Place
-    #: With its members; None: it has none now.
-    group: ConsumerGroup | None
     key: CursorKey
+    positions: Mapping[int, int]
+    members: list[str]
+    #: Who has which partition.
+    holders: Mapping[int, str]
+    standing_by: list[str]
+    stalled: list[str]
 
 
 class GroupPartition(NamedTuple):
@@ -35,60 +43,91 @@ class GroupPartition(NamedTuple):
     client: str
 
 
-async def places_of(readers: StreamReaders, name: str | None = None) -> list[GroupPlace]:
+async def groups_of(readers: StreamReaders, name: str = "") -> list[GroupView]:
     """The groups, or the cursors of one of them.
 
     Raises:
         StreamError: they cannot be read.
     """
+    elsewhere = readers.catalog.groups
+    if elsewhere is None:
+        found = await _kept_here(readers)
+    else:
+        found = [
+            _view(
+                CursorKey(OWNER + each.group, each.reads),
+                dict(each.positions),
+                [member.client for member in each.members],
+                dict(each.holders),
+                list(each.standing_by),
+                [member.client for member in each.members if member.is_stalled],
+            )
+            for each in await elsewhere.listed(name)
+        ]
+    return sorted(each for each in found if name in ("", each.name))
+
+
+async def _kept_here(readers: StreamReaders) -> list[GroupView]:
     kept = await readers.keeping.listed(OWNER)
-    found: dict[CursorKey, tuple[Place, ConsumerGroup | None]] = {
-        key: (place, None) for key, _, place in kept
-    }
-    found |= {key: (group.place(), group) for key, group in readers.groups.all.items()}
-    rows = []
-    for key, (place, group) in sorted(found.items(), key=lambda each: each[0]):
-        of = key.owner.removeprefix(OWNER)
-        if name is None or of == name:
-            stream, topics, where = key.name.split("\0", 2)
-            rows.append(GroupPlace(of, stream, topics, where, place, group, key))
-    return rows
+    places = {key: place for key, _, place in kept}
+    running = readers.groups.all
+    return [
+        _view(key, places[key].positions)
+        if key not in running
+        else _view(key, running[key].place().positions, *_members_of(running[key]))
+        for key in places.keys() | running.keys()
+    ]
 
 
-def partitions_of(found: GroupPlace, catalog: Catalog) -> list[GroupPartition]:
-    """How far it is in each partition; nothing of a stream that is gone."""
-    stream = catalog.streams.get(found.stream)
+def _members_of(group: ConsumerGroup) -> Iterator[object]:
+    clients = group.clients()
+    yield list(clients.values())
+    yield {number: clients[hold.member] for number, hold in group.machine.holds.items()}
+    stalled = {name for name, member in group.members.items() if member.is_stalled}
+    yield [clients[name] for name in group.machine.standing_by() if name not in stalled]
+    yield [clients[name] for name in stalled]
+
+
+def _view(key: CursorKey, positions: Mapping[int, int], *members: object) -> GroupView:
+    stream, topics, where = key.name.split("\0", 2)
+    name = key.owner.removeprefix(OWNER)
+    rest: tuple[object, ...] = members or ([], {}, [], [])
+    return GroupView(name, stream, topics, where, key, positions, *rest)  # type: ignore[arg-type]
+
+
+async def partitions_of(readers: StreamReaders, found: GroupView) -> list[GroupPartition]:
+    """How far it is in each partition; nothing of a stream that is gone, or of partitions that do not answer."""
+    stream = readers.catalog.streams.get(found.stream)
     if stream is None:
         return []
-    clients: dict[int, str] = {}
-    if found.group is not None:
-        for number, hold in found.group.machine.holds.items():
-            clients[number] = found.group.members[hold.member].queue.client_id
+    logs = LogsAnywhere(stream, readers.catalog.places)
+    numbers = range(logs.count())
+    spans = await readers.keeping.loop.run_in_executor(None, logs.spans, numbers, _PATIENCE)
     rows = []
-    for each in stream.partitions:
-        position = max(found.place.positions.get(each.number, 0), each.earliest)
-        end = each.end
-        client = clients.get(each.number, "")
-        rows.append(GroupPartition(each.number, position, end, max(0, end - position), client))
+    for number, span in sorted(spans.items()):
+        position = max(found.positions.get(number, 0), span.earliest)
+        client = found.holders.get(number, "")
+        lag = max(0, span.end - position)
+        rows.append(GroupPartition(number, position, span.end, lag, client))
     return rows
 
 
-def idle(found: GroupPlace) -> None:
+def idle(found: GroupView) -> None:
     """Looks whether nobody reads by a cursor.
 
     Raises:
         StreamError: somebody does.
     """
-    if found.group is not None and found.group.members:
+    if found.members:
         raise StreamError(
-            f"group {found.name!r} has {len(found.group.members)} members that read stream {found.stream!r}; "
+            f"group {found.name!r} has {len(found.members)} members that read stream {found.stream!r}; "
             "accepted: when they have gone"
         )
 
 
 async def reset(
-    readers: StreamReaders, found: GroupPlace, stream: Stream, start: str | int
-) -> GroupPlace:
+    readers: StreamReaders, found: GroupView, stream: Stream, start: str | int
+) -> GroupView:
     """Has a group begin elsewhere: `earliest`, `latest`, or a time in microseconds since 1970.
 
     Raises:
@@ -98,19 +137,29 @@ async def reset(
     logs = LogsAnywhere(stream, readers.catalog.places)
     reader = ReplayReader(logs, stream.name, found.filter)
     begin = await readers.keeping.loop.run_in_executor(None, lambda: reader.begin(start))
-    place = Place(begin, {})
+    missing = [str(number) for number in range(logs.count()) if number not in begin]
+    if missing:
+        raise StreamError(
+            f"partition {', '.join(missing)} of stream {stream.name!r} does not answer"
+        )
+    if readers.catalog.groups is not None:
+        await readers.catalog.groups.change(group_key(found.key), begin)
+        return found._replace(positions=begin)
     try:
-        await readers.keeping.put(found.key, stream.name, place)
+        await readers.keeping.put(found.key, stream.name, Place(begin, {}))
     except CursorError as error:
         raise StreamError(str(error)) from None
-    return found._replace(place=place)
+    return found._replace(positions=begin)
 
 
-async def delete(readers: StreamReaders, found: GroupPlace) -> None:
+async def delete(readers: StreamReaders, found: GroupView) -> None:
     """Deletes a cursor of a group.
 
     Raises:
         StreamError: it has members.
     """
     idle(found)
-    await readers.keeping.forget(found.key)
+    if readers.catalog.groups is not None:
+        await readers.catalog.groups.change(group_key(found.key), None)
+    else:
+        await readers.keeping.forget(found.key)

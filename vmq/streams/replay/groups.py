@@ -10,13 +10,15 @@ from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.catalog import Catalog
+from vmq.streams.groups.records import GroupKey
+from vmq.streams.groups.share import GroupShare
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.places import PageQuery
 from vmq.streams.replay.cursors import CursorKey, Place
 from vmq.streams.replay.group import MAX_DELIVERIES, ConsumerGroup
-from vmq.streams.replay.group_request import GroupRequest
-from vmq.streams.replay.keeping import HasPlace, Keeping
+from vmq.streams.replay.group_request import OWNER, GroupRequest
+from vmq.streams.replay.keeping import ROWS, Keeping
 from vmq.streams.replay.member import GroupMember
 from vmq.streams.replay.replay import Replay, ReplayStart
 from vmq.streams.replay.sending import ReplaySender
@@ -36,12 +38,14 @@ class Groups:
 
     Args:
         core: that of the broker.
+        catalog: the streams.
         keeping: where their places are kept.
         threads: those that read.
     """
 
-    def __init__(self, core: Core, keeping: Keeping, threads: Executor) -> None:
+    def __init__(self, core: Core, catalog: Catalog, keeping: Keeping, threads: Executor) -> None:
         self.core = core
+        self.catalog = catalog
         self.keeping = keeping
         self.threads = threads
         self.loop = asyncio.get_running_loop()
@@ -50,10 +54,10 @@ class Groups:
         self.timer: asyncio.TimerHandle | None = None
         self.dead = 0
 
-    def limit(self, catalog: Catalog) -> str:
+    def limit(self) -> str:
         """Why there can be no more members, if so."""
-        if catalog.places is not None:
-            return "groups are served by a broker that is no node of a cluster"
+        if self.catalog.places is not None and self.catalog.groups is None:
+            return "this node keeps no replicas, and takes no part in groups: see vmq status"
         if len(self.members) >= MOST:
             return f"{MOST} clients are members of groups already"
         return ""
@@ -69,15 +73,26 @@ class Groups:
         key = request.key()
         group = self.all.get(key)
         if group is None:
-            place = self.keeping.unwritten_of(key) or start.place or Place(start.starts, {})
+            place = self.place_of(key, start)
             group = ConsumerGroup(request, start.stream, place, self.core.clock, self.on_poison)
             self.all[key] = group
         return GroupMember(start, queue, topic_filter, sender, self.threads, *told, group)
 
+    def place_of(self, key: CursorKey, start: ReplayStart) -> Place | GroupShare:
+        """Where a group is that has no members here, or this node's part of it."""
+        if self.catalog.groups is None:
+            return self.keeping.unwritten_of(key) or start.place or Place(start.starts, {})
+        share = self.catalog.groups.share_of(group_key(key))
+        share.starts = dict(start.starts)
+        return share
+
     def join(self, member: GroupMember) -> None:
         """Gives it what is its share."""
         self.members.add(member)
-        member.group.join(member)
+        group = member.group
+        if group.share is not None and self.catalog.groups is not None and not group.members:
+            self.catalog.groups.begin(group.share.key, group)
+        group.join(member)
         if self.timer is None:
             self.timer = self.loop.call_later(_TICK, self.look)
 
@@ -88,22 +103,38 @@ class Groups:
         group.leave(member)
         self.keeping.leave(group)
         if not group.members:
-            self.all.pop(group.key, None)
+            self.all.pop(group.request.key(), None)
+            if group.share is not None and self.catalog.groups is not None:
+                self.catalog.groups.end(group.share.key)
+        self.on_changed(group)
 
-    def of(self, replay: Replay) -> HasPlace:
-        """Whose place moves with a replay's."""
-        return replay.group if isinstance(replay, GroupMember) else replay
+    def on_moved(self, group: ConsumerGroup) -> None:
+        """It is further than it was."""
+        if group.share is None:
+            self.keeping.on_moved(group)
+        elif self.catalog.groups is not None and (group.share.is_dirty or group.moved() >= ROWS):
+            self.catalog.groups.on_changed(group.share.key)
+
+    def on_changed(self, group: ConsumerGroup) -> None:
+        """Its members, or what they have, may be others: a coordinator elsewhere is to hear of it."""
+        if group.share is not None and group.share.is_dirty and self.catalog.groups is not None:
+            self.catalog.groups.on_changed(group.share.key)
+
+    def may_send(self, replay: Replay) -> bool:
+        """Whether something of it may go out now."""
+        return not isinstance(replay, GroupMember) or replay.group.may_send()
 
     def on_acknowledged(self, member: GroupMember) -> None:
         """A member has acknowledged something."""
         member.group.on_acknowledged(member)
-        self.keeping.on_moved(member.group)
+        self.on_moved(member.group)
 
     def look(self) -> None:
         """Looks who is late."""
         self.timer = None
         for group in list(self.all.values()):
             group.look()
+            self.on_changed(group)
         if self.all:
             self.timer = self.loop.call_later(_TICK, self.look)
 
@@ -125,7 +156,7 @@ class Groups:
         def read() -> tuple[str, bytes]:
             wanted = PageQuery(offset, offset + 1, 1, 1)
             rows = (
-                LogsAnywhere(stream, None)
+                LogsAnywhere(stream, self.catalog.places)
                 .rows(partition, wanted, ("topic", "payload", "offset"))
                 .rows
             )
@@ -170,3 +201,8 @@ class Groups:
             yield Family("stream_group_lag", "gauge", text, tuple(lags))
         text = "Messages that groups passed over: no member could take them."
         yield Family("stream_group_dead", "counter", text, (Sample((), self.dead),))
+
+
+def group_key(key: CursorKey) -> GroupKey:
+    """A group as its coordinator knows it."""
+    return GroupKey(key.owner.removeprefix(OWNER), key.name)

@@ -52,7 +52,7 @@ class StreamReaders(ReadersPort):
         self.catalog = catalog
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="vmq-replay")
         self.keeping = Keeping(folder, self.all)
-        self.groups = Groups(core, self.keeping, self.threads)
+        self.groups = Groups(core, catalog, self.keeping, self.threads)
         self.starter = ReplayStarter(core, catalog, self.threads, self.keeping)
         #: Those of each client that has or had any since it is connected, by filter.
         self.replays: dict[Queue, dict[str, Replay]] = {}
@@ -110,7 +110,7 @@ class StreamReaders(ReadersPort):
     def limit(self, queue: Queue, topic_filter: str) -> str:
         """Which limit is reached, if one is."""
         if is_group(topic_filter):
-            return self.groups.limit(self.catalog)
+            return self.groups.limit()
         members = self.groups.members
         if len(self.by_number) - len(members) >= MOST:
             return f"{MOST} clients read history already"
@@ -230,7 +230,7 @@ class StreamReaders(ReadersPort):
         for _ in range(len(ready)):
             replay = ready.popleft()
             replay.is_due = False
-            if replay.is_over:
+            if replay.is_over or not self.groups.may_send(replay):
                 continue
             before = replay.sender.messages
             more = replay.step(until)
@@ -238,7 +238,10 @@ class StreamReaders(ReadersPort):
             if more:
                 replay.is_due = True
                 ready.append(replay)
-            self.keeping.on_moved(self.groups.of(replay))
+            if isinstance(replay, GroupMember):
+                self.groups.on_moved(replay.group)
+            else:
+                self.keeping.on_moved(replay)
             if self.core.clock() >= until:
                 break
         self.core.outbox.flush()

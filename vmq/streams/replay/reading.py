@@ -93,6 +93,8 @@ class ReplayReader:
         self.grows = True
         #: Where those begin, in time, that did not answer when this began.
         self.began = 0
+        #: Where partitions ended when they were looked at last.
+        self.seen: dict[int, int] = {}
         #: Rows that retention was quicker to delete.
         self.lost = 0
 
@@ -172,6 +174,7 @@ class ReplayReader:
             for each in self.parts:
                 self._miss(each, str(error))
             return {}
+        self.seen = {number: span.end for number, span in found.items()}
         return found
 
     def _fill(self, spans: Mapping[int, OffsetSpan], found: list[Slab]) -> bool:

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from vmq.cli.terminal.console import error, has_colour, painted, table, warning
+from vmq.cli.terminal.rows import show_one
 
 
 class Terminal(io.StringIO):
@@ -94,3 +95,9 @@ def test_styles_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch
     assert painted("x", "2") == "x"
     monkeypatch.setattr("vmq.cli.terminal.console.has_colour", lambda _stream: True)
     assert painted("x", "2") == "\x1b[2mx\x1b[0m"
+
+
+def test_a_list_of_names_is_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    show_one({"group": "g", "standing_by": ["m1", "m2"], "stalled": []})
+    said = capsys.readouterr().out.splitlines()
+    assert said[-5:] == ["standing_by", "m1         ", "m2         ", "", "stalled: none"]

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from vmq.streams.groups.machine import GivePartition, GroupMachine, TakePartition
+from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine, TakePartition
 
 
 def test_one_member_has_all_and_a_second_half_of_them() -> None:
@@ -71,7 +71,7 @@ class Walk(RuleBasedStateMachine):
         self.there: set[str] = set()
         self.generations: set[int] = set()
 
-    def obey(self, effects: list[GivePartition | TakePartition]) -> None:
+    def obey(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, GivePartition):
                 assert effect.partition not in self.sends, "two members send for one partition"

@@ -1,0 +1,61 @@
+"""The groups of a cluster, as a node that has members of them knows it; without a cluster there are none."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from vmq.streams.groups.machine import Effect
+from vmq.streams.groups.records import GroupKey
+from vmq.streams.groups.share import GroupShare
+from vmq.streams.groups.talk import FoundGroup
+
+
+class GroupHere(Protocol):
+    """The part of a group that a node has. Everything here is called in the event loop."""
+
+    def obey(self, effects: list[Effect]) -> None:
+        """Its members have other partitions."""
+
+    def progress(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Where they are, by partition; and how often what comes next was sent for nothing."""
+
+    def clients(self) -> dict[str, str]:
+        """The clients of its members."""
+
+    def moved(self) -> int:
+        """Rows by which they are further than at `settle`."""
+
+    def settle(self) -> None:
+        """Where they are is on its way to the coordinator."""
+
+    def refuse(self, why: str) -> None:
+        """The coordinator will not have them."""
+
+
+class GroupsElsewhere(Protocol):
+    """The coordinator of all groups, wherever it is. Everything here is called in the event loop."""
+
+    def share_of(self, key: GroupKey) -> GroupShare:
+        """This node's part of a group."""
+
+    def begin(self, key: GroupKey, group: GroupHere) -> None:
+        """The group has members on this node."""
+
+    def end(self, key: GroupKey) -> None:
+        """It has none any more; what they gave back is said all the same."""
+
+    def on_changed(self, key: GroupKey) -> None:
+        """The coordinator is to hear at once."""
+
+    async def listed(self, group: str) -> list[FoundGroup]:
+        """The groups of a name, or all.
+
+        Raises:
+            StreamError: nobody answers.
+        """
+
+    async def change(self, key: GroupKey, positions: Mapping[int, int] | None) -> None:
+        """Has a group without members begin elsewhere; without positions it is forgotten.
+
+        Raises:
+            StreamError: it has members, or nobody answers.
+        """
