@@ -261,6 +261,7 @@ async def test_a_node_that_is_reset_gives_its_jobs_away_and_is_alone(tmp_path: P
         await until(lambda: len(b.nodes.replicas.peers.members) == 1)
         assert {await c.get("q") for _ in range(5)} == ids
         assert len((await b("HELLO"))[2:]) == 2
+        await until(lambda: bool(a.nodes.core.shut_to_clients))
         with pytest.raises(ClusterDownError):
             await a("ADDJOB", "q", "x", 5000)
 
