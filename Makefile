@@ -22,6 +22,8 @@ NODE_TESTS := tests/clients/node
 VENDOR := vmq/http/dashboard/page/vendor
 UPLOT := 1.6.32
 PYTEST_ARGS ?=
+# What make demo passes on, as in make demo DEMO_ARGS='--self-test'.
+DEMO_ARGS ?=
 # Processes that the tests are spread over (tests/support/spreading.py): two a core, since many tests wait.
 JOBS ?= $(shell echo $$(( 2 * $$(nproc) )))
 FUZZ_SECONDS ?= 600
@@ -53,7 +55,7 @@ run: build ## start a broker with config/vmq.toml
 demo: build $(VENV)/.spark ## 200 simulated devices on a map, and buttons that kill broker and Spark
 	@$(MAKE) java || echo "==> demo: there is no Java: the demo goes without Spark"
 	@echo "==> demo: vmq demo"
-	@exec $(BIN)/vmq demo
+	@exec $(BIN)/vmq demo $(DEMO_ARGS)
 
 spark: build $(VENV)/.spark ## install PySpark into .venv, and the Java that it needs
 	@$(MAKE) java

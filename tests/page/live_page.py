@@ -115,6 +115,20 @@ class LivePage:
         shot = self.page.call("Page.captureScreenshot", format="png")
         (PICTURES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
+    def watch_long_tasks(self) -> None:
+        """Has the browser note what holds the page up for more than 50 ms, from now on."""
+        self.run(
+            "() => { window.longTasks = []; new PerformanceObserver(found => found.getEntries().forEach("
+            "each => window.longTasks.push(Math.round(each.duration)))).observe({type: 'longtask'}); }"
+        )
+
+    def long_tasks(self, name: str) -> None:
+        """Leaves their milliseconds beside the pictures: a figure for people, which depends on the machine."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        (PICTURES / f"{name}-long-tasks.json").write_text(
+            json.dumps(self.value("window.longTasks"))
+        )
+
     def resize(self, width: int, height: int, scale: float = 1) -> None:
         """Gives the window a size."""
         self.page.call(

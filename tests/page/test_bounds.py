@@ -44,6 +44,7 @@ def test_many_clients_and_topics_are_few_elements(page: LivePage, broker: Broker
         return links_of(dashboard_of(broker.broker))[0]
 
     page.enter(broker.run(link()))
+    page.watch_long_tasks()
     page.go("clients")
     page.says("The first 200; there are more")
     assert page.value("document.querySelectorAll('tbody tr').length") == 200
@@ -73,5 +74,6 @@ def test_many_clients_and_topics_are_few_elements(page: LivePage, broker: Broker
     page.go("now")
     page.until("document.querySelectorAll('.u-wrap canvas').length === 10")
     after = broker.run(cost())
+    page.long_tasks("bounds")
     ticks, walks = after[1] - before[1], after[2] - before[2]
     assert after[0] - before[0] <= 2 * ticks + walks, "encoded once a tick, and for new warnings"

@@ -59,7 +59,9 @@ def unharmed(page: LivePage) -> None:
     assert page.value("[...document.images].filter(each => each.src.endsWith('/x')).length") == 0
 
 
-def test_what_is_wrong_is_seen_first(page: LivePage, broker: BrokerProcess, stranger: Wire) -> None:
+def test_what_is_wrong_is_seen_first(
+    page: LivePage, broker: BrokerProcess, stranger: Wire, axe: str
+) -> None:
     page.enter(link_of(broker))
     page.says("Nothing is wrong")
     page.says("Last warnings")
@@ -83,7 +85,11 @@ def test_what_is_wrong_is_seen_first(page: LivePage, broker: BrokerProcess, stra
     page.until(f"{longest}.querySelector('a').hash.startsWith('{why}')")
     stranger.send(b"\xf0\x00")
     page.says("protocol error")
+    client = "new URLSearchParams(document.querySelector('.log span a').hash.split('?')[1]).get('client_id')"
+    assert page.value(client) == f"c{MARKUP}"
     unharmed(page)
+    page.picture("worst")
+    assert page.faults(axe) == []
 
 
 def test_what_is_wrong_is_told_with_its_age_and_what_helps(

@@ -36,6 +36,7 @@ PANELS: Final = {
         "session": "admin.session:app",
         "queue": "admin.queue:app",
         "jobs": "admin.jobs:app",
+        "map": "admin.mapping:app",
         "retain": "admin.retain:app",
         "why": "admin.why:why",
         "trace": "admin.trace:app",

@@ -7,6 +7,7 @@ import msgspec
 
 from vmq.config import cluster as config_cluster
 from vmq.config import jobs as config_jobs
+from vmq.config import mappings as config_mappings
 from vmq.config import streams as config_streams
 from vmq.config.listeners import problems_of
 from vmq.config.options import Config, ListenerOptions
@@ -69,6 +70,8 @@ def _job_problems(config: Config, origin: Callable[[str], str | None]) -> list[P
         problems.append(Problem(f"jobs.{name}", what, origin(f"jobs.{name}")))
     for key, what in config_jobs.schedule_problems(config.schedules):
         problems.append(Problem(f"schedules.{key}", what, origin(f"schedules.{key}")))
+    for key, what in config_mappings.mapping_problems(config.mappings):
+        problems.append(Problem(f"mappings.{key}", what, origin(f"mappings.{key}")))
     return problems
 
 

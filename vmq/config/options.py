@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from vmq.config.cluster import ClusterOptions
 from vmq.config.jobs import JobOptions, ScheduleOptions
 from vmq.config.listeners import Certificate, ListenerOptions
+from vmq.config.mappings import MappingOptions
 from vmq.config.plugins import PluginOptions
 from vmq.config.sources import ConfigError, Problem
 from vmq.config.streams import StreamOptions
@@ -685,6 +686,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cluster: ClusterOptions = ClusterOptions()
     jobs: dict[str, JobOptions] = msgspec.field(default_factory=dict)
     schedules: dict[str, ScheduleOptions] = msgspec.field(default_factory=dict)
+    mappings: dict[str, MappingOptions] = msgspec.field(default_factory=dict)
     streams: dict[str, StreamOptions] = msgspec.field(default_factory=dict)
     plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
 

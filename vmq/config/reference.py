@@ -20,6 +20,7 @@ from vmq_systree import SystreeConfig
 from vmq_webhooks import WebhooksConfig
 
 from vmq.config.options import Config
+from vmq.config.reload import is_live_option
 from vmq.config.sources import sections
 from vmq.config.text import accepted, described, is_live, toml_value
 
@@ -39,6 +40,7 @@ _TABLES = {
     "listeners": "# Listeners: [listeners.NAME] each. A file that names any replaces all of these.\n",
     "jobs": "# Jobs: [jobs.PATTERN] each, for the queues whose names it matches; none by default.\n",
     "schedules": "# Jobs by the clock: [jobs.schedules.NAME] each, or [schedules.NAME]; none by default.\n",
+    "mappings": "# Mappings: [mappings.NAME] each; none by default.\n",
     "streams": "# Streams: [streams.NAME] each; none by default. They need vmq[streams].\n",
 }
 
@@ -144,7 +146,8 @@ def _outline(header: str, struct: type[Struct]) -> str:
     """A table that is not there by default, as comments."""
     lines = [f"# [{header}]"]
     for field in msgspec.structs.fields(struct):
-        lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
+        live = " (live)" if is_live_option(header.partition(".")[0], field.type) else ""
+        lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.{live}")
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()

@@ -5,7 +5,7 @@ other change needs a restart, and then nothing of the new configuration is taken
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,9 @@ from msgspec import Struct
 from vmq.config.options import Config
 from vmq.config.sources import sections
 from vmq.config.text import is_live
+
+#: Sections of which all may change live, also which tables there are.
+_LIVE: Final = frozenset({"jobs", "schedules", "mappings"})
 
 
 class Change(NamedTuple):
@@ -46,7 +49,7 @@ def changes(old: Config, new: Config) -> list[Change]:
             if table in before and table in after:
                 found.extend(_changed(key, struct, before[table], after[table]))
             else:
-                found.append(Change(key, live=name == "plugins"))
+                found.append(Change(key, live=name == "plugins" or name in _LIVE))
     return found
 
 
@@ -64,7 +67,13 @@ def check_live(found: list[Change]) -> None:
 def _changed(key: str, struct: type[Struct], before: Struct, after: Struct) -> Iterator[Change]:
     for field in msgspec.structs.fields(struct):
         if getattr(before, field.name) != getattr(after, field.name):
-            yield Change(f"{key}.{field.name}", is_live(field.type))
+            live = is_live_option(key.partition(".")[0], field.type)
+            yield Change(f"{key}.{field.name}", live)
+
+
+def is_live_option(section: str, option_type: object) -> bool:
+    """Whether an option of a section may change while the broker runs."""
+    return section in _LIVE or is_live(option_type)
 
 
 def live_keys(config: Config) -> Mapping[str, bool]:
@@ -74,5 +83,5 @@ def live_keys(config: Config) -> Mapping[str, bool]:
         tables = [f"{name}.{table}" for table in getattr(config, name)] if named else [name]
         for table in tables:
             for field in msgspec.structs.fields(struct):
-                found[f"{table}.{field.name}"] = is_live(field.type)
+                found[f"{table}.{field.name}"] = is_live_option(name, field.type)
     return found

@@ -18,6 +18,7 @@ from vmq.core.ports import (
     Claims,
     Elsewhere,
     JobsPort,
+    MappingFinder,
     MemoryPort,
     Peers,
     Propagation,
@@ -265,6 +266,7 @@ class Core:
         self.stream_finder = StreamFinder()
         self.receipts = ReceiptsPort()
         self.jobs = JobsPort()
+        self.mappings = MappingFinder()
         self.readers = ReadersPort()
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []

@@ -129,6 +129,15 @@ class StreamFinder:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class MappingFinder:
+    """Which mappings want a topic."""
+
+    def taps(self, mountpoint: str, topic: str) -> list[Any]:
+        """Where its messages come by, as those of a stream do (`vmq.jobs.mappings.tap`)."""
+        return []
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReceiptsPort:
     """What streams have of messages at QoS 2; see `vmq.streams.serving.receipts`."""
 

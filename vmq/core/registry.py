@@ -325,6 +325,9 @@ class Registry:
             route = Route(topic, text)
             if not self.mountpoint:
                 route.taps = self.core.stream_finder.appenders(text)
+            mapped = self.core.mappings.taps(self.mountpoint, text)
+            if mapped:
+                route.taps = [*route.taps, *mapped]
             self.trie.resolve(route)
             if not is_served(text):
                 self.routes.keep(route)

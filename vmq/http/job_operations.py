@@ -1,4 +1,4 @@
-"""The operations of the API on jobs; see `vmq.http.operations`."""
+"""The operations of the API on jobs and mappings; see `vmq.http.operations`."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError
-from vmq.admin.jobs import dump, queues, schedules, why
+from vmq.admin.jobs import dump, mappings, queues, schedules, why
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
@@ -131,6 +131,44 @@ async def _take(context: Context, wanted: TakeJobs) -> Listing[queues.JobRow]:
         context.broker, wanted.queue, wanted.mountpoint, wanted.count, wanted.ack
     )
     return Listing(queues.JobRow, rows)
+
+
+MappingName = Annotated[str, Meta(min_length=1, max_length=100, description="The mapping")]
+
+
+class OneMapping(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which mapping."""
+
+    name: MappingName
+
+
+class TryMapping(OneMapping, forbid_unknown_fields=True, kw_only=True):
+    """Which mapping is tried with which message."""
+
+    topic: Annotated[
+        str,
+        Meta(
+            max_length=65_535, description="Of the message; empty: where the mapping has one topic"
+        ),
+    ] = ""
+    payload: Annotated[str, Meta(description="The payload: text, or base64")] = ""
+    is_base64: Annotated[bool, Meta(description="It is base64")] = False
+    qos: Annotated[int, Meta(ge=0, le=2)] = 1
+    client_id: Annotated[str, Meta(max_length=1024, description="The publisher")] = ""
+
+
+def _payload_of(wanted: TryMapping) -> bytes:
+    from base64 import b64decode
+    from binascii import Error
+
+    from vmq.admin.errors import AdminError
+
+    if not wanted.is_base64:
+        return wanted.payload.encode()
+    try:
+        return b64decode(wanted.payload, validate=True)
+    except Error as error:
+        raise AdminError(f"payload is no base64: {error}") from None
 
 
 JOB_OPERATIONS: Final = (
@@ -291,5 +329,52 @@ JOB_OPERATIONS: Final = (
         OneJob,
         why.JobExplained,
         lambda context, wanted: why.explain(context.broker, wanted.id),
+    ),
+    Operation(
+        "list_mappings",
+        "GET",
+        "/mappings",
+        "List the mappings, with what they did",
+        List,
+        mappings.MappingRow,
+        lambda context, wanted: Listing(
+            mappings.MappingRow, mappings.list_mappings(context.broker), wanted
+        ),
+        many=True,
+    ),
+    Operation(
+        "try_mapping",
+        "POST",
+        "/mappings/test",
+        "Show what a mapping would do with a message; nothing is sent",
+        TryMapping,
+        mappings.MappingTried,
+        lambda context, wanted: mappings.try_out(
+            context.broker,
+            wanted.name,
+            wanted.topic,
+            _payload_of(wanted),
+            wanted.qos,
+            wanted.client_id,
+        ),
+        change=False,
+    ),
+    Operation(
+        "enable_mapping",
+        "POST",
+        "/mappings/enable",
+        "Have a mapping in force, also after a restart",
+        OneMapping,
+        mappings.MappingRow,
+        lambda context, wanted: mappings.switch(context.broker, wanted.name, is_enabled=True),
+    ),
+    Operation(
+        "disable_mapping",
+        "POST",
+        "/mappings/disable",
+        "Have a mapping out of force, also after a restart",
+        OneMapping,
+        mappings.MappingRow,
+        lambda context, wanted: mappings.switch(context.broker, wanted.name, is_enabled=False),
     ),
 )

@@ -347,7 +347,7 @@ class Jobs:
             return
         self._links = links
         config = self._config()
-        if config.schedules or (Path(config.broker.data_dir) / "jobs").is_dir():
+        if config.schedules or config.mappings or (Path(config.broker.data_dir) / "jobs").is_dir():
             self.open()
         elif self.service is None:
             core.jobs = FirstJobs(core, self.open)
@@ -380,6 +380,13 @@ class Jobs:
         """Goes by another configuration."""
         if self.service is not None:
             self.service.configure(config)
+        elif self._is_alone and (config.schedules or config.mappings):
+            from vmq.runtime.errors import StartError
+
+            try:
+                self.open()
+            except StartError as error:
+                log.error("there are no jobs, schedules and mappings: %s", error)
 
     def families(self) -> Iterator[Family]:
         """The figures."""

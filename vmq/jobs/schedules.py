@@ -86,13 +86,9 @@ class Schedules:
         self.core = core
         self.commit = commit
         self.path = folder / _FILE
-        now = core.wall_clock()
-        known = self._read() if options else {}
-        #: What is there from now on begins now; and no clock that was wrong once holds it up.
-        self.all = [
-            CronSchedule(name, each, min(known.get(name, now), now))
-            for name, each in options.items()
-        ]
+        self.all: list[CronSchedule] = []
+        if options:
+            self._set(options, self._read())
         #: How many nodes in reach are to see to a schedule before this one; 0: no other.
         self.rank: Callable[[str], int] = lambda name: 0
         #: Told which time of a schedule has its job.
@@ -101,6 +97,21 @@ class Schedules:
         self.has_news = False
         #: No job is added before.
         self.begins = 0.0
+
+    def configure(self, options: dict[str, ScheduleOptions]) -> None:
+        """These are in force from now on; one that was there before goes on from its last time."""
+        self._set(options, {each.name: each.last for each in self.all})
+
+    def _set(self, options: dict[str, ScheduleOptions], known: dict[str, float]) -> None:
+        """What is there from now on begins now; and no clock that was wrong once holds it up."""
+        now = self.core.wall_clock()
+        fired = {each.name: each.fired for each in self.all}
+        self.all = [
+            CronSchedule(name, each, min(known.get(name, now), now))
+            for name, each in options.items()
+        ]
+        for schedule in self.all:
+            schedule.fired = fired.get(schedule.name, 0.0)
 
     def _read(self) -> dict[str, float]:
         try:

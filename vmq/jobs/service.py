@@ -22,6 +22,7 @@ from vmq.jobs.control import JobControl
 from vmq.jobs.ids import JobIds
 from vmq.jobs.listener import JobListener
 from vmq.jobs.machine import JobMachine
+from vmq.jobs.mappings.service import Mappings
 from vmq.jobs.metrics import job_families, sharing_families
 from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.nodes import JobLinks, JobNodes
@@ -125,6 +126,8 @@ class JobService:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         self.mqtt.delayed.serve_all()
         self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
+        self.mappings = Mappings(core, self.commit, self.mqtt, self.folder)
+        self.mappings.configure(config.mappings)
         self._ticker: asyncio.TimerHandle | None = None
         #: This node among others, if it is one.
         self.nodes: JobNodes | None = None
@@ -174,6 +177,10 @@ class JobService:
         self.mqtt.publishing.max_job_size = config.limits.max_job_size
         for queue in self.machine.queues.values():
             queue.rules = self.rules_of(queue.name.removesuffix(b"!dead"))
+        self.mappings.configure(config.mappings)
+        self.schedules.configure(config.schedules)
+        if self.schedules.all and self._ticker is None:
+            self._look_at_schedules()
 
     def rules_of(self, name: bytes) -> JobRules:
         """The rules of a queue; a mountpoint before its name does not count."""
@@ -317,6 +324,7 @@ class JobService:
     def problems(self) -> list[str]:
         """What is wrong now."""
         found = ["jobs cannot be written to disk"] if self.commit.is_failing else []
+        found += self.mappings.problems()
         if self.machine.memory >= self.machine.max_memory:
             found.append("jobs are refused: they have all of limits.max_job_memory")
         if damaged := self.segments.damaged():
@@ -331,6 +339,7 @@ class JobService:
         connections = sum(len(each.clients) for each in self.listeners)
         failures, disk = int(self.commit.failures), self.segments.total()
         yield from job_families(self.machine, self.core.clock(), failures, disk, connections)
+        yield from self.mappings.families()
         if self.nodes is not None:
             yield from sharing_families(self.nodes.replicas)
 
@@ -350,6 +359,7 @@ class JobService:
         if self._ticker is not None:
             self._ticker.cancel()
         self.mqtt.delayed.stop()
+        self.mappings.stop()
         await self._all_synced()
         self.commit.end_pass(self.core.clock())
         await self._all_synced()

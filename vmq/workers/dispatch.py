@@ -103,6 +103,10 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "dump_jobs": Dispatch.ANY,
     "load_jobs": Dispatch.ANY,
     "why_job": Dispatch.ANY,
+    "list_mappings": Dispatch.ANY,
+    "try_mapping": Dispatch.ANY,
+    "enable_mapping": Dispatch.ANY,
+    "disable_mapping": Dispatch.ANY,
 }
 
 

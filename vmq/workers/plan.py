@@ -66,6 +66,10 @@ class Plan:
             address: str = getattr(config.cluster, option)
             if address.startswith("tcp://"):
                 yield from self._port_problems(f"cluster.{option}", address)
+        for section in ("schedules", "mappings") if self.count > 1 else ():
+            for name in getattr(config, section):
+                what = "jobs are kept by one process; accepted: with broker.workers = 1"
+                yield Problem(f"{section}.{name}", what)
         for name, listener in config.listeners.items():
             if self.count > 1 and listener.endpoint.is_resp:
                 what = "jobs are kept by one process; accepted: with broker.workers = 1"

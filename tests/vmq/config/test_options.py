@@ -157,6 +157,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
         },
         "jobs": {},
         "schedules": {},
+        "mappings": {},
         "streams": {},
         "plugins": {},
     }

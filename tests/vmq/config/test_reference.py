@@ -56,7 +56,7 @@ def test_the_reference_is_written_or_printed(
 
 def test_the_reference_file_is_valid_toml() -> None:
     sections_written = set(tomllib.loads(REFERENCE_FILE.read_text(encoding="utf-8")))
-    assert sections_written | {"jobs", "plugins", "schedules", "streams"} == set(
+    assert sections_written | {"jobs", "mappings", "plugins", "schedules", "streams"} == set(
         Config.__struct_fields__
     )
 

@@ -13,6 +13,7 @@ from tests.vmq.jobs.test_service import client_of, config_of, port_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions, ScheduleOptions, schedule_problems
 from vmq.config.listeners import problems_of
+from vmq.config.mappings import MappingOptions, mapping_problems
 from vmq.config.options import ListenerOptions
 from vmq.jobs.resp.commands import COMMANDS
 
@@ -26,7 +27,9 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_options_are_valid() -> None:
-    first, clock, patterns = map(tomllib.loads, blocks("toml"))
+    first, clock, patterns, mappings = map(tomllib.loads, blocks("toml"))
+    found = msgspec.convert(mappings["mappings"], dict[str, MappingOptions])
+    assert list(mapping_problems(found)) == []
     schedules = msgspec.convert(clock["jobs"]["schedules"], dict[str, ScheduleOptions])
     assert list(schedule_problems(schedules)) == []
     listener = msgspec.convert(first["listeners"]["jobs"], ListenerOptions)

@@ -71,6 +71,20 @@ async def test_one_job_a_tick_also_after_a_restart(tmp_path: Path) -> None:
         assert look(broker, NOW + 700) == before + 1
 
 
+async def test_schedules_change_live_and_go_on_from_their_last_time(tmp_path: Path) -> None:
+    none = msgspec.structs.replace(scheduled(tmp_path), schedules={})
+    async with Broker(none) as broker:
+        broker.reload(scheduled(tmp_path))
+        begins_at(broker, NOW)
+        assert look(broker, NOW + 100) == 1
+        broker.reload(scheduled(tmp_path, priority=3))
+        assert look(broker, NOW + 130) == 1
+        assert look(broker, NOW + 400) == 2
+        assert [int(each.priority) for each in machine(broker).jobs.values()] == [0, 3]
+        broker.reload(none)
+        assert look(broker, NOW + 7000) == 2
+
+
 @pytest.mark.parametrize("text", ["", "[1]", '{"five": "x"}', '{"five": NaN}', "[" * 100_000])
 async def test_last_times_that_cannot_be_read_are_told_and_the_broker_starts(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture

@@ -140,6 +140,8 @@ class Show:
             await self.server.start()
             await self.parts.start()
             print(f"vmq demo: {self.server.url}", flush=True)
+            if seconds is None and not self_test:
+                print("Open it in a browser. Ctrl-C ends the demo.", flush=True)
             if browser and not self_test:
                 _open(self.server.url)
             async with asyncio.TaskGroup() as group:

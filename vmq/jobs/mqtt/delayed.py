@@ -19,25 +19,34 @@ class _DelayedRecord(msgspec.Struct, array_like=True, frozen=True):
     retain: bool
     client_id: str
     user: str | None
+    is_ours: bool = False
 
 
 class Kept:
-    """A message with who published it, who is asked about again when it is due."""
+    """A message with who published it, who is asked about again when it is due; `is_ours`: the broker did."""
 
-    def __init__(self, topic: str, message: Message, client_id: str, user: str | None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        message: Message,
+        client_id: str,
+        user: str | None,
+        is_ours: bool = False,
+    ) -> None:
         self.topic = topic
         self.payload = message.payload
         self.qos = message.qos
         self.retain = message.retain
         self.client_id = client_id
         self.user = user
+        self.is_ours = is_ours
 
     def encode(self) -> bytes:
         """The body of the job."""
         return msgspec.msgpack.encode(
             _DelayedRecord(
                 *(_VERSION, self.topic, self.payload, self.qos, self.retain),
-                *(self.client_id, self.user),
+                *(self.client_id, self.user, self.is_ours),
             )
         )
 
@@ -62,4 +71,4 @@ def decode(body: bytes) -> Kept:
     if found.version != _VERSION:
         raise ValueError(f"a delayed message of version {found.version}")
     message = Message(b"", found.payload, found.qos, found.retain)
-    return Kept(found.topic, message, found.client_id, found.user)
+    return Kept(found.topic, message, found.client_id, found.user, found.is_ours)

@@ -105,7 +105,7 @@ class DelayedMessages:
             self.machine.bury(job, str(flaw), self.commit.clock())
             return
         hook = self.core.hooks.auth_on_publish
-        if hook is None:
+        if hook is None or kept.is_ours:
             self.hand_on(job, kept, registry, None)
             return
         seen = seen_message(kept.topic, kept.payload, kept.qos, kept.retain)

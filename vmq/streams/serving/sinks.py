@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from vmq.config.mappings import MAPPED
 from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.core.source import Source
@@ -181,6 +182,8 @@ class Sinks:
             for each in self.routed(rows):
                 if each.place < done:
                     for tap in self.registry.route(each.topic).taps:
+                        if is_mapping(tap):
+                            continue
                         if tap.way(each.topic, earlier.client_id) is AppendWay.HERE:
                             met(earlier, tap, each)
             await asyncio.sleep(0)
@@ -269,11 +272,12 @@ class Sinks:
         for tap in self.registry.route(row.topic).taps:
             if (row.place, tap.name) in given.rows:
                 continue
-            way = tap.way(row.topic, client_id)
+            is_mapped = is_mapping(tap)
+            way = AppendWay.HERE if is_mapped else tap.way(row.topic, client_id)
             held = held or way is AppendWay.HELD
             if way is not AppendWay.HERE:
                 continue
-            if earlier is None or not met(earlier, tap, row):
+            if earlier is None or is_mapped or not met(earlier, tap, row):
                 now = int(self.core.wall_clock() * 1_000_000)
                 number = tap.append(row.topic, row.payload, row.qos, row.retain, client_id, now)
                 if number == REFUSED and row.qos:
@@ -303,6 +307,12 @@ class Sinks:
         except ProtocolError as error:
             log.warning("a staged message cannot be published: %s", error)
             return None
+
+
+def is_mapping(tap: Any) -> bool:
+    """Whether it is no stream, but sends on what comes by (`vmq.jobs.mappings.tap`)."""
+    name: str = tap.name
+    return name.startswith(MAPPED)
 
 
 def met(earlier: Earlier, tap: Any, row: "SinkRow") -> bool:

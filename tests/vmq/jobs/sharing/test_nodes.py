@@ -3,12 +3,16 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from redis.exceptions import ClusterDownError, ResponseError
 
 from tests.support.until import until
+from tests.support.wire import publish_packet
 from tests.vmq.clustering.nodes import address
+from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.sharing.nodes import JobNode, job_config, job_nodes, meet, node_of
+from tests.vmq.sockets import peer_of
 from vmq.admin import cluster
 from vmq.config.jobs import JobOptions
 
@@ -331,6 +335,24 @@ async def test_a_program_inside_adds_with_copies(tmp_path: Path) -> None:
             await job.ack()
             break
         await until(lambda: nobody_has(nodes))
+
+
+async def test_what_a_mapping_makes_is_on_its_hosts_before_the_publisher_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    mappings = {"m": options("a", "$jobs/q")}
+    config = msgspec.structs.replace(job_config(tmp_path, "a", []), mappings=mappings)
+    async with (
+        node_of(config) as a,
+        node_of(job_config(tmp_path, "b", [address(a.broker)])) as b,
+        peer_of(a.broker, 1) as device,
+    ):
+        await meet(a, b)
+        await device.connect("device")
+        device.send(publish_packet("a", b"x", qos=1, packet_id=1))
+        await device.expect(b"\x40\x02\x00\x01")
+        (job_id,) = a.machine.jobs
+        assert sorted((a.state(job_id), b.state(job_id))) == ["active", "queued"]
 
 
 async def test_when_split_reach_adds_with_those_that_are_there(tmp_path: Path) -> None:

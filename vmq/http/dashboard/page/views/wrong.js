@@ -139,7 +139,7 @@ function resources() {
 
 /** What a line of the log is about: the client, if it names one. */
 function aboutClient(text) {
-  const found = /\bclient=(?:"((?:[^"\\]|\\.)*)"|([^\s":,]+))/.exec(text);
+  const found = /\bclient=(?:"((?:[^"\\]|\\.)*)"|(.+?)(?= peer=| is |: |, |$))/.exec(text);
   const name = found && (found[1] ? found[1].replace(/\\(.)/g, "$1") : found[2]);
   return name ? h("a", { href: whyReceive(name, "") }, "Why?") : null;
 }

@@ -1,0 +1,1 @@
+"""Mappings: what becomes of messages and jobs."""

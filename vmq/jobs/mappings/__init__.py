@@ -1,0 +1,1 @@
+"""Mappings: messages and jobs that go elsewhere, too, by the operator's expressions."""

@@ -1,0 +1,172 @@
+"""One mapping: whether it wants a message, where that goes, and what it becomes. Pure."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from vmq.config.expressions import LEVEL, compiled
+from vmq.config.mappings import EXPANSION, MappingOptions, source_of
+from vmq.mqtt.special import DELAYED, JOBS, encode_level
+
+#: Bytes of a payload that is looked into as JSON: it is turned into other values, in the pass of the message.
+LONGEST_JSON: Final = 65_536
+_LONGEST_LEVEL: Final = 512
+_NO_LEVEL: Final = "/+#\0"
+
+
+class MappingError(Exception):
+    """An expression fails for a message, or its value cannot be used."""
+
+
+class Seen(NamedTuple):
+    """What a mapping looks at. `time`: seconds since 1970."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    client_id: str
+    time: float
+
+
+class Mapped(NamedTuple):
+    """Where a message goes, and as what."""
+
+    target: str
+    body: bytes
+
+
+class _MappingTarget:
+    """A target, taken apart: text, and programs whose values stand in it."""
+
+    def __init__(self, target: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+        parts = EXPANSION.split(target)
+        self.texts = parts[::2]
+        self.programs = [compiled(each, functions) for each in parts[1::2]]
+        #: The name of a queue may have signs that a topic may not.
+        self.is_job = target.startswith((JOBS, DELAYED))
+
+
+class MessageMapping:
+    """One mapping.
+
+    Args:
+        name: in the configuration.
+        options: as they were checked.
+        functions: those that plugins bring.
+    """
+
+    def __init__(
+        self, name: str, options: MappingOptions, functions: Mapping[str, Callable[..., Any]]
+    ) -> None:
+        from cel import Context
+
+        self.name = name
+        self.options = options
+        self.source = source_of(options)
+        self.is_enabled = options.enabled
+        self.where = compiled(options.where, functions) if options.where is not None else None
+        self.payload = compiled(options.payload, functions) if options.payload is not None else None
+        self.targets = [_MappingTarget(each, functions) for each in options.to]
+        programs = [each for target in self.targets for each in target.programs]
+        programs += [each for each in (self.where, self.payload) if each is not None]
+        self.needs = sorted({name for each in programs for name in each.variables()})
+        self._levels: list[str] = []
+        self._context = Context()
+        self._context.add_function(LEVEL, self._level)
+        for function, call in functions.items():
+            self._context.add_function(function, call)
+        # Since the start: what it looked at, what it sent on, and what failed.
+        self.seen = 0
+        self.sent = 0
+        self.failed = 0
+        self.last_error = ""
+
+    def _level(self, number: int) -> str:
+        return self._levels[number - 1] if 0 < number <= len(self._levels) else ""
+
+    def map(self, seen: Seen) -> list[Mapped]:
+        """Where a message goes; nowhere, if it is not wanted.
+
+        Raises:
+            MappingError: an expression fails.
+        """
+        self.seen += 1
+        try:
+            self._look_at(seen)
+            if self.where is not None:
+                if not _is_true(self.where.execute(self._context)):
+                    return []
+            body = seen.payload
+            if self.payload is not None:
+                body = _encoded(self.payload.execute(self._context))
+            return [Mapped(self._expanded(each), body) for each in self.targets]
+        except MappingError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the library, or a plugin's function, raises
+            text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
+            raise MappingError(" ".join(text.split())[:300]) from None
+
+    def _look_at(self, seen: Seen) -> None:
+        self._levels = seen.topic.split("/")
+        for name in self.needs:
+            self._context.add_variable(name, _value_of(name, seen))
+
+    def _expanded(self, target: _MappingTarget) -> str:
+        pieces = [target.texts[0]]
+        for text, program in zip(target.texts[1:], target.programs, strict=True):
+            pieces += (_one_level(program.execute(self._context), target.is_job), text)
+        return "".join(pieces)
+
+
+def _is_true(verdict: object) -> bool:
+    if isinstance(verdict, bool):
+        return verdict
+    raise MappingError(f"where is neither true nor false but {verdict!r:.80}")
+
+
+def _value_of(name: str, seen: Seen) -> Any:
+    if name == "payload":
+        try:
+            return seen.payload.decode()
+        except UnicodeDecodeError:
+            return seen.payload
+    if name == "json":
+        if len(seen.payload) > LONGEST_JSON:
+            raise MappingError(f"a payload of more than {LONGEST_JSON} bytes is not read as JSON")
+        try:
+            return msgspec.json.decode(seen.payload)
+        except (msgspec.DecodeError, RecursionError):
+            raise MappingError("the payload is no JSON") from None
+    if name == "levels":
+        return seen.topic.split("/")
+    if name == "time":
+        return datetime.fromtimestamp(seen.time, UTC)
+    return getattr(seen, name)
+
+
+def _encoded(value: Any) -> bytes:
+    """A text and bytes as they are, anything else as JSON."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    return msgspec.json.encode(value, order="deterministic")  # CEL's maps have none
+
+
+def _one_level(value: Any, is_job: bool) -> str:
+    """What stands for an expression in a target: nobody writes a topic of several levels by what he publishes.
+
+    Raises:
+        MappingError: it is no level.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise MappingError(f"a level is a text or a number, not {value!r:.80}")
+    text = str(value)
+    if not 0 < len(text.encode("utf-8", "surrogatepass")) <= _LONGEST_LEVEL:
+        raise MappingError(f"a level has 1 to {_LONGEST_LEVEL} bytes")
+    if text[0] == "$" or any(each in text for each in _NO_LEVEL):
+        raise MappingError(f"a level has no $ first and no / + # or NUL: {text!r:.80}")
+    return encode_level(text) if is_job else text

@@ -1,0 +1,218 @@
+"""The mappings of a broker: those of the configuration, and what the operator switched on and off."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from vmq.config.mappings import MappingOptions
+from vmq.core.context import Core
+from vmq.core.ports import MappingFinder
+from vmq.jobs.calls import CallWaiter
+from vmq.jobs.commit import JobCommit
+from vmq.jobs.mappings.mapping import MessageMapping
+from vmq.jobs.mappings.sending import FLAWS, NOT_NOW, MappingSender
+from vmq.jobs.mappings.tap import MappingTap
+from vmq.jobs.mqtt.port import MqttJobs
+from vmq.jobs.queue import Job
+from vmq.jobs.queues import JobRefusedError
+from vmq.mqtt.special import JOBS, read_job_topic
+from vmq.mqtt.topics import matches
+from vmq.runtime.metrics import Family, Sample
+
+log = logging.getLogger("vmq.jobs")
+
+_FILE: Final = "mappings.json"
+#: Jobs that a mapping takes in one go.
+_AT_ONCE: Final = 200
+#: What a queue refuses for a while.
+_LATER: Final = NOT_NOW | {"PAUSED", "MAXLEN"}
+
+
+class MappingWorker:
+    """A mapping that takes jobs, as a worker of their queue."""
+
+    def __init__(self, mapping: MessageMapping, sender: MappingSender) -> None:
+        self.mapping = mapping
+        self.sender = sender
+        self.commit = sender.commit
+        self.machine = sender.machine
+        self.mountpoint = mapping.options.mountpoint
+        prefix = self.mountpoint.encode() + b"\0" if self.mountpoint else b""
+        self.queue = prefix + read_job_topic(mapping.source).queue.encode()
+        self.waiter: CallWaiter | None = None
+        self.is_over = False
+
+    def ask(self) -> None:
+        """Waits for jobs."""
+        if self.is_over:
+            return
+        now = self.commit.clock()
+        try:
+            queue = self.machine.queue(self.queue, now)
+        except JobRefusedError as refusal:
+            self.sender.count(self.mapping, str(refusal))
+            return
+        self.waiter = CallWaiter([queue], _AT_ONCE, self.serve)
+        self.machine.wait(self.waiter, float("inf"), now)
+        self.commit.end_soon()
+
+    def serve(self, jobs: list[Job]) -> None:
+        """Maps jobs; each is done once what it becomes is safe."""
+        self.waiter = None
+        for job in jobs:
+            self._map(job)
+        self.sender.core.call_soon(self.ask)
+
+    def _map(self, job: Job) -> None:
+        reason = ""
+        try:
+            body = self.commit.writer.body(job) if job.body is None else job.body
+            waiting = self.sender.send_job(self.mapping, job, body, self.mountpoint)
+        except OSError as failure:
+            self.sender.count(self.mapping, f"a job cannot be read: {failure}")
+            return  # again after its RETRY
+        except FLAWS as flaw:
+            reason = str(flaw)
+        except JobRefusedError as refusal:
+            reason = str(refusal)
+            if reason.partition(" ")[0] in _LATER:
+                self.sender.count(self.mapping, reason)
+                return
+        if reason:  # nobody else would see to it
+            self.sender.count(self.mapping, reason)
+            self.machine.bury(job, f"mapping {self.mapping.name}: {reason}", self.commit.clock())
+            return
+
+        def told(is_there: bool) -> None:
+            if is_there:
+                self.machine.acknowledge(job.id)
+                self.commit.end_soon()
+
+        deadline = self.commit.clock() + job.queue.rules.refuse_after
+        self.machine.sharing.wait(waiting, deadline, told)
+
+    def stop(self) -> None:
+        """Takes no more."""
+        self.is_over = True
+        if self.waiter is not None:
+            self.machine.stop_waiting(self.waiter)
+            self.waiter = None
+
+
+class Mappings(MappingFinder):
+    """All of them.
+
+    Args:
+        core: that of the broker.
+        commit: the jobs.
+        mqtt: the same for MQTT clients.
+        folder: where it is kept which ones the operator switched on or off.
+    """
+
+    def __init__(self, core: Core, commit: JobCommit, mqtt: MqttJobs, folder: Path) -> None:
+        super().__init__()
+        self.core = core
+        self.sender = MappingSender(core, commit, mqtt)
+        self.path = folder / _FILE
+        self.all: dict[str, MessageMapping] = {}
+        self.workers: list[MappingWorker] = []
+        self.switched = self._read()
+        core.mappings = self
+
+    def configure(self, options: Mapping[str, MappingOptions]) -> None:
+        """These are in force from now on; what has not changed counts on."""
+        before = self.all
+        if {name: each.options for name, each in before.items()} == dict(options):
+            return
+        self.all = {}
+        for name, each in options.items():
+            known = before.get(name)
+            if known is None or known.options != each:
+                known = MessageMapping(name, each, self.functions())
+            known.is_enabled = self.switched.get(name, each.enabled)
+            self.all[name] = known
+        self._begin()
+
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """Those that expressions may call besides."""
+        return {}
+
+    def _begin(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+        self.workers = [
+            MappingWorker(each, self.sender)
+            for each in self.all.values()
+            if each.is_enabled and each.source.startswith(JOBS)
+        ]
+        for worker in self.workers:
+            worker.ask()
+        for mountpoint in {"", *(each.options.mountpoint for each in self.all.values())}:
+            registry = self.core.registries.find(mountpoint)
+            if registry is not None:
+                registry.routes.resize(self.core.options.topic_cache)
+
+    def taps(self, mountpoint: str, topic: str) -> list[Any]:
+        return [
+            MappingTap(each, self.sender, mountpoint)
+            for each in self.all.values()
+            if each.is_enabled
+            and each.options.mountpoint == mountpoint
+            and not each.source.startswith(JOBS)
+            and matches(each.source, topic)
+        ]
+
+    # The operator's word
+
+    def switch(self, name: str, is_enabled: bool) -> None:
+        """Switches one on or off, also for later starts.
+
+        Raises:
+            OSError: that cannot be kept; nothing changed.
+        """
+        switched = {**self.switched, name: is_enabled}
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(switched))
+        new.replace(self.path)
+        self.switched = switched
+        self.all[name].is_enabled = is_enabled
+        self._begin()
+
+    def _read(self) -> dict[str, bool]:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=dict[str, bool])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            log.warning("mappings are as the configuration says: %s: %s", self.path, error)
+            return {}
+
+    def stop(self) -> None:
+        """Maps nothing any more."""
+        for worker in self.workers:
+            worker.stop()
+        self.core.mappings = MappingFinder()
+
+    def families(self) -> Iterator[Family]:
+        """What they did."""
+        for name, text in (
+            ("mapping_seen", "Messages and jobs that a mapping looked at."),
+            ("mapping_sent", "Messages and jobs that it sent on."),
+            ("mapping_failed", "Those that an expression failed for, or a target refused."),
+        ):
+            samples = tuple(
+                Sample((("mapping", each.name),), getattr(each, name.removeprefix("mapping_")))
+                for each in self.all.values()
+            )
+            if samples:
+                yield Family(name, "counter", text, samples)
+
+    def problems(self) -> Iterator[str]:
+        """Which of them fail."""
+        for each in self.all.values():
+            if each.failed and each.is_enabled:
+                yield f"mapping {each.name} failed {each.failed} times; the last: {each.last_error}"
