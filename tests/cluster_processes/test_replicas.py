@@ -12,17 +12,18 @@ from tests.cluster_processes.devices import Message, traffic
 from tests.cluster_processes.test_streams import LOOK, read
 from tests.vmq.cli.program import here
 
+NAMES = ["a", "b", "c"]
 PARTITIONS = 3
 
 
-def options_of(name: str, durability: str) -> dict[str, str]:
+def options_of(name: str, durability: str, segment_bytes: int = 65_536) -> dict[str, str]:
     """A stream of a topic tree of its name."""
     options = {
         "FILTERS": f'["{name}/#"]',
         "PARTITIONS": str(PARTITIONS),
         "KEY": "topic",
         "REPLICAS": "3",
-        "SEGMENT_BYTES": "65536",
+        "SEGMENT_BYTES": str(segment_bytes),
         "DURABILITY": durability,
     }
     return {f"VMQ_STREAMS__{name.upper()}__{option}": value for option, value in options.items()}
@@ -40,10 +41,10 @@ def shown(node: Node, name: str = "log") -> list[dict[str, object]]:
     return found
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
+def wait_until(holds: Callable[[], bool], what: str | Callable[[], str]) -> None:
     deadline = monotonic() + TIMEOUT
     while not holds():
-        assert monotonic() < deadline, what
+        assert monotonic() < deadline, what if isinstance(what, str) else what()
         sleep(LOOK)
 
 
@@ -59,6 +60,16 @@ def wait_led(*nodes: Node, without: str = "", names: Sequence[str] = ("log",)) -
         return all(each and each != without for each in found)
 
     wait_until(are_led, "not all partitions have leaders")
+
+
+def wait_whole(*nodes: Node, names: Sequence[str] = ("log",)) -> None:
+    """Waits until each of these nodes reads its own copies: they count, and have caught up."""
+
+    def are_whole() -> bool:
+        found = [each for node in nodes for name in names for each in shown(node, name)]
+        return all(each["segments"] is not None for each in found)
+
+    wait_until(are_whole, lambda: f"not all nodes have all their copies: {[*map(shown, nodes)]}")
 
 
 def check(cluster: LinkedCluster, wanted: set[Message], name: str = "log") -> None:
@@ -144,10 +155,7 @@ def test_a_node_whose_disk_is_wiped_gets_its_copies_again() -> None:
             for publisher in devices.publishers:
                 publisher.finish()
             check(cluster, devices.sent())
-            wait_until(
-                lambda: all(each["segments"] is not None for each in shown(cluster["c"])),
-                "c has not all its copies again",
-            )
+            wait_whole(cluster["c"])
             cluster["a"].kill()
             cluster.wait_down("a")
             wait_led(cluster["b"], cluster["c"], without="a")

@@ -145,8 +145,8 @@ ABLATIONS = {
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
         [(SimLog, "safe", property(lambda self: self.end))],
-        118,
-        faults={"fail_power": 0.06},
+        85,
+        faults={"fail_power": 0.12, "slow": 0.1},
     ),
     "abstain": Ablation(
         "Who may have forgotten does not vote.",

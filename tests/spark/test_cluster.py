@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster_processes.cluster import LinkedCluster
+from tests.cluster_processes.test_replicas import leaders, wait_led
 from tests.spark.support import PATIENCE, send
 from tests.vmq.cli.program import run
 
@@ -92,3 +93,32 @@ def test_any_node_leads_to_all_partitions(
     assert go_on() == 3 * len(TOPICS)
     rows = spark.read.parquet(str(tmp_path / "rows"))
     assert rows.select("partition", "offset").distinct().count() == 3 * len(TOPICS)
+
+
+def test_a_query_goes_on_while_a_leader_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a stream with copies: what is acknowledged is in the query's table once, whoever led when it was written."""
+    env = {**STREAM, "VMQ_STREAMS__LOG__REPLICAS": "3"}
+    with LinkedCluster(("a", "b", "c"), env, ["grpc://127.0.0.1:0"]) as cluster:
+        wait_led(*cluster.running)
+        fill(cluster, "a", "one")
+        source = spark.readStream.format("vmq").option("server", cluster["a"].flight)
+        rows = source.option("stream", "log").option("startingOffsets", "earliest").load()
+        query = (
+            rows.writeStream.format("parquet")
+            .option("path", str(tmp_path / "rows"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+            dying = next(str(each) for each in leaders(cluster["a"]) if each != "a")
+            cluster[dying].kill()
+            fill(cluster, "a", "two")
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        found = spark.read.parquet(str(tmp_path / "rows"))
+        texts = found.selectExpr("cast(payload as string) as text").collect()
+        wanted = [f"{word} {topic}" for word in ("one", "two") for topic in TOPICS]
+        assert sorted(row.text for row in texts) == sorted(wanted)

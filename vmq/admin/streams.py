@@ -38,6 +38,9 @@ class StreamRow(Struct):
     partitions: int
     #: How many of them this node owns; null where it is in no cluster.
     owned: int | None
+    #: Of a replicated stream: partitions without a leader, and with a replica that cannot be reached; else null.
+    leaderless: int | None
+    under_replicated: int | None
     messages: int
     bytes: int
     gathered: int
@@ -59,6 +62,9 @@ class PartitionRow(Struct):
     #: Of a replicated stream: the node that leads it, empty if none is known; and the nodes that have copies.
     leader: str = ""
     replicas: list[str] = []
+    #: Of what this node has a replica of: the term of its group; and, where it leads, the offsets that others lack.
+    term: int | None = None
+    behind: dict[str, int] = {}
 
 
 class StreamDetails(Struct):
@@ -92,7 +98,12 @@ def _row(broker: "BrokerView", row: dict[str, Any]) -> StreamRow:
     if broker.clustering is not None and broker.streaming is not None:
         stream = broker.streaming.catalog.streams.get(row["stream"])
         owned = 0 if stream is None else broker.clustering.streams.owners(stream).count(None)
-    return msgspec.convert({**row, "owned": owned}, StreamRow)
+    state: dict[str, int | None] = {"leaderless": None, "under_replicated": None}
+    groups = None if broker.clustering is None else broker.clustering.streams.replicas.groups
+    if groups is not None and groups.places.covers(row["stream"]):
+        found = groups.places.figures(row["stream"])
+        state = {each: found[each] for each in state}
+    return msgspec.convert({**row, "owned": owned, **state}, StreamRow)
 
 
 async def show_stream(broker: "BrokerView", name: str) -> StreamDetails:
@@ -119,6 +130,9 @@ async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetai
         for row in details.partitions:
             row.leader = streams.replicas.groups.places.leader(stream.name, row.partition)
             row.replicas = streams.replicas.groups.places.replicas(stream.name, row.partition)
+            standing = streams.replicas.groups.places.standing(stream.name, row.partition)
+            if standing is not None:
+                row.term, row.behind = standing.term, dict(standing.behind)
     found = {}
     if streams.places is not None and any(owners):
         found = await streams.places.ask(stream.name, -1, _PATIENCE)

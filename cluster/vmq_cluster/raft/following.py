@@ -99,6 +99,8 @@ class Following:
         if begin > max(self.replica.log.end, message.first):
             self._deny(begin)  # with these its log would lack what the leader's has before them
             return
+        if not message.files and message.first > self.replica.log.end:
+            self._begin_at(message.first)
         for file in message.files:
             if not self._has(file):
                 self._fetch.begin(file, now)
@@ -106,6 +108,14 @@ class Following:
         else:
             self.agreed = max(self.agreed, message.files[-1].end if message.files else 0)
         self._ack(True, self.agreed)
+
+    def _begin_at(self, first: int) -> None:
+        """What this log lacks is gone, and the leader's begins with its last segment: so does this one."""
+        replica = self.replica
+        replica.log.reset(first)
+        replica.reload()
+        self.agreed = first
+        replica.advance(first)
 
     def _has(self, file: SealedFile) -> bool:
         """Whether this log has what is in a file: all of it is committed, so one place tells."""

@@ -247,6 +247,8 @@ class Leading:
         progress.flying = 0
         if message.agreed:
             progress.match = max(progress.match, message.safe)
+            if progress.next < message.end < self.replica.log.loose:
+                progress.sent = NEVER  # it has a file: the next one
             progress.next = message.end if progress.probing else max(progress.next, message.end)
             progress.probing = False
         elif message.end >= progress.match:

@@ -117,6 +117,8 @@ class Replica:
 
     def holds(self, end: int, term: int) -> bool:
         """Whether this log, up to an offset, is that of another which has this term there."""
+        if end == self.log.first == self.log.end:
+            return True  # it has nothing yet, and begins there, with a segment that says the rest
         return end <= self.commit or (end <= self.log.end and self.state.terms.at(end - 1) == term)
 
     def extend(self, batches: Sequence[Batch]) -> None:

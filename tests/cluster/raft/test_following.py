@@ -42,6 +42,35 @@ def test_a_new_replica_gets_sealed_files_and_then_batches() -> None:
     assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}
 
 
+def test_a_new_replica_of_a_log_that_has_only_its_last_segment_begins_with_that() -> None:
+    """Retention has deleted all the others: there is no file that could be fetched."""
+    sim, leader = grown()
+    log = sim.nodes[leader].logs[GROUP]
+    log.batches, log.starts = log.batches[log._at(log.starts[-1]) :], log.starts[-1:]
+    log.base = log.first
+    assert log.first == log.loose > 0
+    assert not log.files(0)
+    sim.add("d")
+    sim.run(2)
+    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
+    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 10)
+    sim.run(2)
+    assert sim.nodes["d"].logs[GROUP].batches == log.batches
+    assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}
+
+
+def test_files_are_fetched_one_after_the_other_without_a_pause() -> None:
+    sim, leader = grown(200)
+    assert len(sim.nodes[leader].logs[GROUP].files(0)) > 5
+    sim.add("d")
+    sim.run(2)
+    since = sim.now
+    sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
+    sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30, 0.01)
+    files = len(sim.nodes[leader].logs[GROUP].files(0))
+    assert sim.now - since < files * sim.options.heartbeat / 2
+
+
 def test_a_log_does_not_begin_behind_the_leader_s() -> None:
     """The leader guesses what a replica has, and may name files that lie too far behind."""
     sim, leader = grown()

@@ -30,7 +30,18 @@ app = typer.Typer(
 )
 
 COLUMNS: Final = Columns(
-    ("stream", "filters", "partitions", "owned", "messages", "bytes"), ("origin",), ("owned",)
+    (
+        "stream",
+        "filters",
+        "partitions",
+        "owned",
+        "leaderless",
+        "under_replicated",
+        "messages",
+        "bytes",
+    ),
+    ("origin",),
+    ("owned", "leaderless", "under_replicated"),
 )
 
 LocalOption = Annotated[
@@ -437,6 +448,8 @@ def _row(stream: "StoredStream") -> dict[str, Any]:
         "filters": ", ".join(stream.options.filters),
         "partitions": len(found),
         "owned": None,
+        "leaderless": None,
+        "under_replicated": None,
         "messages": sum(each.end - each.earliest for each in found),
         "bytes": sum(each.bytes for each in found),
     }

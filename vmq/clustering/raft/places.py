@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vmq.clustering.raft.records import Lead, ReplicaPlace, node_of
+from vmq.clustering.raft.standing import OwnReplicas, Standing
 from vmq.runtime.metrics import Family, Sample
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class Places:
         self.leaders: dict[str, str] = {}
         #: What this node's own replicas know of that.
         self.own: dict[str, str] = {}
-        #: The groups whose replicas here count.
-        self.current: frozenset[str] = frozenset()
+        #: How this node's own replicas stand.
+        self.here = OwnReplicas()
         #: The groups that are open here.
         self.open: dict[str, Key] = {}
         #: The nodes that can be reached.
@@ -87,7 +88,7 @@ class Places:
     def is_here(self, stream: str, number: int) -> bool:
         """Whether a partition can be read on this node: its replica counts, and knows its leader."""
         place = self.places.get((stream, number))
-        return place is not None and place.group in self.current
+        return place is not None and place.group in self.here.current
 
     def reader(self, stream: str, number: int) -> str | None:
         """The node where a partition is read; None: here, or nobody knows."""
@@ -115,11 +116,30 @@ class Places:
 
     # --- what is shown
 
-    def figures(self) -> dict[str, int]:
-        """How many partitions there are, are led here, lack a leader, and lack a replica that can be reached."""
-        found = {"groups": len(self.open), "led": 0, "leaderless": 0, "under_replicated": 0}
+    def standing(self, stream: str, number: int) -> Standing | None:
+        """How this node's replica of a partition stands; None: it has none."""
+        place = self.places.get((stream, number))
+        return None if place is None else self.here.standings.get(place.group)
+
+    def _of(self, stream: str) -> Iterator[ReplicaPlace]:
+        """The partitions of a stream that are placed."""
+        found = self._catalog.streams.get(stream)
+        for number in range(0 if found is None else len(found.partitions)):
+            place = self.places.get((stream, number))
+            if place is not None:
+                yield place
+
+    def figures(self, stream: str = "") -> dict[str, int]:
+        """Of all partitions or a stream's: how many are led here, lack a leader, or a replica that can be reached.
+
+        And how many replicas of this node may have forgotten, or, where it leads, lag behind.
+        """
+        found = dict.fromkeys(("led", "leaderless", "under_replicated", "abstaining", "lagging"), 0)
         there = self.up | {self._node}
-        for place in self.places.values():
+        for place in self._of(stream) if stream else self.places.values():
+            standing = self.here.standings.get(place.group)
+            found["abstaining"] += place.group in self.here.abstaining
+            found["lagging"] += 0 if standing is None else len(standing.behind)
             leader = self.leaders.get(place.group, "")
             found["led"] += self.own.get(place.group) == self.name
             found["leaderless"] += not leader
@@ -128,7 +148,7 @@ class Places:
 
     def families(self) -> Iterator[Family]:
         """The same for metrics."""
-        found = self.figures()
+        found = {"groups": len(self.open), **self.figures()}
         for name, what, text in (
             ("stream_replicas", "groups", "Replicas of partitions that this node has."),
             ("stream_leaders", "led", "Replicated partitions that this node leads."),
@@ -141,6 +161,16 @@ class Places:
                 "stream_under_replicated",
                 "under_replicated",
                 "Replicated partitions of which a replica cannot be reached.",
+            ),
+            (
+                "stream_abstaining",
+                "abstaining",
+                "Replicas of this node that may have forgotten: they count for nothing until they have caught up.",
+            ),
+            (
+                "stream_lagging",
+                "lagging",
+                "Replicas that lack something of what this node leads.",
             ),
         ):
             yield Family(name, "gauge", text, (Sample((), found[what]),))
@@ -158,6 +188,17 @@ class Places:
             ]
             if leaderless:
                 yield f"stream {stream.name!r}: {_numbers(leaderless)} without a leader"
+            forgetful = [
+                number
+                for number in range(len(stream.partitions))
+                if (place := self.places.get((stream.name, number))) is not None
+                and place.group in self.here.abstaining
+            ]
+            if forgetful:
+                yield (
+                    f"stream {stream.name!r}: {_numbers(forgetful)}: this node's copy may have forgotten, "
+                    "and counts for nothing until it has caught up"
+                )
         for group, (first, end) in self.uncertain.items():
             name, number = self.keys.get(group, (group, 0))
             yield (

@@ -29,6 +29,7 @@ from vmq.clustering.raft.records import (
     node_of,
 )
 from vmq.clustering.raft.roads import Roads
+from vmq.clustering.raft.standing import Observer, OwnReplicas
 from vmq.clustering.raft.thread import GroupThread
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.replica.partition import ReplicaPartition
@@ -84,6 +85,7 @@ class GroupService:
         self.thread = GroupThread(self._folder, node.name, self)
         self.places = Places(self.thread.name, catalog)
         self.roads = Roads(self, self.places, catalog, outboxes, wall_clock)
+        self._observer = Observer()
         #: The meta group, and the log of consumer groups, by their names.
         self._system: dict[str, MetaGroup | CursorLog] = {}
         self.cursors: CursorLog | None = None
@@ -243,7 +245,7 @@ class GroupService:
         self.set_up(self._node.up)
         self._look_at_meta()
         self._follow_wishes()
-        self.thread.post(self._tell_leads)
+        self.thread.post(self._observe)
         if not self._is_stale:
             for each in self._system.values():
                 self.thread.post(each.look)
@@ -389,31 +391,18 @@ class GroupService:
             self.places.leaders[group] = leader
             self.roads.led(group)
 
-    def _tell_leads(self) -> None:
-        """In the thread: what this node leads, and with whom."""
-        own = self.places.name
-        current = frozenset(
-            name
-            for name, each in self.thread.opened.items()
-            if each.group is not None
-            and own in each.group.replica.members.voters
-            and not each.group.replica.abstains
-            and each.group.replica.leader
-        )
-        if current != self.places.current:
-            self._events.append(partial(self._set_current, current))
-        for name, opened in self.thread.opened.items():
-            group = opened.group
-            if group is None or group.leading is None or name in self._system:
-                continue
-            replica = group.replica
-            if group.leading.is_established and replica.state.members_end <= replica.commit:
-                lead = Lead(replica.term, self.places.name, replica.members.voters)
-                self._events.append(partial(self._records.write_lead, name, lead))
+    def _observe(self) -> None:
+        """In the thread: how this node's replicas stand, and what it leads."""
+        found, news = self._observer.look(self.thread, self._system)
+        self._events.append(partial(self._set_own, found))
+        for group, lead in news.items():
+            self._events.append(partial(self._records.write_lead, group, lead))
 
-    def _set_current(self, current: frozenset[str]) -> None:
-        self.places.current = current
-        self._on_change()
+    def _set_own(self, found: OwnReplicas) -> None:
+        is_new = found.current != self.places.here.current
+        self.places.here = found
+        if is_new:
+            self._on_change()
 
     # --- what an operator asks
 

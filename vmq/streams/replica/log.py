@@ -103,7 +103,8 @@ class ReplicaLog:
         if self.segments:
             last = self.segments[-1]
             last.unseal()
-            self._began = last.index.first_time / 1e6 if last.times else self._partition.clock()
+            first = last.index.first_time / 1e6
+            self._began = first if first > 0 else self._partition.clock()
 
     def _loosen(self) -> None:
         """The last of the old segments is loose again."""

@@ -20,6 +20,7 @@ from tests.vmq.clustering.raft.replicas import (
 from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
+from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 
 NAMES = ("a", "b", "c")
@@ -84,6 +85,23 @@ async def test_a_node_that_comes_back_catches_up(tmp_path: Path) -> None:
         await until(lambda: payloads(brokers["c"]) == [b"1", b"2", b"3"])
 
 
+async def test_who_leads_says_who_is_behind(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES) as brokers:
+        first = leader(brokers["a"])
+        gone = next(each for each in NAMES if each != first)
+        await brokers.pop(gone).stop()
+        await brokers[first].publish("s/t", b"1", qos=1)
+        places = groups(brokers[first]).places
+
+        def behind() -> int:
+            standing = places.standing("s", 0)
+            return 0 if standing is None else standing.behind.get(gone, 0)
+
+        await until(lambda: behind() > 0 and places.figures()["lagging"] == 1)
+        shown = await show_stream(brokers[first], "s")
+        assert shown.partitions[0].behind == {gone: behind()}
+
+
 async def test_the_name_of_an_earlier_life_does_not_stand(tmp_path: Path) -> None:
     """A node that comes back without its disk: its new name and the old one were both written without the other."""
     async with replicated(tmp_path, *NAMES) as brokers:
@@ -99,12 +117,15 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         for name in "bc":
             await brokers.pop(name).stop()
         places = groups(brokers["a"]).places
+        assert (await show_stream(brokers["a"], "s")).partitions[0].term
         appender = groups(brokers["a"]).roads.tap(stream(brokers["a"], "s"))
         number = appender.append(b"s/t", b"2", 1, False, "x", 0)
         safe = appender.safe_of(b"s/t", "x")
         await until(lambda: not places.leaders.get(places.places["s", 0].group))
         assert safe.reached < number
         assert any("without a leader" in each for each in brokers["a"].health())
+        [row] = list_streams(brokers["a"])
+        assert (row.leaderless, row.under_replicated) == (1, 1)
         brokers["b"] = Broker(config)
         await brokers["b"].start()
         await until(lambda: safe.reached >= number)

@@ -280,6 +280,19 @@ def test_a_torn_tail_is_cut_and_nothing_was_forgotten(tmp_path: Path) -> None:
     partition.shut()
 
 
+def test_a_log_without_rows_is_not_old_when_it_is_opened_again(tmp_path: Path) -> None:
+    """Each start would begin a segment, and retention would delete the one before."""
+    partition = partition_in(tmp_path)
+    leader = Leader(partition.open())
+    leader.begin()
+    leader.control()
+    leader.control()
+    leader.log.commit(leader.log.end)
+    partition.shut(clean=False)
+    assert not partition.open().is_full
+    partition.shut()
+
+
 def test_memory_may_forget_unless_it_was_closed_in_order(tmp_path: Path) -> None:
     partition, _ = filled(tmp_path, durability="memory")
     partition.shut(clean=False)

@@ -1,0 +1,96 @@
+"""`python -m tests.cluster_processes.killing --kills 30 --seed 1`: streams with copies while node after node fails.
+
+Each time one of three nodes, drawn by the seed, is killed, stopped for a while, or killed and wiped; publishers at each
+node go on, at QoS 1 and 2. In the end every node has the same rows, and all that was acknowledged is among them. The
+suite kills each node once (`test_replicas`); this is for longer runs by hand.
+"""
+
+import argparse
+import signal
+import sys
+from contextlib import ExitStack
+from random import Random
+from time import monotonic
+
+from tests.cluster_processes.cluster import LinkedCluster
+from tests.cluster_processes.devices import Traffic, traffic
+from tests.cluster_processes.test_replicas import (
+    FLIGHT,
+    NAMES,
+    check,
+    options_of,
+    wait_led,
+    wait_whole,
+)
+
+#: What happens to a node, and how often.
+FAULTS = {"kill": 6, "stop": 2, "wipe": 1}
+
+
+def say(text: str) -> None:
+    """Tells it at once: somebody may be looking."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def flow(devices: dict[str, Traffic], nodes: list[str]) -> None:
+    """Each publisher at these nodes is acknowledged 20 more messages."""
+    for topic, each in devices.items():
+        each.flow(20, *(f"{topic}-pub-{node}" for node in nodes))
+
+
+def fail(cluster: LinkedCluster, devices: dict[str, Traffic], name: str, fault: str) -> float:
+    """Has one node fail, and come back; returns after how many seconds the others had leaders for everything."""
+    rest = [each for each in NAMES if each != name]
+    begin = monotonic()
+    if fault == "stop":
+        cluster[name].signal(signal.SIGSTOP)
+        for each in rest:
+            cluster[each].wait_seen(name, "down")
+    else:
+        cluster[name].kill()
+        cluster.wait_down(name)
+    wait_led(*(cluster[each] for each in rest), without=name, names=tuple(devices))
+    took = monotonic() - begin
+    if fault == "wipe":
+        cluster[name].wipe()
+    flow(devices, rest)
+    if fault == "stop":
+        cluster[name].signal(signal.SIGCONT)
+    else:
+        cluster.start(name)
+    flow(devices, NAMES)
+    wait_whole(*cluster.running, names=tuple(devices))
+    return took
+
+
+def main() -> int:
+    """Runs it; raises AssertionError if something was lost."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster_processes.killing", description=__doc__
+    )
+    parser.add_argument("--kills", type=int, default=30, help="how often a node fails")
+    parser.add_argument("--seed", type=int, default=1, help="of which, and how")
+    options = parser.parse_args()
+    random = Random(options.seed)
+    streams = {"log": "os", "synced": "fsync"}
+    env = {k: v for each in streams.items() for k, v in options_of(*each, 1 << 20).items()}
+    with LinkedCluster(NAMES, env, FLIGHT) as cluster, ExitStack() as stack:
+        wait_led(*cluster.running, names=tuple(streams))
+        devices = {each: stack.enter_context(traffic(cluster, each, NAMES, [])) for each in streams}
+        flow(devices, NAMES)
+        for number in range(options.kills):
+            [fault] = random.choices([*FAULTS], [*FAULTS.values()])
+            name = random.choice(NAMES)
+            took = fail(cluster, devices, name, fault)
+            say(f"{number + 1}: {fault} {name}: the others led everything after {took:.1f} s")
+        for topic, each in devices.items():
+            for publisher in each.publishers:
+                publisher.finish()
+            check(cluster, each.sent(), topic)
+            say(f"{topic}: {len(each.sent())} acknowledged messages are on all nodes, in order")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
