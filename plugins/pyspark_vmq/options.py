@@ -1,5 +1,6 @@
 """The options of `format("vmq")`, read and checked once. Names follow Spark's Kafka source."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ SOURCE: Final = (
     "minPartitions",
     "failOnDataLoss",
     "localReads",
+    "where",
 )
 SINK: Final = ("topic", "qos", "retain")
 #: What Spark hands over besides: its own options, in lower case.
@@ -81,6 +83,8 @@ class SourceOptions:
     fail_on_data_loss: bool
     #: Read the files of a broker on the same machine instead of having them sent.
     local_reads: bool = True
+    #: Conditions that the broker looks at, as JSON: columns, operators and values; empty: none.
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,7 @@ def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
         _number(given, "minPartitions", 0, least=1) or None,
         _truth(given, "failOnDataLoss", default=True),
         _truth(given, "localReads", default=True),
+        _conditions(given),
     )
 
 
@@ -183,6 +188,26 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         connection_of(given), topic, int(qos), _truth(given, "retain", default=False)
     )
+
+
+def _conditions(given: Mapping[str, str]) -> str:
+    """Rows that the broker is to send; it knows the columns."""
+    text = given.get("where")
+    if text is None:
+        return ""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(
+        isinstance(each, list) and 2 <= len(each) <= 3 for each in found
+    ):
+        raise OptionError(
+            "where",
+            f"{text!r:.200} is not accepted; expected JSON as [[COLUMN, OPERATOR, VALUE], ...], "
+            'such as [["temp", ">", 20.5], ["device", "in", ["d1", "d2"]]]',
+        )
+    return text
 
 
 def _check_names(given: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """What a task does: fetch its ranges, batch after batch, across restarts of the broker."""
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,24 @@ def read_task(
         yield from read_range(client, each, options, columns)
 
 
+def ticket_of(
+    wanted: Range, options: SourceOptions, columns: Mapping[str, bool | str], *, packed: bool
+) -> dict[str, Any]:
+    """What the broker is asked for, but for where it begins."""
+    ticket: dict[str, Any] = {
+        "stream": wanted.stream,
+        "partition": wanted.partition,
+        "end": wanted.end,
+        "columns": list(columns),
+        "packed": packed and not options.where,
+    }
+    if options.where:
+        ticket["where"] = json.loads(options.where)
+    if options.topic:
+        ticket["filter"] = options.topic
+    return ticket
+
+
 def read_range(
     client: Client, wanted: Range, options: SourceOptions, columns: Mapping[str, bool | str]
 ) -> "Iterator[pa.RecordBatch]":
@@ -55,23 +74,15 @@ def read_range(
 
     start = wanted.start
     typed = any(isinstance(each, str) for each in columns.values())  # those the broker makes
-    ticket: dict[str, Any] = {
-        "stream": wanted.stream,
-        "partition": wanted.partition,
-        "end": wanted.end,
-        "columns": list(columns),
-        "packed": BULK in columns and not typed,
-    }
+    ticket = ticket_of(wanted, options, columns, packed=BULK in columns and not typed)
     schema = arrow_schema(columns)
     unpacker = Unpacker(wanted, schema)
-    if options.topic:
-        ticket["filter"] = options.topic
     patience: Patience | None = None
     tried = start
     files = Files(client, ticket, Unpacker(wanted, schema, options.topic))
     while start < wanted.end:
         try:
-            if options.local_reads and not typed:
+            if options.local_reads and not typed and not options.where:
                 for rows, following in files.read(start):
                     start = following
                     if rows.num_rows:

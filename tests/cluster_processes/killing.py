@@ -82,7 +82,13 @@ def main() -> int:
         for number in range(options.kills):
             [fault] = random.choices([*FAULTS], [*FAULTS.values()])
             name = random.choice(NAMES)
-            took = fail(cluster, devices, name, fault)
+            say(f"{number + 1}: {fault} {name}")
+            try:
+                took = fail(cluster, devices, name, fault)
+            except AssertionError:
+                for node in cluster.running:
+                    say(f"{node.name} said last:\n{node.process.stderr_text()[-6000:]}")
+                raise
             say(f"{number + 1}: {fault} {name}: the others led everything after {took:.1f} s")
         for topic, each in devices.items():
             for publisher in each.publishers:

@@ -72,3 +72,39 @@ def test_a_column_that_the_stream_has_not(bridge: Bridge, typed: str) -> None:
     reader = bridge.spark.read.format("vmq").options(server=typed, stream="sensors")
     with fails("there is no column 'wind'; accepted: topic", "offset, device, temp"):
         reader.schema("wind double").load().collect()
+
+
+def test_conditions_that_the_broker_looks_at(bridge: Bridge, typed: str, tmp_path: Path) -> None:
+    """What comes is what Spark's own filter leaves, of a batch and of a stream."""
+    options = {"server": typed, "stream": "sensors"}
+    schema = "topic string, temp double, device string, offset bigint, key binary"
+    plain = bridge.spark.read.format("vmq").options(**options).schema(schema).load().cache()
+    for said, where in (
+        (
+            '[["temp", ">=", 30], ["device", "in", ["d1", "d2"]]]',
+            "temp >= 30 and device in ('d1', 'd2')",
+        ),
+        ('[["temp", "null"]]', "temp is null"),
+        ('[["key", "=", "ZDE="], ["offset", ">", 3]]', "key = cast('d1' as binary) and offset > 3"),
+    ):
+        found = bridge.spark.read.format("vmq").options(**options, where=said).schema(schema).load()
+        wanted = sorted(map(str, plain.where(where).collect()))
+        assert sorted(map(str, found.collect())) == wanted
+        assert wanted
+    stream = bridge.spark.readStream.format("vmq").options(
+        **options, startingOffsets="earliest", where='[["temp", ">", 37]]'
+    )
+    target = str(tmp_path / "out")
+    query = (
+        stream.schema(schema)
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(target)
+    )
+    assert query.awaitTermination(120)
+    assert sorted(row.temp for row in bridge.spark.read.parquet(target).collect()) == [38.0, 39.0]
+    reader = bridge.spark.read.format("vmq").options(**options, where='[["wind", "=", 1]]')
+    with fails("where: there is no column 'wind'"):
+        reader.schema(schema).load().collect()

@@ -160,3 +160,12 @@ def test_sink() -> None:
 def test_wrong_options_of_a_sink(option: str, value: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         sink_options({**SERVER, option: value})
+
+
+def test_conditions_are_json() -> None:
+    given = {**SERVER, "stream": "a"}
+    where = '[["temp", ">", 20.5], ["key", "null"]]'
+    assert source_options({**given, "where": where}, "stream").where == where
+    for wrong in ("temp > 20", "{}", '["temp"]', '[["temp"]]'):
+        with pytest.raises(OptionError, match=r"expected JSON as \[\[COLUMN, OPERATOR, VALUE\]"):
+            source_options({**given, "where": wrong}, "batch")

@@ -97,7 +97,7 @@ class BrokerReader:
         while True:
             await self._watched.wait()
             await self.walk()
-            await asyncio.sleep(max(STEP, PAUSE * self._walk.took))
+            await asyncio.sleep(pause_after(self._walk.took, len(self._broker.worker_names)))
 
     async def walk(self) -> None:
         """Looks who is worst; the next reading tells it."""
@@ -109,6 +109,11 @@ class BrokerReader:
         worst["logins_refused"] = most_frequent(self.log.refused.items())
         worst["hook_time"] = self._hooks.look()
         self._worst = worst
+
+
+def pause_after(took: float, workers: int) -> float:
+    """Seconds between two walks, where one takes `took` of a processor; workers share what all may take."""
+    return max(STEP, PAUSE * took * max(1, workers))
 
 
 def parts_of(broker: "BrokerView") -> list[str]:

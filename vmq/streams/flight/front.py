@@ -184,7 +184,7 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
 
         partition = FarLog(wanted.stream, wanted.partition, found, ask, look)
         typed = typed_of(wanted, found.schema)
-        reader = LogReader(partition, wanted.columns, wanted.filter, FarCursor, typed)
+        reader = LogReader(partition, wanted.columns, wanted.filter, FarCursor, typed, wanted.where)
         return sent(
             batches_of(reader, wanted, found.start), Slot(self.calls, "reads"), self.stopping
         )

@@ -34,12 +34,18 @@ def batches_of(reader: LogReader, wanted: Ticket, start: int) -> tuple[pa.Schema
         )
     if wanted.limit is not None:
         raise BadTicketError("a limit in a packed get; accepted: start and end")
+    if wanted.where:
+        raise BadTicketError("a where in a packed get; accepted: a filter of topics")
     return PACKED, _packed(reader, wanted, start)
 
 
 def typed_of(wanted: Ticket, schema: Mapping[str, str]) -> list[TypedColumn]:
     """The typed columns that a get may have: packed, all columns are those that are stored."""
-    return [] if wanted.packed and wanted.columns is None else read_columns(schema)
+    return (
+        []
+        if wanted.packed and not wanted.where and wanted.columns is None
+        else read_columns(schema)
+    )
 
 
 def _rows(reader: LogReader, wanted: Ticket, start: int) -> Iterator[Sent]:

@@ -212,7 +212,9 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         wanted = decode(ticket.ticket, Ticket, "ticket")
         partition, start = self.begin(context, wanted)
         typed = typed_of(wanted, partition.options.schema)
-        reader = LogReader(partition, wanted.columns, wanted.filter, typed=typed)
+        reader = LogReader(
+            partition, wanted.columns, wanted.filter, typed=typed, where=wanted.where
+        )
         return sent(batches_of(reader, wanted, start), Slot(self.calls, "reads"), self.stopping)
 
     @answers
@@ -348,6 +350,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def info(self, stream: Stream, query: Query) -> flight.FlightInfo:
         """What is to be known of a stream: a ticket for all that each partition has now."""
+        # Refuses what a get would refuse.
+        Projection(query.columns, query.filter, stream.options.typed, query.where)
         endpoints = []
         rows = size = 0
         for number, found in self.extents.known(stream).items():
@@ -355,6 +359,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                 stream=query.stream,
                 columns=query.columns,
                 filter=query.filter,
+                where=query.where,
                 limit=query.limit,
                 partition=number,
                 start="earliest" if found is None else found.earliest,

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import StreamError
 
 T = TypeVar("T", bound=Struct)
@@ -32,6 +33,7 @@ class Query(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     stream: _Name
     columns: _Columns | None = None
     filter: _Filter | None = None
+    where: Annotated[list[Condition], Meta(max_length=50)] = []
     limit: _Offset | None = None
 
 

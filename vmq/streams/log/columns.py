@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.config.columns import TypedColumn
+from vmq.streams.log.conditions import Condition, bind
 from vmq.streams.log.schema import STORED, projected
 from vmq.streams.log.topic_filter import TopicFilter
 from vmq.streams.log.typed import Extraction, typed_schema
@@ -24,9 +25,10 @@ class Projection:
         columns: names of `schema.READ` or of `typed`, in the order that they are wanted in; None = all.
         topic_filter: an MQTT topic filter; rows of other topics are left out. None = all rows.
         typed: the typed columns of the stream.
+        where: what is to hold of rows besides.
 
     Raises:
-        StreamError: there is no such column, or the filter is none.
+        StreamError: there is no such column, the filter is none, or a condition cannot be.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Projection:
         columns: Sequence[str] | None,
         topic_filter: str | None,
         typed: Sequence[TypedColumn] = (),
+        where: Sequence[Condition] = (),
     ) -> None:
         self.schema = projected(columns, typed_schema(typed))
         self.filter = None if topic_filter is None else TopicFilter(topic_filter)
@@ -42,7 +45,14 @@ class Projection:
         wanted = {STORED.get_field_index(name) for name in self.schema.names} - {-1}
         if self.filter is not None:
             wanted.add(_TOPIC)
-        made = [each for each in typed if each.name in self.schema.names]
+        bound = bind(where, projected(None, typed_schema(typed))) if where else []
+        names = {each.name for each in typed}
+        #: Conditions on what is there at once, and on what has to be made.
+        self.where = [each for each in bound if each.column not in names]
+        self.where_made = [each for each in bound if each.column in names]
+        wanted |= {STORED.get_field_index(each.column) for each in self.where} - {-1}
+        asked = {*self.schema.names, *(each.column for each in self.where_made)}
+        made = [each for each in typed if each.name in asked]
         if made:
             self.typed = Extraction(made)
             wanted |= {_TOPIC, _PAYLOAD} if self.typed.reads_payload else {_TOPIC}
@@ -68,24 +78,34 @@ class Projection:
         kept = None if self.filter is None else self.filter.mask(rows.column("topic"))
         if kept is not None:  # first: making typed columns costs the most
             rows, offsets = rows.filter(kept), offsets.filter(kept)
-        count = rows.num_rows
+        for condition in self.where:
+            kept = condition.mask(self._stored(condition.column, rows, offsets, stream, partition))
+            rows, offsets = rows.filter(kept), offsets.filter(kept)
         made: dict[str, pa.Array] = {}
         if self.typed is not None:
             names = [each.name for each in self.typed.columns]
             made = dict(zip(names, self.typed.apply(rows), strict=True))
-        columns = []
-        for name in self.schema.names:
-            if name == "offset":
-                columns.append(offsets)
-            elif name == "partition":
-                columns.append(pa.repeat(pa.scalar(partition, pa.int32()), count))
-            elif name == "stream":
-                columns.append(pa.repeat(pa.scalar(stream), count))
-            elif name in made:
-                columns.append(made[name])
-            else:
-                columns.append(rows.column(name))
+        for condition in self.where_made:
+            kept = condition.mask(made[condition.column])
+            rows, offsets = rows.filter(kept), offsets.filter(kept)
+            made = {name: each.filter(kept) for name, each in made.items()}
+        columns = [
+            made[name] if name in made else self._stored(name, rows, offsets, stream, partition)
+            for name in self.schema.names
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema), offsets
+
+    def _stored(
+        self, name: str, rows: pa.RecordBatch, offsets: pa.Array, stream: str, partition: int
+    ) -> pa.Array:
+        """A column that needs not be made of payloads and topics."""
+        if name == "offset":
+            return offsets
+        if name == "partition":
+            return pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows)
+        if name == "stream":
+            return pa.repeat(pa.scalar(stream), rows.num_rows)
+        return rows.column(name)
 
 
 _RAMP = pa.array(range(0), pa.int64())

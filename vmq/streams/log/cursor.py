@@ -16,6 +16,7 @@ from pyarrow import ipc
 
 from vmq.config.columns import TypedColumn
 from vmq.streams.log.columns import Projection
+from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
@@ -268,9 +269,10 @@ class LogReader:
         topic_filter: a filter of topics; None = all.
         cursor: what moves in this kind of partition.
         typed: the typed columns of its stream.
+        where: what is to hold of rows besides.
 
     Raises:
-        StreamError: there is no such column, or the filter is none.
+        StreamError: there is no such column, the filter is none, or a condition cannot be.
     """
 
     def __init__(
@@ -280,10 +282,11 @@ class LogReader:
         topic_filter: str | None = None,
         cursor: Callable[[Any, int], Cursor] = Cursor,
         typed: Sequence[TypedColumn] = (),
+        where: Sequence[Condition] = (),
     ) -> None:
         self.partition = partition
         self.cursor = cursor
-        self.projection = Projection(columns, topic_filter, typed)
+        self.projection = Projection(columns, topic_filter, typed, where)
 
     def read_packed(self, start: int, end: int | None = None) -> Iterator[PackedChunk]:
         """`read`, but the batches come as they lie in the segment wherever all their rows match.

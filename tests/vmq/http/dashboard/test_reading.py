@@ -6,7 +6,7 @@ import pytest
 from tests.support.peer import Peer
 from vmq.broker import Broker
 from vmq.config.options import Config
-from vmq.http.dashboard.reading import BrokerReader, parts_of
+from vmq.http.dashboard.reading import STEP, BrokerReader, parts_of, pause_after
 from vmq.http.dashboard.sampler import SERIES
 
 
@@ -31,6 +31,11 @@ async def test_sessions_are_walked_over_while_somebody_looks(broker: Broker) -> 
     assert set(worst) >= {"dropped", "reconnects", "logins_refused", "hook_time"}
     assert reader.read(is_watched=True).worst is None, "it was told already"
     reader.stop()
+
+
+def test_all_workers_together_walk_for_half_a_percent_of_a_core() -> None:
+    assert pause_after(0.001, 0) == STEP
+    assert [0.1 / pause_after(0.1, each) * max(1, each) for each in (0, 1, 4)] == [0.005] * 3
 
 
 async def test_parts_that_do_not_run_are_not_told_of(broker: Broker) -> None:

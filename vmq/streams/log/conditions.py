@@ -1,0 +1,120 @@
+"""Which rows are wanted, by their columns: what tickets say, and Spark pushes down."""
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Meta, Struct
+
+from vmq.streams.log.errors import StreamError
+
+Operator = Literal["=", "<", "<=", ">", ">=", "in", "null", "not null", "starts with"]
+Value = bool | int | float | Annotated[str, Meta(max_length=65_536)]
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], pa.BooleanArray]]] = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+class Condition(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A column, what is to hold of it, and with what it is compared; null is equal to nothing, nor less.
+
+    Times are microseconds since 1970, binary values base64. `in` has a list; `null` and `not null` have nothing.
+    """
+
+    column: Annotated[str, Meta(min_length=1, max_length=100)]
+    operator: Operator
+    value: Value | Annotated[list[Value], Meta(max_length=1000)] | None = None
+
+
+class ConditionError(StreamError):
+    """A condition that cannot be."""
+
+
+class BoundCondition:
+    """A condition on a column of a type.
+
+    Args:
+        condition: what is to hold.
+        schema: of all columns that there are.
+
+    Raises:
+        ConditionError: there is no such column, or its values cannot be compared so.
+    """
+
+    def __init__(self, condition: Condition, schema: pa.Schema) -> None:
+        self.column, operator = condition.column, condition.operator
+        if self.column not in schema.names:
+            there = ", ".join(schema.names)
+            raise ConditionError(f"where: there is no column {self.column!r}; accepted: {there}")
+        kind = schema.field(self.column).type
+        self.operator = operator
+        if pa.types.is_nested(kind) and operator not in {"null", "not null"}:
+            raise ConditionError(f"where: {self.column!r} can be null or not null, no more")
+        if operator == "starts with" and kind != pa.string():
+            raise ConditionError(
+                f"where: {self.column!r} is no text, which alone starts with something"
+            )
+        self.value: Any = None
+        if operator == "in":
+            if not isinstance(condition.value, list):
+                raise ConditionError(f"where: {self.column!r} in something that is no list")
+            self.value = pa.array([self.read(each, kind) for each in condition.value], kind)
+        elif operator not in {"null", "not null"}:
+            self.value = pa.scalar(self.read(condition.value, kind), kind)
+
+    def read(self, value: object, kind: pa.DataType) -> object:
+        """A value as the column has it."""
+        accepted: tuple[type, ...]
+        if kind == pa.bool_():
+            accepted = (bool,)
+        elif kind == pa.float64():
+            accepted = (int, float)
+        elif kind in (pa.string(), pa.binary()):
+            accepted = (str,)
+        else:
+            accepted = (int,)
+        if not isinstance(value, accepted) or isinstance(value, bool) != (bool in accepted):
+            raise ConditionError(f"where: {self.column!r} is {kind}, not {type(value).__name__}")
+        try:
+            if kind == pa.binary():
+                return base64.b64decode(str(value), validate=True)
+            pa.scalar(value, kind)
+            return value
+        except (pa.ArrowException, binascii.Error, ValueError, OverflowError):
+            raise ConditionError(
+                f"where: {self.column!r} is {kind}: {value!r:.80} is none"
+            ) from None
+
+    def mask(self, values: pa.Array) -> pa.BooleanArray:
+        """For which of some values it holds."""
+        if self.operator == "null":
+            return values.is_null()
+        if self.operator == "not null":
+            return values.is_valid()
+        if self.operator == "in":
+            # Null is in no list, as SQL has it.
+            return pc.and_(pc.is_in(values, value_set=self.value), values.is_valid())
+        if self.operator == "starts with":
+            return pc.fill_null(pc.starts_with(values, self.value.as_py()), fill_value=False)
+        found = pc.fill_null(_COMPARE[self.operator](values, self.value), fill_value=False)
+        if self.operator in {">", ">="} and values.type == pa.float64():
+            # As SQL engines order them, what is no number is greater than all that are.
+            found = pc.or_(found, pc.fill_null(pc.is_nan(values), fill_value=False))
+        return found
+
+
+def bind(conditions: Sequence[Condition], schema: pa.Schema) -> list[BoundCondition]:
+    """Conditions on the columns that there are.
+
+    Raises:
+        ConditionError: one of them cannot be.
+    """
+    return [BoundCondition(each, schema) for each in conditions]
