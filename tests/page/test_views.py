@@ -100,6 +100,10 @@ def test_what_is_wrong_is_told_with_its_age_and_what_helps(
     page.says("memory is high: new clients are refused")
     page.until("/since [0-9:]+ \\([0-9]+ s\\)/.test(document.body.innerText)")
     page.says("vmq session list --sort -queue_size")
+    page.until("document.querySelector('.log code')")
+    lines = "[...document.querySelectorAll('.log li')]"
+    assert page.value(f"{lines}.every((each) => each.querySelectorAll('a').length === 2)")
+    assert page.value(f"{lines}.every((each) => each.querySelector('code'))")
     page.click("Why?")
     page.until(
         "location.hash === '#/clients?sort=-queue_size' || location.hash.startsWith('#/clients?where')"
@@ -245,6 +249,8 @@ def test_plugins_are_shown_and_reloaded(page: LivePage, broker: BrokerProcess) -
     page.enter(link_of(broker, "--change"))
     page.go("plugins")
     page.says("vmq_systree")
+    for title in ("calls", "accepted", "refused", "of a core"):
+        page.says(title)
     page.run("() => { document.querySelector('tr.link').click(); }")
     page.click("Reload")
     page.says("vmq_systree: running.")

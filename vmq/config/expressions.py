@@ -5,7 +5,6 @@ message, so it is refused by its name: an expression is evaluated in the pass of
 """
 
 import re
-from collections.abc import Collection
 from typing import Any, Final
 
 LONGEST: Final = 4096
@@ -32,12 +31,8 @@ class CelError(ValueError):
     """No expression, or one that may not be; the text says where and what is known."""
 
 
-def compiled(text: str, more: Collection[str] = ()) -> Any:
+def compiled(text: str) -> Any:
     """The program of an expression, with `execute` and `variables`.
-
-    Args:
-        text: the expression.
-        more: names of functions that plugins bring.
 
     Raises:
         CelError: with column and reason.
@@ -48,7 +43,7 @@ def compiled(text: str, more: Collection[str] = ()) -> Any:
         raise CelError("it is empty; accepted: an expression, as in json.temp > 20.0")
     if len(text.encode()) > LONGEST:
         raise CelError(f"it has more than {LONGEST} bytes")
-    _check_calls(text, more)
+    _check_calls(text)
     try:
         program = compile_text(text)
     except Exception as error:  # noqa: BLE001 - whatever the library raises
@@ -60,12 +55,12 @@ def compiled(text: str, more: Collection[str] = ()) -> Any:
     return program
 
 
-def _check_calls(text: str, more: Collection[str]) -> None:
+def _check_calls(text: str) -> None:
     bare = _TEXT.sub(lambda found: "'" * len(found[0]), text)
     for found in _CALL.finditer(bare):
         name = found[1]
-        if name not in FUNCTIONS and name != LEVEL and name not in more and name != "in":
-            known = ", ".join(sorted({*FUNCTIONS, LEVEL, *more}))
+        if name not in FUNCTIONS and name != LEVEL and name != "in":
+            known = ", ".join(sorted({*FUNCTIONS, LEVEL}))
             raise CelError(
                 f"column {found.start() + 1}: there is no function {name}; known: {known}"
             )

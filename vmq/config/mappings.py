@@ -1,7 +1,7 @@
 """Mappings: what becomes of messages and jobs besides, by an expression."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -76,25 +76,18 @@ def source_of(options: MappingOptions) -> str:
     return source
 
 
-def mapping_problems(
-    mappings: Mapping[str, MappingOptions], functions: Collection[str] = ()
-) -> Iterator[tuple[str, str]]:
-    """What is wrong with mappings: the key below the section, and what.
-
-    Args:
-        mappings: by name.
-        functions: names of those that plugins bring.
-    """
+def mapping_problems(mappings: Mapping[str, MappingOptions]) -> Iterator[tuple[str, str]]:
+    """What is wrong with mappings: the key below the section, and what."""
     for name, options in mappings.items():
         flaw = _source_flaw(source_of(options))
         if flaw:
             yield f"{name}.{_FROM}", flaw
         for option in ("where", "payload"):
             text = getattr(options, option)
-            if text is not None and (flaw := _expression_flaw(text, functions)):
+            if text is not None and (flaw := _expression_flaw(text)):
                 yield f"{name}.{option}", flaw
         for target in options.to:
-            if flaw := _target_flaw(target, functions):
+            if flaw := _target_flaw(target):
                 yield f"{name}.to", f"{target}: {flaw}"
     yield from _circles(mappings)
 
@@ -114,17 +107,17 @@ def _source_flaw(source: str) -> str:
     return ""
 
 
-def _expression_flaw(text: str, functions: Collection[str]) -> str:
+def _expression_flaw(text: str) -> str:
     try:
-        compiled(text, functions)
+        compiled(text)
     except CelError as error:
         return str(error)
     return ""
 
 
-def _target_flaw(target: str, functions: Collection[str]) -> str:
+def _target_flaw(target: str) -> str:
     for text in EXPANSION.findall(target):
-        if flaw := _expression_flaw(text, functions):
+        if flaw := _expression_flaw(text):
             return flaw
     plain = EXPANSION.sub("x", target)
     if "${" in plain:

@@ -15,6 +15,8 @@ log = logging.getLogger("vmq.plugins")
 
 #: Counted by plugin and hook.
 BY_HOOK: Final[Mapping[str, tuple[str, str]]] = {
+    "plugin_hook_accepted": ("accepted", "Verdicts of a hook that accept."),
+    "plugin_hook_refused": ("refused", "Verdicts of a hook that refuse."),
     "plugin_hook_errors": ("errors", "Calls of a hook that raised or answered what is no answer."),
     "plugin_hook_timeouts": ("timeouts", "Verdicts that did not come within the deadline."),
     "plugin_hook_skipped": ("skipped", "Calls not made because the plugin's breaker was open."),

@@ -41,6 +41,9 @@ class PluginGuard(Breaker):
         super().__init__(limit, pause, clock)
         self.plugin = plugin
         self.deadline = deadline
+        #: Verdicts, by hook.
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.timeouts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
@@ -113,6 +116,7 @@ class PluginGuard(Breaker):
 
     def inherit(self, other: "PluginGuard") -> None:
         """Goes on with the counts of the guard of the plugin's code of before."""
+        self.accepted, self.refused = other.accepted, other.refused
         self.errors, self.timeouts = other.errors, other.timeouts
         self.skipped, self.dropped = other.skipped, other.dropped
         self.opened, self.blocked = other.opened, other.blocked

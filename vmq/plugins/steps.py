@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Final
 
-from vmq_hooks import Refuse
+from vmq_hooks import Accept, Refuse
 from vmq_hooks.answers import ACCEPT, NEXT, AnswerError, Verdict, read_verdict
 from vmq_hooks.deadline import LIMIT
 
@@ -97,8 +97,13 @@ class VerdictStep(ChainStep):
             verdict = self._read(returned, arguments)
         except AnswerError as error:
             return self.failed(str(error))
-        if self.guard.failures:
-            self.guard.succeeded()
+        guard = self.guard
+        if isinstance(verdict, Accept):
+            guard.accepted[self.hook] += 1
+        elif isinstance(verdict, Refuse):
+            guard.refused[self.hook] += 1
+        if guard.failures:
+            guard.succeeded()
         return verdict
 
     def _read(self, returned: Any, arguments: tuple[Any, ...]) -> Verdict:

@@ -32,6 +32,8 @@ _ROWS: Final = 2000
 #: Seconds between two times that the workers are asked the same, whoever asks, and different things that are kept.
 _PAUSE: Final = 1.0
 _MOST_KEPT: Final = 16
+#: What is added up of the hooks of several workers.
+_SUMS: Final = ("calls", "accepted", "refused", "seconds", "errors", "timeouts", "skipped")
 
 
 class AllWorkers:
@@ -165,10 +167,7 @@ def hooks_of(answers: Iterable[Iterable[HookRow]]) -> list[HookRow]:
                     row,
                     p50=max(row.p50, known.p50),
                     p99=max(row.p99, known.p99),
-                    **{
-                        name: getattr(row, name) + getattr(known, name)
-                        for name in ("calls", "seconds", "errors", "timeouts", "skipped")
-                    },
+                    **{name: getattr(row, name) + getattr(known, name) for name in _SUMS},
                 )
             )
     return list(rows.values())

@@ -66,6 +66,11 @@ async def test_the_verdict_on_a_connect_is_answered(
     ):
         packet = await peer.connect("c", username="u", password=b"p")
         assert packet.return_code == code
+        guard = broker.plugins.guards["doors"]
+        assert guard.accepted["auth_on_register"] == (code == 0)
+        assert guard.refused["auth_on_register"] == isinstance(answer, Refuse)
+        names = {each.name for each in broker.metrics.families()}
+        assert ("plugin_hook_refused" in names) is isinstance(answer, Refuse)
     (call,) = plugin.calls
     assert (call[2], call[3], call[4], call[5]) == (SubscriberId("c"), "u", b"p", True)
     assert (call[1].host, call[1].listener, call[1].transport) == ("127.0.0.1", "tcp", "tcp")

@@ -45,9 +45,9 @@ def test_a_topic_that_is_published_through_both_is_one() -> None:
 
 
 def test_calls_of_hooks_are_added_up_and_times_are_the_slowest() -> None:
-    one = HookRow("p", "h", 10, 1.0, 1.0, 9.0, 1, 2, 3)
-    other = HookRow("p", "h", 5, 0.5, 2.0, 4.0, 1, 1, 1)
-    assert hooks_of([[one], [other]]) == [HookRow("p", "h", 15, 1.5, 2.0, 9.0, 2, 3, 4)]
+    one = HookRow("p", "h", 10, 6, 4, 1.0, 1.0, 9.0, 1, 2, 3)
+    other = HookRow("p", "h", 5, 1, 3, 0.5, 2.0, 4.0, 1, 1, 1)
+    assert hooks_of([[one], [other]]) == [HookRow("p", "h", 15, 7, 7, 1.5, 2.0, 9.0, 2, 3, 4)]
 
 
 def test_samples_are_added_up_by_their_labels() -> None:

@@ -30,6 +30,8 @@ class HookRow(Struct, frozen=True):
     plugin: str
     hook: str
     calls: int
+    accepted: int
+    refused: int
     seconds: float
     p50: float
     p99: float
@@ -134,6 +136,8 @@ class BrokerSource:
                 plugin,
                 hook,
                 times.count,
+                guard.accepted[hook],
+                guard.refused[hook],
                 times.total,
                 _milliseconds(times.quantile(0.5)),
                 _milliseconds(times.quantile(0.99)),

@@ -1,6 +1,5 @@
 """One mapping: whether it wants a message, where that goes, and what it becomes. Pure."""
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -41,10 +40,10 @@ class Mapped(NamedTuple):
 class _MappingTarget:
     """A target, taken apart: text, and programs whose values stand in it."""
 
-    def __init__(self, target: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, target: str) -> None:
         parts = EXPANSION.split(target)
         self.texts = parts[::2]
-        self.programs = [compiled(each, functions) for each in parts[1::2]]
+        self.programs = [compiled(each) for each in parts[1::2]]
         #: The name of a queue may have signs that a topic may not.
         self.is_job = target.startswith((JOBS, DELAYED))
 
@@ -55,29 +54,24 @@ class MessageMapping:
     Args:
         name: in the configuration.
         options: as they were checked.
-        functions: those that plugins bring.
     """
 
-    def __init__(
-        self, name: str, options: MappingOptions, functions: Mapping[str, Callable[..., Any]]
-    ) -> None:
+    def __init__(self, name: str, options: MappingOptions) -> None:
         from cel import Context
 
         self.name = name
         self.options = options
         self.source = source_of(options)
         self.is_enabled = options.enabled
-        self.where = compiled(options.where, functions) if options.where is not None else None
-        self.payload = compiled(options.payload, functions) if options.payload is not None else None
-        self.targets = [_MappingTarget(each, functions) for each in options.to]
+        self.where = compiled(options.where) if options.where is not None else None
+        self.payload = compiled(options.payload) if options.payload is not None else None
+        self.targets = [_MappingTarget(each) for each in options.to]
         programs = [each for target in self.targets for each in target.programs]
         programs += [each for each in (self.where, self.payload) if each is not None]
         self.needs = sorted({name for each in programs for name in each.variables()})
         self._levels: list[str] = []
         self._context = Context()
         self._context.add_function(LEVEL, self._level)
-        for function, call in functions.items():
-            self._context.add_function(function, call)
         # Since the start: what it looked at, what it sent on, and what failed.
         self.seen = 0
         self.sent = 0
@@ -105,7 +99,7 @@ class MessageMapping:
             return [Mapped(self._expanded(each), body) for each in self.targets]
         except MappingError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the library, or a plugin's function, raises
+        except Exception as error:  # noqa: BLE001 - whatever the library raises
             text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
             raise MappingError(" ".join(text.split())[:300]) from None
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,14 +132,10 @@ class Mappings(MappingFinder):
         for name, each in options.items():
             known = before.get(name)
             if known is None or known.options != each:
-                known = MessageMapping(name, each, self.functions())
+                known = MessageMapping(name, each)
             known.is_enabled = self.switched.get(name, each.enabled)
             self.all[name] = known
         self._begin()
-
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """Those that expressions may call besides."""
-        return {}
 
     def _begin(self) -> None:
         for worker in self.workers:

@@ -22,7 +22,7 @@ def problems(**mappings: MappingOptions) -> list[tuple[str, str]]:
 
 
 def made(found: MappingOptions, topic: str, payload: bytes) -> list[Mapped]:
-    return MessageMapping("m", found, {}).map(Seen(topic, payload, 1, False, "c", 1_700_000_000.0))
+    return MessageMapping("m", found).map(Seen(topic, payload, 1, False, "c", 1_700_000_000.0))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ export function plugins() {
       { name: "plugin", title: "plugin", show: (row) => row.plugin, kind: "name" },
       { name: "hook", title: "hook", show: (row) => row.hook, kind: "name" },
       { name: "rate", title: "calls", show: (row) => rate(row.rate), kind: "number" },
+      { name: "accepts", title: "accepted", show: (row) => rate(row.accepts), kind: "number" },
+      { name: "refuses", title: "refused", show: (row) => rate(row.refuses), kind: "number" },
       { name: "calls", title: "in all", show: (row) => count(row.calls), kind: "number" },
       { name: "share", title: "of a core", show: (row) => `${row.share.toFixed(1)} %`, kind: "number" },
       { name: "p50", title: "half within", show: (row) => milliseconds(row.p50), kind: "number" },
@@ -63,8 +65,8 @@ export function plugins() {
       const span = now - when;
       const rows = called.rows.slice(0, 200).map((row) => {
         const old = before.get(`${row.plugin}\n${row.hook}`);
-        const isKnown = old && when;
-        return { ...row, rate: isKnown ? Math.max(0, row.calls - old.calls) / span : 0, share: isKnown ? (100 * Math.max(0, row.seconds - old.seconds)) / span : 0 };
+        const grown = (name) => (old && when ? Math.max(0, row[name] - old[name]) / span : 0);
+        return { ...row, rate: grown("calls"), accepts: grown("accepted"), refuses: grown("refused"), share: 100 * grown("seconds") };
       });
       before = new Map(called.rows.map((row) => [`${row.plugin}\n${row.hook}`, row]));
       when = now;

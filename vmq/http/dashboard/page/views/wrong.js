@@ -137,18 +137,26 @@ function resources() {
   return { element: panel("Resources", memory.element, disk.element, loop.element), update };
 }
 
-/** What a line of the log is about: the client, if it names one. */
-function aboutClient(text) {
-  const found = /\bclient=(?:"((?:[^"\\]|\\.)*)"|(.+?)(?= peer=| is |: |, |$))/.exec(text);
-  const name = found && (found[1] ? found[1].replace(/\\(.)/g, "$1") : found[2]);
-  return name ? h("a", { href: whyReceive(name, "") }, "Why?") : null;
+/** The name that a line of the log has for a client or a plugin, if it has one. */
+function named(kind, text) {
+  const found = new RegExp(`\\b${kind}=(?:"((?:[^"\\\\]|\\\\.)*)"|(.+?)(?= \\w+=| is |: |, |$))`).exec(text);
+  return found && (found[1] ? found[1].replace(/\\(.)/g, "$1") : found[2]);
+}
+
+/** Why a line of the log came, and the command for whom it is about. */
+function helpFor({ text, time }) {
+  const client = named("client", text);
+  const plugin = named("plugin", text);
+  const why = client ? whyReceive(client, "") : plugin && has("plugins") ? "#/plugins" : whyOf({ text, since: time });
+  const command = client ? forClient("vmq session show")(client, "") : plugin ? `vmq plugin reload ${word(plugin)}` : cureOf(text);
+  return h("span", { class: "hint" }, h("a", { href: why }, "Why?"), " · ", h("code", {}, command));
 }
 
 function log() {
   const list = h("ol", { class: "log" });
   const update = () => {
     const rows = [...live.warnings].reverse();
-    fill(list, rows.length ? rows.map((row) => h("li", { class: `log-${row.level}` }, h("a", { href: moment(row.time + 60) }, h("time", {}, clock(row.time))), h("span", {}, row.text, " ", aboutClient(row.text)))) : h("li", {}, nothing("No warnings since the broker started.")));
+    fill(list, rows.length ? rows.map((row) => h("li", { class: `log-${row.level}` }, h("a", { href: moment(row.time + 60) }, h("time", {}, clock(row.time))), h("span", {}, row.text, " ", helpFor(row)))) : h("li", {}, nothing("No warnings since the broker started.")));
   };
   update();
   return { element: panel("Last warnings", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Last warnings" }, list)), update };
