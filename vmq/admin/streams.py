@@ -191,7 +191,7 @@ def _copies(broker: "BrokerView", options: dict[str, Any]) -> dict[str, Any]:
 
     Workers of one machine share its disk, and keep none for each other. Of two copies a quorum would need both.
     """
-    if broker.clustering is None or broker.config.broker.workers != 1:
+    if broker.clustering is None or broker.share is not None:
         return {}
     found = min(_REPLICAS, len(broker.clustering.streams.members))
     replicas = options.get("replicas", found)

@@ -12,6 +12,12 @@ export function streams() {
   const said = h("div", {});
   const details = h("div", {});
   let chosen = "";
+  // What was chosen last is shown, whichever answer comes first.
+  let choice = 0;
+  const choose = (stream) => {
+    chosen = stream;
+    return (choice += 1);
+  };
   const list = table(
     [
       { name: "stream", title: "stream", show: (row) => row.stream, kind: "name" },
@@ -22,7 +28,7 @@ export function streams() {
       { name: "dropped", title: "dropped", show: (row) => count(row.dropped), kind: "number" },
       { name: "refused", title: "refused", show: (row) => count(row.refused), kind: "number" },
     ],
-    { label: "Streams", key: (row) => row.stream, chosen: (row) => ((chosen = row.stream), show()) },
+    { label: "Streams", key: (row) => row.stream, chosen: (row) => (choose(row.stream), show()) },
   );
   const queues = table(
     [
@@ -51,8 +57,10 @@ export function streams() {
   groupsPanel.hidden = true;
 
   async function group(row) {
+    const mine = choose("");
     try {
       const found = await get("/group", { group: row.group, stream: row.stream, filter: row.filter });
+      if (mine !== choice) return;
       const parts = table(
         [
           { name: "partition", title: "partition", show: (each) => String(each.partition), kind: "number" },
@@ -65,17 +73,18 @@ export function streams() {
       );
       parts.show(found.partitions.slice(0, MOST));
       const idle = [...found.stalled.map((each) => `${each} is stalled`), ...found.standing_by.map((each) => `${each} stands by`)].slice(0, MOST);
-      chosen = "";
       fill(details, panel(row.group, parts, idle.length ? h("p", { class: "hint" }, idle.join(", ")) : null));
     } catch (error) {
-      fill(details, problem(error));
+      if (mine === choice) fill(details, problem(error));
     }
   }
 
   async function show() {
     if (!chosen) return;
+    const mine = choice;
     try {
       const stream = await get("/stream", { name: chosen });
+      if (mine !== choice) return;
       const parts = table(
         [
           { name: "partition", title: "partition", show: (row) => String(row.partition), kind: "number" },
@@ -90,11 +99,12 @@ export function streams() {
       parts.show(stream.partitions.slice(0, MOST));
       fill(details, panel(chosen, parts));
     } catch (error) {
-      fill(details, problem(error));
+      if (mine === choice) fill(details, problem(error));
     }
   }
 
   function job(row) {
+    choose("");
     const one = { queue: row.queue, mountpoint: row.mountpoint };
     const where = h("div", {});
     const act = (label, work, done) => button(label, () => attempt(where, work, done).then(look));
@@ -120,7 +130,7 @@ export function streams() {
       const [kept, jobs, read] = await Promise.all([
         has("streams") ? get("/streams", { limit: MOST }) : null,
         has("jobs") ? get("/jobs/queues", { limit: MOST, sort: "-depth" }) : null,
-        // Nodes of a cluster have none, and say so.
+        // Whoever coordinates the groups of a cluster may not answer now.
         has("streams") ? get("/groups", { limit: MOST, sort: "-lag" }).catch(() => null) : null,
       ]);
       if (kept) list.show(kept.rows);
