@@ -139,7 +139,7 @@ function resources() {
 
 /** The name that a line of the log has for a client or a plugin, if it has one. */
 function named(kind, text) {
-  const found = new RegExp(`\\b${kind}=(?:"((?:[^"\\\\]|\\\\.)*)"|(.+?)(?= \\w+=| is |: |, |$))`).exec(text);
+  const found = new RegExp(`\\b${kind}=(?:"((?:[^"\\\\]|\\\\.)*)"|(.+?)(?= (?:peer|reason|listener|failures|hook)=| is |: |, |$))`).exec(text);
   return found && (found[1] ? found[1].replace(/\\(.)/g, "$1") : found[2]);
 }
 
