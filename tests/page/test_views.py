@@ -238,7 +238,7 @@ def test_streams_and_jobs_are_shown(page: LivePage, broker: BrokerProcess, stran
     # What was chosen last is shown, also if the answer for the other comes after it.
     page.run(
         "() => { for (const name of ['Consumer groups', 'Streams'])"
-        " document.querySelector(`[aria-label=\"${name}\"] tr.link`).click(); }"
+        ' document.querySelector(`[aria-label="${name}"] tr.link`).click(); }'
     )
     page.ticks(3)
     page.until("document.querySelectorAll('[aria-label=Partitions] tbody tr').length === 2")
