@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from tests.support.until import until
 from vmq.listeners.sockets import AcceptedSocket
 from vmq.workers.control import DoorCount
 from vmq.workers.handover import MOST_BEGUN, Handed, Receiver, hand_over, pair
@@ -48,8 +49,7 @@ async def test_the_end_of_the_supervisor_ends_it() -> None:
     ours, theirs = pair()
     receiver = Receiver(theirs, lambda _handed, sock: sock.close())
     ours.close()
-    while theirs.fileno() >= 0:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(0)
+    await until(lambda: theirs.fileno() < 0)
     receiver.close()
 
 

@@ -345,14 +345,17 @@ class ClusterGroups:
         Raises:
             StreamError: it does not.
         """
+        done = asyncio.Event()
+
+        def heard(answer: FoundGroups | GroupChanged) -> None:
+            if take(answer):
+                done.set()
+
         try:
             async with asyncio.timeout(_PATIENCE):
                 while True:
-                    done = asyncio.Event()
                     number = next(self.numbers)
-                    self.questions[number] = lambda answer, done=done: (  # type: ignore[misc]
-                        done.set() if take(answer) else None
-                    )
+                    self.questions[number] = heard
                     try:
                         self.say(ask(number), ask_all=False)
                         self.outboxes.flush()
@@ -366,5 +369,5 @@ class ClusterGroups:
         except TimeoutError:
             raise StreamError(
                 "no coordinator of consumer groups answers: that takes most of the nodes that vote; "
-                "see vmq cluster show"
+                "see vmq cluster status"
             ) from None

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import typer.main
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.tools import require_tool
 from vmq.cli.main import COMMANDS, app_of
 from vmq.http.dashboard.files import FOLDER
 
@@ -36,9 +36,7 @@ def test_each_command_is_there() -> None:
 
 @pytest.fixture(scope="module")
 def quoted(tmp_path_factory: pytest.TempPathFactory) -> "Quote":
-    node, bash = shutil.which("node"), shutil.which("bash")
-    if node is None or bash is None:
-        pytest.skip("needs node and bash")
+    node, bash = require_tool("node"), require_tool("bash")
     text = (FOLDER / "views" / "wrong.js").read_text()
     source = text[text.index("export function word") : text.index("/** The command for a client")]
     script = tmp_path_factory.mktemp("word") / "word.mjs"

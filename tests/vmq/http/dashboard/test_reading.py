@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support.peer import Peer
+from tests.support.until import until
 from vmq.broker import Broker
 from vmq.config.options import Config
 from vmq.http.dashboard.reading import STEP, BrokerReader, parts_of, pause_after
@@ -25,8 +26,15 @@ async def test_sessions_are_walked_over_while_somebody_looks(broker: Broker) -> 
     assert reader.walks == 0
     Peer(broker.registry(), "me").subscribe(("a", 1))
     Peer(broker.registry(), "you").publish("a", qos=1)
-    while (worst := reader.read(is_watched=True).worst) is None:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(0)
+    worst = None
+
+    def is_told() -> bool:
+        nonlocal worst
+        worst = reader.read(is_watched=True).worst
+        return worst is not None
+
+    await until(is_told)
+    assert worst is not None
     assert [row.name for row in worst["queue_bytes"]] in ([], ["me"])
     assert set(worst) >= {"dropped", "reconnects", "logins_refused", "hook_time"}
     assert reader.read(is_watched=True).worst is None, "it was told already"

@@ -5,6 +5,7 @@ does not, and an old leader hears of that late.
 """
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -166,7 +167,7 @@ class Node:
             beat = share.beat(self.clock(), share.positions, share.deliveries, {})
             raw = encode_saying(beat)
             for node in world.nodes:
-                self.send(lambda node=node, raw=raw: node.hear(self.name, raw))  # type: ignore[misc]
+                self.send(partial(node.hear, self.name, raw))
         self.coordinate()
         world.later(STEP, self.step)
 
@@ -213,7 +214,7 @@ class Node:
         for name, answer in answers:
             node = next(each for each in self.world.nodes if each.name == name)
             raw = encode_saying(answer)
-            self.send(lambda node=node, raw=raw: node.on_answer(raw))  # type: ignore[misc]
+            self.send(partial(node.on_answer, raw))
 
     def on_answer(self, raw: bytes) -> None:
         said = decode_saying(raw)
@@ -321,12 +322,20 @@ def test_an_operator_sets_and_forgets_a_group_without_members(world: World) -> N
     assert (found.groups, found.is_last) == ([], True)
 
 
-def test_a_new_group_begins_when_all_partitions_answer(world: World) -> None:
+def test_a_new_group_begins_when_all_partitions_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = world.nodes[1]
     node.share.starts = {0: 0}
     node.share.join("m")
     errors: list[str] = []
-    node.on_answer = lambda raw: errors.append(decode_saying(raw).error)  # type: ignore[method-assign,union-attr]
+
+    def take(raw: bytes) -> None:
+        said = decode_saying(raw)
+        assert isinstance(said, Grant)
+        errors.append(said.error)
+
+    monkeypatch.setattr(node, "on_answer", take)
     world.run(1)
     assert "partition 1, 2, 3 does not answer" in errors[0]
     assert KEY not in world.kept.places
