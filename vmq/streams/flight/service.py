@@ -30,8 +30,18 @@ from vmq.streams.flight.access import (
 from vmq.streams.flight.answering import answers, flight_error
 from vmq.streams.flight.far import Located, locate
 from vmq.streams.flight.get import Sent, batches_of, typed_of
+from vmq.streams.flight.groups import ACTIONS as GROUP_ACTIONS
+from vmq.streams.flight.groups import ProgramGroups, group_answer
 from vmq.streams.flight.put import Put
-from vmq.streams.flight.sink import BatchQuery, PartQuery, Sink, discard, publish, stage
+from vmq.streams.flight.sink import (
+    BatchQuery,
+    Sink,
+    discard,
+    is_staging,
+    part_of,
+    publish,
+    stage,
+)
 from vmq.streams.flight.tickets import (
     BadTicketError,
     FileQuery,
@@ -80,6 +90,7 @@ Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
 Body: {"stream": NAME, "time": MICROSECONDS since 1970}""",
     "file": """The file that the rows of a ticket begin in, told to programs of the same machine. \
 Body: a ticket, and "machine": the boot id, in 32 hexadecimal digits""",
+    **GROUP_ACTIONS,
 }
 #: A front asks where the rows of a ticket lie; whoever is not one has no use for it.
 LOCATE: Final = "locate"
@@ -126,6 +137,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: certificate and key (PEM); None = no TLS.
         most_calls: gets and puts at a time.
         sink: publishes staged messages; None = there is no broker.
+        groups: takes programs as members of consumer groups; None = there is no broker.
         local_reads: programs of this machine may be told which files to read.
         socket: the path of a Unix socket to listen on instead, for a front (`vmq.streams.flight.front`).
 
@@ -145,6 +157,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         sink: Sink | None = None,
         local_reads: bool = True,
         socket: str = "",
+        groups: ProgramGroups | None = None,
     ) -> None:
         if access is None and not is_loopback(host):
             raise StreamError(
@@ -153,6 +166,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             )
         self.catalog = catalog
         self.sink = sink
+        self.groups = groups
         self.access: Access = access or Anybody()
         self.extents = Extents(catalog)
         self.calls = threading.Semaphore(most_calls)
@@ -220,8 +234,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows to a stream; each batch is answered with {"rows": N} once it is durable."""
-        if descriptor.command and b'"query"' in descriptor.command:
-            part = decode(descriptor.command, PartQuery, "command")
+        if is_staging(descriptor):
+            part = part_of(descriptor.command)
             slot = Slot(self.calls, "writes")
             try:
                 stage(self.sink_of(), self.access, user_of(context), part, reader)
@@ -251,7 +265,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         body = action.body.to_pybytes() if action.body is not None else b""
         if action.type in {"earliest", "latest"}:
             query = decode(body, OffsetsQuery, f"body of {action.type}")
-            stream = self.readable(context, query.stream)
+            stream = self.readable(context, query.stream, query.filter)
             if action.type == "latest" and query.after and query.wait:
                 self.wait(stream, query.after, query.wait)
             extents = self.extents.of_all(stream)
@@ -281,6 +295,12 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         elif action.type == "file":
             spots = self.file(context, decode(body, FileQuery, "body of file"))
             return [msgspec.json.encode(spots)]
+        elif action.type in GROUP_ACTIONS:
+            if self.groups is None:
+                raise StreamError("this server has no groups: no broker is behind it")
+            user = user_of(context)
+            answer = group_answer(self.groups, self.access, user, action.type, body)
+            return [msgspec.json.encode(answer)]
         elif action.type in {"publish", "discard"}:
             return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]
         else:
@@ -307,23 +327,28 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         discard(self.sink_of(), user, wanted)
         return {}
 
-    def readable(self, context: Any, name: str) -> Stream:
-        """A stream that the caller may read; whoever may not is not told whether it exists."""
+    def readable(self, context: Any, name: str, topics: str | None = None) -> Stream:
+        """A stream that the caller may read, or those of its rows that a filter of topics names.
+
+        Whoever may not is not told whether it exists.
+        """
         user = user_of(context)
         stream = self.catalog.streams.get(name)
         if stream is None and self.access.may_read(user, ["#"]):
             raise UnknownStreamError(name, list(self.catalog.streams))
-        if stream is None or not self.access.may_read(user, stream.options.filters):
+        if stream is None or not self.access.may_read(user, stream.filters_of(topics)):
             raise flight.FlightUnauthorizedError(
                 f"{'anonymous callers' if user is None else repr(user)} may not read stream {name!r}: "
-                "that takes permission to subscribe to each of its filters",
+                "that takes permission to subscribe to each of its filters, or to the filter that is asked for",
                 b'{"code": "no_permission"}',
             )
         return stream
 
     def begin(self, context: Any, wanted: Ticket) -> tuple[Partition, int]:
         """The partition of a ticket and the offset where it begins; waits for rows if it says so."""
-        stream = self.readable(context, wanted.stream)
+        # Who reads a file itself reads all that is in it.
+        topics = None if isinstance(wanted, FileQuery) else wanted.filter
+        stream = self.readable(context, wanted.stream, topics)
         partition = stream.partition(wanted.partition)
         self.refuse_elsewhere(wanted.stream, wanted.partition)
         start = wanted.start

@@ -19,6 +19,7 @@ from vmq.listeners.certificates import CertificateError, build_context
 from vmq.streams.catalog import Catalog
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.front import Orders
+from vmq.streams.flight.groups import ProgramGroups
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.sink import Sink
 from vmq.streams.serving.process import FlightProcess
@@ -39,7 +40,13 @@ class FlightListener:
     connections: Final = 0
 
     def __init__(
-        self, name: str, options: ListenerOptions, catalog: Catalog, access: Access, sink: Sink
+        self,
+        name: str,
+        options: ListenerOptions,
+        catalog: Catalog,
+        access: Access,
+        sink: Sink,
+        groups: ProgramGroups,
     ) -> None:
         self.name = name
         self.options = options
@@ -50,6 +57,7 @@ class FlightListener:
         self.catalog = catalog
         self.access = access
         self.sink = sink
+        self.groups = groups
         self.server: StreamServer | None = None
         self.process: FlightProcess | None = None
         self.folder = -1
@@ -83,6 +91,7 @@ class FlightListener:
             self.catalog,
             access=self.access,
             sink=self.sink,
+            groups=self.groups,
             local_reads=self.options.local_reads,
             socket=inner,
         )
