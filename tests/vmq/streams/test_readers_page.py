@@ -93,3 +93,10 @@ def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path
         ]
         assert main(["sql", found[1], *rest, "--data-dir", str(broker.data_dir)]) == 0
     assert (tmp_path / "sensors.parquet").is_file()
+
+
+def test_flight_sql(broker: BrokerProcess) -> None:
+    names: dict[str, Any] = {}
+    exec(next(each for each in blocks("python") if "adbc" in each), names)
+    found = names["rates"](broker._url("grpc"), "anybody", "")
+    assert found.to_pylist() == [{"device": f"d{at}", "n": 10} for at in range(4)]

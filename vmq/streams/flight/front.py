@@ -34,6 +34,7 @@ from vmq.streams.flight.service import (
     location,
     sent,
 )
+from vmq.streams.flight.statements import is_sql
 from vmq.streams.flight.tickets import BadTicketError, Ticket, decode, encode
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import DamagedError
@@ -137,6 +138,11 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
             return self.client.get_flight_info(descriptor, options_of(context))
 
     @answers
+    def get_schema(self, context: Any, descriptor: Any) -> flight.SchemaResult:
+        with passing_on():
+            return self.client.get_schema(descriptor, options_of(context))
+
+    @answers
     def do_action(self, context: Any, action: Any) -> list[flight.Result]:
         if action.type in {LOCATE, EXAMINE}:
             # Where files lie is nobody's business.
@@ -166,8 +172,13 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
                     writer.write(answer)
 
     @answers
-    def do_get(self, context: Any, ticket: Any) -> flight.GeneratorStream:
-        """What a ticket asks for, read here."""
+    def do_get(self, context: Any, ticket: Any) -> flight.FlightDataStream:
+        """What a ticket asks for, read here; what a statement of Flight SQL brings comes from the broker."""
+        if is_sql(ticket.ticket):
+            with passing_on():
+                return flight.RecordBatchStream(
+                    self.client.do_get(ticket, options_of(context)).to_reader()
+                )
         wanted = decode(ticket.ticket, Ticket, "ticket")
         options = options_of(context)
         found = self.locate(wanted, options)

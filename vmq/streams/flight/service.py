@@ -32,6 +32,7 @@ from vmq.streams.flight.far import Located, locate
 from vmq.streams.flight.get import Sent, batches_of, typed_of
 from vmq.streams.flight.put import Put
 from vmq.streams.flight.sink import BatchQuery, PartQuery, Sink, discard, publish, stage
+from vmq.streams.flight.statements import Statements, is_sql
 from vmq.streams.flight.tickets import (
     BadTicketError,
     FileQuery,
@@ -128,6 +129,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         sink: publishes staged messages; None = there is no broker.
         local_reads: programs of this machine may be told which files to read.
         socket: the path of a Unix socket to listen on instead, for a front (`vmq.streams.flight.front`).
+        statements: who answers Flight SQL; None = nobody does.
 
     Raises:
         StreamError: the address is not on loopback, and there is no `access`.
@@ -145,6 +147,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         sink: Sink | None = None,
         local_reads: bool = True,
         socket: str = "",
+        statements: Statements | None = None,
     ) -> None:
         if access is None and not is_loopback(host):
             raise StreamError(
@@ -153,6 +156,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             )
         self.catalog = catalog
         self.sink = sink
+        self.statements = statements
         self.access: Access = access or Anybody()
         self.extents = Extents(catalog)
         self.calls = threading.Semaphore(most_calls)
@@ -201,14 +205,26 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @answers
     def get_flight_info(self, context: Any, descriptor: Any) -> flight.FlightInfo:
-        """One stream, with an endpoint for each partition."""
+        """One stream, with an endpoint for each partition; or what a statement of Flight SQL brings."""
+        if is_sql(descriptor.command):
+            return self.sql().info(user_of(context), descriptor)
         query = query_of(descriptor)
         stream = self.readable(context, query.stream)
         return self.info(stream, query)
 
     @answers
-    def do_get(self, context: Any, ticket: Any) -> flight.GeneratorStream:
+    def get_schema(self, context: Any, descriptor: Any) -> flight.SchemaResult:
+        """The columns of a stream, or of what a statement brings."""
+        if is_sql(descriptor.command):
+            return flight.SchemaResult(self.sql().columns(user_of(context), descriptor))
+        query = query_of(descriptor)
+        return flight.SchemaResult(self.info(self.readable(context, query.stream), query).schema)
+
+    @answers
+    def do_get(self, context: Any, ticket: Any) -> flight.FlightDataStream:
         """What a ticket asks for; each batch comes with {"next": OFFSET}, where to read on."""
+        if is_sql(ticket.ticket):
+            return flight.RecordBatchStream(self.sql().rows(user_of(context), ticket.ticket))
         wanted = decode(ticket.ticket, Ticket, "ticket")
         partition, start = self.begin(context, wanted)
         typed = typed_of(wanted, partition.options.schema)
@@ -220,6 +236,10 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows to a stream; each batch is answered with {"rows": N} once it is durable."""
+        if is_sql(descriptor.command):
+            raise BadTicketError(
+                "streams are read only by SQL, and its statements have no parameters"
+            )
         if descriptor.command and b'"query"' in descriptor.command:
             part = decode(descriptor.command, PartQuery, "command")
             slot = Slot(self.calls, "writes")
@@ -284,14 +304,24 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         elif action.type in {"publish", "discard"}:
             return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]
         else:
-            known = ", ".join(_ACTIONS)
+            user, sql = user_of(context), self.statements
+            acted = None if sql is None else sql.act(user, action.type, body)
+            if acted is not None:
+                return acted
+            known = ", ".join(name for name, _ in self.list_actions(context))
             raise BadTicketError(f"there is no action {action.type!r:.80}; accepted: {known}")
         return [json.dumps({str(number): each for number, each in enumerate(offsets)}).encode()]
 
     def list_actions(self, _context: Any) -> list[tuple[str, str]]:
-        return list(_ACTIONS.items())
+        return [*_ACTIONS.items(), *(self.statements.actions() if self.statements else ())]
 
     # How
+
+    def sql(self) -> Statements:
+        """Who answers Flight SQL."""
+        if self.statements is None:
+            raise StreamError("this server answers no SQL: no broker is behind it")
+        return self.statements
 
     def sink_of(self) -> Sink:
         """What publishes; a server without one only serves streams."""

@@ -114,7 +114,7 @@ class Streaming:
         access = BrokerAccess(
             name, hooks, anonymous, secure=options.endpoint.is_tls, options=self.core.options
         )
-        listener = FlightListener(name, options, self.catalog, access, self.sinks)
+        listener = FlightListener(name, options, self.catalog, access, self.sinks, self.sql)
         await listener.open()
         self.listeners.append(listener)
         return listener
