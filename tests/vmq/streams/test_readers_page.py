@@ -83,8 +83,9 @@ def test_python(broker: BrokerProcess) -> None:
 
 def test_groups(broker: BrokerProcess) -> None:
     names: dict[str, Any] = {}
-    for block in blocks("python")[1:4]:
-        exec(block, names)
+    for block in blocks("python"):
+        if "streams.group(" in block:
+            exec(block, names)
     server = broker._url("grpc")
     found = names["consume"](server, MANY)
     payloads = [each for rows in found for each in rows.column("payload").to_pylist()]
@@ -113,10 +114,18 @@ def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path
     assert (tmp_path / "sensors.parquet").is_file()
 
 
+def test_flight_sql(broker: BrokerProcess) -> None:
+    names: dict[str, Any] = {}
+    exec(next(each for each in blocks("python") if "adbc" in each), names)
+    found = names["rates"](broker._url("grpc"), "anybody", "")
+    assert found.to_pylist() == [{"device": f"d{at}", "n": 10} for at in range(4)]
+
+
 def test_groups_with_asyncio(broker: BrokerProcess) -> None:
     """The last one: it publishes."""
     names: dict[str, Any] = {}
-    exec(blocks("python")[2].replace('"reports"', '"others"'), names)
+    block = next(each for each in blocks("python") if "async with" in each)
+    exec(block.replace('"reports"', '"others"'), names)
     server = broker._url("grpc")
 
     async def run() -> int:

@@ -23,6 +23,7 @@ from vmq.streams.flight.groups import ProgramGroups
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.sink import Sink
 from vmq.streams.serving.process import FlightProcess
+from vmq.streams.sql.running import SqlRunner
 
 #: Seconds after which a thread that computes lets another one have the interpreter.
 SWITCH_INTERVAL: Final = 0.0005
@@ -47,6 +48,7 @@ class FlightListener:
         access: Access,
         sink: Sink,
         groups: ProgramGroups,
+        runner: SqlRunner,
     ) -> None:
         self.name = name
         self.options = options
@@ -58,6 +60,7 @@ class FlightListener:
         self.access = access
         self.sink = sink
         self.groups = groups
+        self.runner = runner
         self.server: StreamServer | None = None
         self.process: FlightProcess | None = None
         self.folder = -1
@@ -87,6 +90,9 @@ class FlightListener:
         # By the folder's descriptor: a socket's path may have some hundred bytes only. The folder is this
         # process' own, so whatever has the name was left by one that is gone.
         inner = f"/proc/self/fd/{self.folder}/.flight-{next(_numbers)}.sock"
+        # Protobuf is loaded by who has such a listener.
+        from vmq.streams.flightsql.statements import FlightSql
+
         self.server = StreamServer(
             self.catalog,
             access=self.access,
@@ -94,6 +100,7 @@ class FlightListener:
             groups=self.groups,
             local_reads=self.options.local_reads,
             socket=inner,
+            statements=FlightSql(self.catalog, self.access, self.runner),
         )
         Path(inner).chmod(0o600)
         orders = Orders(inner, self.endpoint.host, self.endpoint.port, tls)

@@ -117,7 +117,8 @@ class Streaming:
         access = BrokerAccess(
             name, hooks, anonymous, secure=options.endpoint.is_tls, options=self.core.options
         )
-        listener = FlightListener(name, options, self.catalog, access, self.sinks, self.programs)
+        parts = self.sinks, self.programs, self.sql
+        listener = FlightListener(name, options, self.catalog, access, *parts)
         await listener.open()
         self.listeners.append(listener)
         return listener

@@ -166,8 +166,14 @@ def connect(orders: SqlOrders, broker: AskingBroker) -> "duckdb.DuckDBPyConnecti
             "max_temp_directory_size": "0B",
         },
     )
+    # So that a stream has the names that it has in Spark, and that tools put together: vmq.NAME, vmq.main.NAME.
+    connection.execute("attach ':memory:' as vmq")
+    connection.execute("use vmq")
     for number, stream in enumerate(orders.streams):
         connection.register(stream.name, StreamTable(number, stream, broker))
+        name = '"' + stream.name.replace('"', '""') + '"'
+        view = f"create view vmq.main.{name} as select * from temp.main.{name}"  # noqa: S608 - a quoted name
+        connection.execute(view)
     for each in _LOCKED:
         connection.execute(each)
     return connection
@@ -190,8 +196,12 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
         raise ValueError(
             "accepted: one statement that reads, as select, from, with, describe, show or explain"
         )
-    result = connection.execute(statements[0])
-    reader: Any = result.to_arrow_reader(_ROWS)
+    result: Any = (
+        connection.sql(orders.query).limit(0)
+        if orders.describe
+        else connection.execute(statements[0])
+    )
+    reader = result.to_arrow_reader(_ROWS)
     sink = pa.BufferOutputStream()
     rows = size = 0
     with ipc.new_stream(sink, reader.schema) as writer:
