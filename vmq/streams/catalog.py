@@ -22,7 +22,7 @@ import msgspec
 
 from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, check_name, from_plain
-from vmq.mqtt.topics import matches
+from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.damaged import open_partition
@@ -119,6 +119,13 @@ class Stream:
         if not 0 <= number < len(self.partitions):
             raise UnknownPartitionError(self.name, number, len(self.partitions))
         return self.partitions[number]
+
+    def filters_of(self, topics: str | None) -> list[str]:
+        """The filters that a reader of these topics has to have a right to: that one, if all of it is kept."""
+        kept = self.options.filters
+        if topics is not None and any(covers(wider, topics) for wider in kept):
+            return [topics]
+        return list(kept)
 
     def matches(self, topic: str) -> bool:
         """Whether messages of a topic belong to the stream."""

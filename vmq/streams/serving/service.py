@@ -26,6 +26,7 @@ from vmq.streams.log.staging import Staging
 from vmq.streams.replay.port import StreamReaders
 from vmq.streams.serving.access import BrokerAccess
 from vmq.streams.serving.listener import FlightListener
+from vmq.streams.serving.programs import Programs, recover_cursors
 from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
 from vmq.streams.sql.running import SqlRunner
@@ -72,6 +73,7 @@ class Streaming:
         self.core = core
         self.registry = registry
         staging = Staging(folder.with_name("sinks"))
+        recover_cursors(staging, folder.with_name("readers"))
         self.commits = Commits(asyncio.get_running_loop())
         self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
@@ -89,6 +91,7 @@ class Streaming:
         self.sinks = Sinks(core, registry, staging, self.catalog)
         self.readers = StreamReaders(core, registry, self.catalog, folder.with_name("readers"))
         core.readers = self.readers
+        self.programs = Programs(self.readers, self.sinks)
         self.sql = SqlRunner()
         #: Those that were opened, closed ones included.
         self.listeners: list[FlightListener] = []
@@ -114,7 +117,8 @@ class Streaming:
         access = BrokerAccess(
             name, hooks, anonymous, secure=options.endpoint.is_tls, options=self.core.options
         )
-        listener = FlightListener(name, options, self.catalog, access, self.sinks, self.sql)
+        parts = self.sinks, self.programs, self.sql
+        listener = FlightListener(name, options, self.catalog, access, *parts)
         await listener.open()
         self.listeners.append(listener)
         return listener
@@ -137,6 +141,7 @@ class Streaming:
         if self.recovery is not None:
             self.recovery.cancel()
         await self.sinks.stop()
+        await self.programs.stop()
 
     async def write(self) -> None:
         """Writes what is gathered, so that who waits for it is acknowledged; gives up on a bad disk."""
