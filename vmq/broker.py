@@ -56,6 +56,7 @@ from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
 from vmq.runtime.registries import BrokerRegistries
 from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
+from vmq.startup.job_questions import answer_others
 from vmq.startup.listening import import_ahead, listen
 from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
 from vmq.streams.serving.opening import open_streaming, streams_folder
@@ -153,9 +154,7 @@ class Broker(Configured):
         self._served: list[HandedListener | HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
         #: Adds and takes jobs from inside the process.
-        self.jobs = Jobs(
-            lambda: self._core, lambda: self.config, share is None, lambda: self.on_left
-        )
+        self.jobs = Jobs(lambda: self._core, lambda: self.config, lambda: self.on_left)
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
         #: Shares the time for TLS handshakes among all listeners, once started.
@@ -222,6 +221,7 @@ class Broker(Configured):
             if self._streams is not None:
                 self._streams.recover()  # what goes into the logs of this node depends on the others
             self.jobs.begin(None if self.clustering is None else self.clustering.job_links)
+            answer_others(self)
             await self._prepare_listeners()
             if self._wants_admin:
                 await self._open_admin()
@@ -346,6 +346,7 @@ class Broker(Configured):
         self._plugins = plugins = Plugins(
             host, core.hooks, config, core.clock, self._prepared, Logins(core).over
         )
+        self.jobs.functions, plugins.changed = plugins.functions, self.jobs.use_functions
         self._prepared = None  # a second start loads what is there by then
         self._tracer = Tracer(core, plugins)
         self.metrics.others = self._other_families

@@ -4,6 +4,7 @@ The broker and the test kit read answers with this, so that a plugin's unit test
 that a broker would log.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -43,6 +44,7 @@ _SMALLEST: Final = {
 _LONGEST: Final = 65_535
 _LARGEST_PAYLOAD: Final = 268_435_455 - _LONGEST - 4
 _MOST_ADDRESSES: Final = 100
+_MOST_FUNCTIONS: Final = 100
 _ADDRESS: Final = re.compile(r"(tcp://\S{1,255}:\d{1,5}|ipc://[^\0]{1,255})\Z")
 
 
@@ -209,11 +211,32 @@ def read_addresses(returned: Any) -> list[str] | None:
     return list(returned)
 
 
+def read_functions(returned: Any) -> dict[str, Callable[..., Any]]:
+    """What expression_functions answered: functions by their names.
+
+    Raises:
+        AnswerError: it is none of that.
+    """
+    if returned is None:
+        return {}
+    if not isinstance(returned, Mapping) or len(returned) > _MOST_FUNCTIONS:
+        raise AnswerError(
+            f"{_shown(returned)} is no answer; accepted: up to {_MOST_FUNCTIONS} functions by their names, or None"
+        )
+    for name, function in returned.items():
+        if not isinstance(name, str) or not name.isascii() or not name.isidentifier():
+            raise AnswerError(f"{_shown(name)} is no name of a function in an expression")
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise AnswerError(f"{name}: {_shown(function)}; accepted: a plain function")
+    return dict(returned)
+
+
 #: What reads the answers to hooks that give no verdict.
 READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "on_unsubscribe": read_filters,
     "on_deliver": read_delivery,
     "discover_nodes": read_addresses,
+    "expression_functions": read_functions,
 }
 
 

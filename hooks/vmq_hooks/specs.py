@@ -2,10 +2,10 @@
 
 How a hook is called stands in `CHAINS`: `all` calls every plugin and ignores what it returns;
 `all_till_ok` goes from plugin to plugin until one accepts or refuses (when all of them said next,
-that is a refusal); `only` asks the first plugin.
+that is a refusal); `only` asks the first plugin; `each` puts together what all of them answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import pluggy
@@ -30,7 +30,7 @@ from vmq_hooks.verdicts import (
 
 spec: Final = pluggy.HookspecMarker(PROJECT)
 
-Chain = Literal["all", "all_till_ok", "only"]
+Chain = Literal["all", "all_till_ok", "only", "each"]
 
 #: How each hook is called.
 CHAINS: Final[Mapping[str, Chain]] = {
@@ -53,6 +53,7 @@ CHAINS: Final[Mapping[str, Chain]] = {
     "on_session_expired": "all",
     "on_config_change": "all",
     "discover_nodes": "only",
+    "expression_functions": "each",
 }
 
 
@@ -187,4 +188,14 @@ class Specs:
 
         Asked at the start and every ten seconds, as long as the node knows no other member. Addresses
         as in `cluster.join`, which is asked besides; None: not known now.
+        """
+
+    @spec
+    def expression_functions(self) -> Mapping[str, Callable[..., Any]] | None:
+        """Functions that the expressions of mappings may call, by their names.
+
+        Asked when plugins have started, been reloaded or stopped. Each is a plain function of values as CEL has them
+        (text, bytes, numbers, True and False, lists, maps, times, None), and is called in the pass of the message: it
+        is to be quick. What it raises is a failure of the mapping for that message. A name of CEL's own is refused; of
+        two plugins that have the same one the first counts.
         """

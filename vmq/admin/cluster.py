@@ -193,7 +193,7 @@ async def leave(broker: "BrokerView", timeout: float) -> LeftCluster:  # noqa: A
         raise RefusedError(f"node {node.name!r} is in no cluster: it is alone")
     broker.turn_clients_away("the node leaves its cluster")
     try:
-        has_handed_over = await broker.jobs.hand_over(timeout)
+        has_handed_over = await broker.jobs.hand_over(timeout, is_leaving=True)
         complete = await _clustering_of(broker).leave(timeout) and has_handed_over
         broker.jobs.take_part()  # it is alone, and what is added to it from now on is its own
     except ClusterError as error:
@@ -216,16 +216,18 @@ async def drain(
     Raises:
         RefusedError: the broker is no node, or none is up that could have the sessions.
     """
+    from vmq.clustering.node.admission import DRAINED
+
     node, clustering = _node_of(broker), _clustering_of(broker)
     if undo:
         broker.jobs.take_part()
         if clustering.slots is not None:
             clustering.slots.take_part()
-        await clustering.admission.drain(is_drained=False)
+        await clustering.admission.turn_elsewhere("")
         return Drained(node.name, drained=False, complete=True)
     if not set(node.up) - broker.worker_names:
         raise RefusedError("no other node is up that could serve the clients of this one")
-    await clustering.admission.drain(is_drained=True)
+    await clustering.admission.turn_elsewhere(DRAINED)
     jobs, sessions = await asyncio.gather(
         broker.jobs.hand_over(timeout),
         clustering.leaving.hand_over_sessions(timeout, broker.worker_names),

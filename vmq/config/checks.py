@@ -70,7 +70,10 @@ def _job_problems(config: Config, origin: Callable[[str], str | None]) -> list[P
         problems.append(Problem(f"jobs.{name}", what, origin(f"jobs.{name}")))
     for key, what in config_jobs.schedule_problems(config.schedules):
         problems.append(Problem(f"schedules.{key}", what, origin(f"schedules.{key}")))
-    for key, what in config_mappings.mapping_problems(config.mappings):
+    # Which functions plugins bring is known when they run: then it is checked again.
+    may_have_more = any(each.enabled for each in config.plugins.values())
+    known = None if may_have_more else ()
+    for key, what in config_mappings.mapping_problems(config.mappings, known):
         problems.append(Problem(f"mappings.{key}", what, origin(f"mappings.{key}")))
     return problems
 
@@ -106,7 +109,7 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
             )
             continue
         # A web page's folder comes with MQTT at /mqtt.
-        serves_clients |= endpoint.is_mqtt or options.serve is not None
+        serves_clients |= endpoint.is_mqtt or endpoint.is_resp or options.serve is not None
         unix = endpoint.scheme == "unix"
         address = (endpoint.host.lower(), endpoint.path if unix else endpoint.port)
         # Port 0 is a fresh port each time it is bound.
@@ -133,7 +136,7 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
         if not (endpoint.is_loopback or identified or guarded or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
     if not serves_clients:
-        which = " for MQTT" if config.listeners else ""
+        which = " for clients" if config.listeners else ""
         what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
         problems.append(Problem("listeners", what, origin("listeners")))
     return problems

@@ -5,6 +5,7 @@ message, so it is refused by its name: an expression is evaluated in the pass of
 """
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
 LONGEST: Final = 4096
@@ -20,6 +21,9 @@ FUNCTIONS: Final = (
 #: And our own: `level(2)` is the second level of the topic, "" if there is none.
 LEVEL: Final = "level"
 
+#: Of CEL, but not here: what loops or matches patterns. No plugin gives them back by their names.
+_LOOPS: Final = frozenset({"all", "exists", "exists_one", "filter", "map", "matches"})
+
 _TEXT: Final = re.compile(
     r"""[rRbB]{0,2}(?:'''(?:.|\n)*?'''|\"""(?:.|\n)*?\"""|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")"""
 )
@@ -31,8 +35,12 @@ class CelError(ValueError):
     """No expression, or one that may not be; the text says where and what is known."""
 
 
-def compiled(text: str) -> Any:
+def compiled(text: str, more: Collection[str] | None = ()) -> Any:
     """The program of an expression, with `execute` and `variables`.
+
+    Args:
+        text: the expression.
+        more: names of functions that plugins bring; None: that is not known yet, and any name may be one.
 
     Raises:
         CelError: with column and reason.
@@ -43,7 +51,7 @@ def compiled(text: str) -> Any:
         raise CelError("it is empty; accepted: an expression, as in json.temp > 20.0")
     if len(text.encode()) > LONGEST:
         raise CelError(f"it has more than {LONGEST} bytes")
-    _check_calls(text)
+    _check_calls(text, more)
     try:
         program = compile_text(text)
     except Exception as error:  # noqa: BLE001 - whatever the library raises
@@ -55,12 +63,14 @@ def compiled(text: str) -> Any:
     return program
 
 
-def _check_calls(text: str) -> None:
+def _check_calls(text: str, more: Collection[str] | None) -> None:
     bare = _TEXT.sub(lambda found: "'" * len(found[0]), text)
     for found in _CALL.finditer(bare):
         name = found[1]
-        if name not in FUNCTIONS and name != LEVEL and name != "in":
-            known = ", ".join(sorted({*FUNCTIONS, LEVEL}))
+        if name in FUNCTIONS or name == LEVEL or name == "in":
+            continue
+        if name in _LOOPS or (more is not None and name not in more):
+            known = ", ".join(sorted({*FUNCTIONS, LEVEL, *(more or ())} - _LOOPS))
             raise CelError(
                 f"column {found.start() + 1}: there is no function {name}; known: {known}"
             )

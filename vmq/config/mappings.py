@@ -1,7 +1,7 @@
 """Mappings: what becomes of messages and jobs besides, by an expression."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -76,18 +76,25 @@ def source_of(options: MappingOptions) -> str:
     return source
 
 
-def mapping_problems(mappings: Mapping[str, MappingOptions]) -> Iterator[tuple[str, str]]:
-    """What is wrong with mappings: the key below the section, and what."""
+def mapping_problems(
+    mappings: Mapping[str, MappingOptions], functions: Collection[str] | None = ()
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with mappings: the key below the section, and what.
+
+    Args:
+        mappings: by name.
+        functions: names of those that plugins bring; None: that is not known yet.
+    """
     for name, options in mappings.items():
         flaw = _source_flaw(source_of(options))
         if flaw:
             yield f"{name}.{_FROM}", flaw
         for option in ("where", "payload"):
             text = getattr(options, option)
-            if text is not None and (flaw := _expression_flaw(text)):
+            if text is not None and (flaw := _expression_flaw(text, functions)):
                 yield f"{name}.{option}", flaw
         for target in options.to:
-            if flaw := _target_flaw(target):
+            if flaw := _target_flaw(target, functions):
                 yield f"{name}.to", f"{target}: {flaw}"
     yield from _circles(mappings)
 
@@ -107,17 +114,17 @@ def _source_flaw(source: str) -> str:
     return ""
 
 
-def _expression_flaw(text: str) -> str:
+def _expression_flaw(text: str, functions: Collection[str] | None) -> str:
     try:
-        compiled(text)
+        compiled(text, functions)
     except CelError as error:
         return str(error)
     return ""
 
 
-def _target_flaw(target: str) -> str:
+def _target_flaw(target: str, functions: Collection[str] | None) -> str:
     for text in EXPANSION.findall(target):
-        if flaw := _expression_flaw(text):
+        if flaw := _expression_flaw(text, functions):
             return flaw
     plain = EXPANSION.sub("x", target)
     if "${" in plain:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError
-from vmq.admin.jobs import dump, mappings, queues, schedules, why
+from vmq.admin.jobs import dump, everywhere, mappings, queues, schedules, why
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
@@ -18,11 +18,28 @@ JobId = Annotated[str, Meta(min_length=1, description="The job")]
 _Seconds = Annotated[int, Meta(ge=0, le=0x7FFF_FFFF)]
 
 
+Local = Annotated[
+    bool, Meta(description="Only what the asked node has, not the rest of its cluster")
+]
+
+
+class ListQueues(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which queues of jobs."""
+
+    local: Local = False
+
+
 class OneQueue(Struct, forbid_unknown_fields=True, kw_only=True):
     """Which queue of jobs."""
 
     queue: QueueName
     mountpoint: Mountpoint = ""
+
+
+class QueueOf(OneQueue, forbid_unknown_fields=True, kw_only=True):
+    """Which queue of jobs, and where."""
+
+    local: Local = False
 
 
 class PeekJobs(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,12 +51,14 @@ class PeekJobs(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True)
         bool, Meta(description="All of its jobs, also delayed ones and those that workers have")
     ] = False
     payload_bytes: PayloadBytes = 64
+    local: Local = False
 
 
 class OneJob(Struct, forbid_unknown_fields=True, kw_only=True):
     """Which job."""
 
     id: JobId
+    local: Local = False
 
 
 class ShowJob(OneJob, forbid_unknown_fields=True, kw_only=True):
@@ -68,7 +87,7 @@ class AddJob(OneQueue, forbid_unknown_fields=True, kw_only=True):
     ] = ""
 
 
-class TakeJobs(OneQueue, forbid_unknown_fields=True, kw_only=True):
+class TakeJobs(QueueOf, forbid_unknown_fields=True, kw_only=True):
     """What to take."""
 
     count: Annotated[int, Meta(ge=1, le=1000)] = 1
@@ -89,6 +108,7 @@ class RetryJobs(Struct, forbid_unknown_fields=True, kw_only=True):
     queue: Annotated[str, Meta(max_length=512)] = ""
     id: str = ""
     mountpoint: Mountpoint = ""
+    local: Local = False
 
 
 class DumpJobs(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -97,6 +117,10 @@ class DumpJobs(Struct, forbid_unknown_fields=True, kw_only=True):
     after: Annotated[
         int, Meta(ge=0, description="As the answer before says; 0 = at the first job")
     ] = 0
+    node: Annotated[
+        str, Meta(max_length=512, description="As the answer before says; empty = the asked node")
+    ] = ""
+    local: Local = False
 
 
 class LoadJobs(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -127,10 +151,7 @@ def _add(context: Context, wanted: AddJob) -> Any:
 
 
 async def _take(context: Context, wanted: TakeJobs) -> Listing[queues.JobRow]:
-    rows = await queues.take(
-        context.broker, wanted.queue, wanted.mountpoint, wanted.count, wanted.ack
-    )
-    return Listing(queues.JobRow, rows)
+    return Listing(queues.JobRow, await everywhere.take(context.broker, wanted))
 
 
 MappingName = Annotated[str, Meta(min_length=1, max_length=100, description="The mapping")]
@@ -177,9 +198,9 @@ JOB_OPERATIONS: Final = (
         "GET",
         "/jobs/queues",
         "List the queues of jobs",
-        List,
+        ListQueues,
         queues.JobQueueRow,
-        lambda context, wanted: queues.list_queues(context.broker, wanted),
+        lambda context, wanted: everywhere.list_queues(context.broker, wanted, wanted.local),
         many=True,
     ),
     Operation(
@@ -187,18 +208,18 @@ JOB_OPERATIONS: Final = (
         "GET",
         "/jobs/queue",
         "Show a queue of jobs with the options that hold for it",
-        OneQueue,
+        QueueOf,
         queues.JobQueueDetails,
-        lambda context, wanted: queues.show_queue(context.broker, wanted.queue, wanted.mountpoint),
+        lambda context, wanted: everywhere.show_queue(context.broker, wanted),
     ),
     Operation(
         "purge_job_queue",
         "DELETE",
         "/jobs/queue",
         "Delete the jobs that are queued; those that workers have stay",
-        OneQueue,
+        QueueOf,
         queues.JobsChanged,
-        lambda context, wanted: queues.purge(context.broker, wanted.queue, wanted.mountpoint),
+        lambda context, wanted: everywhere.purge(context.broker, wanted),
     ),
     Operation(
         "peek_jobs",
@@ -207,14 +228,7 @@ JOB_OPERATIONS: Final = (
         "Look into a queue of jobs without taking any",
         PeekJobs,
         queues.JobRow,
-        lambda context, wanted: queues.peek(
-            context.broker,
-            wanted.queue,
-            wanted.mountpoint,
-            wanted,
-            wanted.payload_bytes,
-            wanted.everything,
-        ),
+        lambda context, wanted: everywhere.peek(context.broker, wanted),
         many=True,
     ),
     Operation(
@@ -224,11 +238,7 @@ JOB_OPERATIONS: Final = (
         "Show one job",
         ShowJob,
         queues.JobRow,
-        lambda context, wanted: queues.row_of(
-            queues.opened(context.broker),
-            queues.find_job(context.broker, wanted.id),
-            wanted.payload_bytes,
-        ),
+        lambda context, wanted: everywhere.show_job(context.broker, wanted),
     ),
     Operation(
         "add_job",
@@ -246,7 +256,7 @@ JOB_OPERATIONS: Final = (
         "Delete one job, wherever it is",
         OneJob,
         queues.JobsChanged,
-        lambda context, wanted: queues.delete(context.broker, wanted.id),
+        lambda context, wanted: everywhere.delete(context.broker, wanted),
     ),
     Operation(
         "take_jobs",
@@ -265,7 +275,7 @@ JOB_OPERATIONS: Final = (
         "Have a queue take or give no jobs",
         PauseQueue,
         queues.QueuePaused,
-        lambda context, wanted: queues.pause(
+        lambda context, wanted: everywhere.pause(
             context.broker, wanted.queue, wanted.mountpoint, wanted.what
         ),
     ),
@@ -276,7 +286,7 @@ JOB_OPERATIONS: Final = (
         "End the pause of a queue",
         OneQueue,
         queues.QueuePaused,
-        lambda context, wanted: queues.pause(
+        lambda context, wanted: everywhere.pause(
             context.broker, wanted.queue, wanted.mountpoint, "none"
         ),
     ),
@@ -287,9 +297,7 @@ JOB_OPERATIONS: Final = (
         "Send dead letters back to their queue, or queue a delayed job at once",
         RetryJobs,
         queues.JobsChanged,
-        lambda context, wanted: queues.retry(
-            context.broker, wanted.queue, wanted.id, wanted.mountpoint
-        ),
+        lambda context, wanted: everywhere.retry(context.broker, wanted),
     ),
     Operation(
         "list_schedules",
@@ -310,7 +318,7 @@ JOB_OPERATIONS: Final = (
         "Jobs with all that happened to them, some at a time, to be loaded elsewhere",
         DumpJobs,
         dump.JobDump,
-        lambda context, wanted: dump.dump(context.broker, wanted.after),
+        lambda context, wanted: everywhere.dump(context.broker, wanted),
     ),
     Operation(
         "load_jobs",
@@ -328,7 +336,7 @@ JOB_OPERATIONS: Final = (
         "Explain where a job is, and what has to happen before a worker gets it",
         OneJob,
         why.JobExplained,
-        lambda context, wanted: why.explain(context.broker, wanted.id),
+        lambda context, wanted: everywhere.explain(context.broker, wanted),
     ),
     Operation(
         "list_mappings",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,7 +207,6 @@ class Jobs:
     Args:
         core: that of the broker, while it is started.
         config: its configuration of now.
-        is_alone: one process is the broker; several have no jobs.
         stopper: what stops the broker, if anything here does.
     """
 
@@ -215,13 +214,13 @@ class Jobs:
         self,
         core: Callable[[], Core | None],
         config: Callable[[], Config],
-        is_alone: bool,
         stopper: Callable[[], Callable[[], None] | None] = lambda: None,
     ) -> None:
         self._core = core
         self._config = config
-        self._is_alone = is_alone
         self._stopper = stopper
+        #: The functions that plugins bring to expressions, at present.
+        self.functions: Callable[[], Mapping[str, Callable[..., Any]]] = dict
         self._links: JobLinks | None = None
         #: None as long as nothing serves any.
         self.service: JobService | None = None
@@ -317,16 +316,15 @@ class Jobs:
         """
         if self.service is None:
             # Late: most brokers have no jobs.
+            from vmq.config.mappings import mapping_problems
             from vmq.jobs.service import JobService
             from vmq.runtime.errors import StartError
 
-            if not self._is_alone:
-                text = "jobs are kept by one process; accepted: broker.workers = 1"
-                raise StartError(text)
-
-            core = self._core()
+            core, config = self._core(), self._config()
             assert core is not None, "the broker is not started"
-            self.service = JobService(core, self._config())
+            for key, what in mapping_problems(config.mappings, self.functions()):
+                raise StartError(f"mappings.{key}: {what}")
+            self.service = JobService(core, config, self.functions)
             self.service.control.stop = self._stopper()
             if self._links is not None:
                 self.service.join(self._links)
@@ -343,8 +341,6 @@ class Jobs:
         """
         core = self._core()
         assert core is not None, "the broker is not started"
-        if not self._is_alone:
-            return
         self._links = links
         config = self._config()
         if config.schedules or config.mappings or (Path(config.broker.data_dir) / "jobs").is_dir():
@@ -354,16 +350,21 @@ class Jobs:
         if links is not None:
             links.open_with(self.open)
 
-    async def hand_over(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
-        """This node leaves: what it has goes to others; whether they have all of it."""
+    async def hand_over(self, timeout: float, *, is_leaving: bool = False) -> bool:  # noqa: ASYNC109 - a limit
+        """What this node has goes to other hosts, if it leaves also to others of its own; whether they have all."""
         nodes = None if self.service is None else self.service.nodes
-        return nodes is None or await nodes.hand_over(timeout)
+        return nodes is None or await nodes.hand_over(timeout, is_leaving=is_leaving)
 
     def take_part(self) -> None:
         """This node is to have jobs again."""
         nodes = None if self.service is None else self.service.nodes
         if nodes is not None and nodes.is_leaving:
             nodes.set_leaving(False)
+
+    def use_functions(self) -> None:
+        """Plugins bring other functions to expressions than before."""
+        if self.service is not None:
+            self.service.mappings.use_functions()
 
     def turn_away(self, reason: str) -> None:
         """Ends the connections of RESP clients."""
@@ -380,7 +381,7 @@ class Jobs:
         """Goes by another configuration."""
         if self.service is not None:
             self.service.configure(config)
-        elif self._is_alone and (config.schedules or config.mappings):
+        elif config.schedules or config.mappings:
             from vmq.runtime.errors import StartError
 
             try:

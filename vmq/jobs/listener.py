@@ -25,6 +25,7 @@ class JobListener(Listener):
         door: what its connections share.
         lag: how late the event loop was lately, in seconds.
         handshakes: shares the time for TLS.
+        shared: the supervisor of this worker has its port, too.
     """
 
     def __init__(
@@ -35,9 +36,10 @@ class JobListener(Listener):
         door: RespDoor,
         lag: Callable[[], float],
         handshakes: Handshakes | None,
+        shared: bool,
     ) -> None:
         super().__init__(
-            name, config, registry, nobody, nobody_left, no_id, lag, False, handshakes, None
+            name, config, registry, nobody, nobody_left, no_id, lag, shared, handshakes, None
         )
         self.door = door
         self.clients: dict[RespConnection, None] = {}

@@ -18,6 +18,8 @@ log = logging.getLogger("vmq.jobs")
 
 #: Seconds between two looks whether all is handed over.
 _LOOK: Final = 0.05
+#: Seconds between two looks for members that were greeted in vain: a greeting may be lost.
+_GREETS: Final = 1.0
 #: Seconds for CLUSTER MEET to hear where a node is, bytes of what it says, and seconds for CLUSTER RESET.
 _PATIENCE: Final = 5.0
 _MOST_INFO: Final = 65_536
@@ -85,6 +87,7 @@ class JobNodes:
         )
         self.post.replicas = self.replicas
         self._tasks: set[asyncio.Task[None]] = set()
+        self._greets_at = core.clock() + _GREETS
         self.on_members(links.others())
         links.attach(self)
         for peer in links.up():
@@ -111,6 +114,16 @@ class JobNodes:
         """These are the other members."""
         self.replicas.set_members(others)
         self.commit.end_soon()
+
+    def tick(self, now: float) -> None:
+        """To be called every tenth of a second. Who can be reached and was not heard of is greeted anew."""
+        self.replicas.tick(now)
+        if now >= self._greets_at:
+            self._greets_at = now + _GREETS
+            peers = self.replicas.peers
+            for name in self.links.up():
+                if peers.numbers.get(name) not in peers.up:
+                    self.post.greet(name)
 
     # What an operator asks
 
@@ -183,7 +196,7 @@ class JobNodes:
         return ""
 
     async def _reset(self) -> None:
-        await self.hand_over(_RESET)
+        await self.hand_over(_RESET, is_leaving=True)
         await self.links.leave(_RESET)
         self.replicas.set_leaving(False)
 
@@ -215,11 +228,15 @@ class JobNodes:
         self.commit.end_soon()
         return await done
 
-    async def hand_over(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
-        """Gives what this node serves to others; whether they have all of it."""
+    async def hand_over(self, timeout: float, *, is_leaving: bool = False) -> bool:  # noqa: ASYNC109 - a limit
+        """Gives what this node serves to other hosts; whether they have all of it.
+
+        A node that leaves its cluster gives it to others of its own host, if there are no other hosts.
+        """
         replicas = self.replicas
         if not replicas.peers.up:
             return True
+        replicas.mender.is_for_good = is_leaving
         replicas.set_leaving(True)
         self.commit.end_soon()
         if not self.commit.machine.jobs:

@@ -6,9 +6,9 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from vmq.config.jobs import options_of
 from vmq.config.options import Config
@@ -78,12 +78,18 @@ class JobService:
     Args:
         core: for clock, limits and counters.
         config: as it was read.
+        functions: those that plugins bring to expressions, at present.
 
     Raises:
         StartError: what is on disk cannot be used.
     """
 
-    def __init__(self, core: Core, config: Config) -> None:
+    def __init__(
+        self,
+        core: Core,
+        config: Config,
+        functions: Callable[[], Mapping[str, Callable[..., Any]]] = dict,
+    ) -> None:
         self.core = core
         self.config = config
         self.loop = asyncio.get_running_loop()
@@ -126,7 +132,7 @@ class JobService:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         self.mqtt.delayed.serve_all()
         self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
-        self.mappings = Mappings(core, self.commit, self.mqtt, self.folder)
+        self.mappings = Mappings(core, self.commit, self.mqtt, self.folder, functions)
         self.mappings.configure(config.mappings)
         self._ticker: asyncio.TimerHandle | None = None
         #: This node among others, if it is one.
@@ -208,6 +214,7 @@ class JobService:
         hooks: Hooks,
         lag: Callable[[], float],
         handshakes: "Handshakes | None",
+        shared: bool = False,
     ) -> JobListener:
         """A listener of the configuration, not open yet."""
         config = self.config
@@ -223,7 +230,7 @@ class JobService:
         door.node_id = self.node_id
         door.others = run
         door.control = self.control
-        found = JobListener(name, config, registry, door, lag, handshakes)
+        found = JobListener(name, config, registry, door, lag, handshakes, shared)
         door.clients = found.clients
         self.listeners.append(found)
         return found
@@ -252,7 +259,7 @@ class JobService:
         if self.machine.next_due() <= now:
             self.machine.tick(now)
         if self.nodes is not None:
-            self.nodes.replicas.tick(now)
+            self.nodes.tick(now)
             self.commit.wants_time = True
             if self.nodes.replicas.has_new_queues():
                 self.mqtt.delayed.serve_all()

@@ -1,6 +1,7 @@
 """From plugins in their order to call sites: done when plugins change, never when a message comes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar
 
 from vmq_hooks.specs import CHAINS
@@ -12,6 +13,7 @@ from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
 _REWRITES: Final = ("on_unsubscribe", "on_deliver")
 _REGISTER: Final = ("auth_on_register",)
+_FUNCTIONS: Final = "expression_functions"
 _AUTHORISE: Final = ("auth_on_publish", "auth_on_subscribe", "auth_on_unsubscribe")
 
 
@@ -114,3 +116,34 @@ def _verdicts(
     steps = [each.steps[hook] for each in chosen]
     kind = SubscribeChain if hook == "auth_on_subscribe" else VerdictChain
     return kind(hook, [each for each in steps if isinstance(each, VerdictStep)], clock)
+
+
+def functions_of(members: Iterable[Member]) -> dict[str, Callable[..., Any]]:
+    """All of them by their names; of two plugins that have one of the same name the first counts."""
+    found: dict[str, Callable[..., Any]] = {}
+    for member in members:
+        step = member.steps.get(_FUNCTIONS)
+        if isinstance(step, AnswerStep):
+            for name, function in (step.ask(()) or {}).items():
+                found.setdefault(name, _observed(step, function))
+    return found
+
+
+def _observed(step: AnswerStep, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is timed, and whose failures are counted.
+
+    They open no breaker: what a function is given is what some client sent, who is not to have the plugin's other hooks
+    answer nobody by that.
+    """
+
+    def call(*arguments: Any) -> Any:
+        began = perf_counter()
+        try:
+            return function(*arguments)
+        except Exception:
+            step.guard.errors[_FUNCTIONS] += 1
+            raise
+        finally:
+            step.observe(perf_counter() - began)
+
+    return call

@@ -5,6 +5,7 @@ pluggy compares names and arguments with the specifications; it takes no part in
 
 import difflib
 import inspect
+from typing import Final
 
 import pluggy
 from vmq_hooks import Plugin
@@ -15,6 +16,12 @@ from vmq_hooks.specs import CHAINS, Specs
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.loading import LoadError
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
+
+#: Hooks whose answer nobody can wait for.
+_PLAIN: Final = {
+    "on_deliver": "stands on the way to the socket",
+    "expression_functions": "is asked while mappings are made",
+}
 
 
 def arguments_of(hook: str) -> tuple[str, ...]:
@@ -71,10 +78,8 @@ def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:
         )
     if inspect.isasyncgenfunction(found.function) or inspect.isgeneratorfunction(found.function):
         raise LoadError(f"plugin {name}: hook {hook} is a generator; accepted: def or async def")
-    if hook == "on_deliver" and inspect.iscoroutinefunction(found.function):
-        raise LoadError(
-            f"plugin {name}: hook on_deliver stands on the way to the socket and cannot be async def"
-        )
+    if hook in _PLAIN and inspect.iscoroutinefunction(found.function):
+        raise LoadError(f"plugin {name}: hook {hook} {_PLAIN[hook]} and cannot be async def")
 
 
 def _step(hook: str, guard: PluginGuard, found: pluggy.HookImpl) -> ChainStep:

@@ -19,7 +19,14 @@ from vmq.config.sources import ConfigError
 from vmq.core.hook_sites import Hooks
 from vmq.plugins.chains import VerdictChain, settled
 from vmq.plugins.checking import CheckingBroker, check, folder_of, prepare
-from vmq.plugins.compiling import PluginSelection, Wrap, compile_into, first, notices
+from vmq.plugins.compiling import (
+    PluginSelection,
+    Wrap,
+    compile_into,
+    first,
+    functions_of,
+    notices,
+)
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.loaded import LoadedPlugin
@@ -71,6 +78,8 @@ class Plugins:
         self._given: dict[str, Plugin] = {}
         self._over = over
         self._wrap: Wrap | None = None
+        #: Told when other plugins serve than before.
+        self.changed: Callable[[], None] = lambda: None
 
     # Call sites
 
@@ -110,6 +119,11 @@ class Plugins:
         self._chains = []
         for selection in self._selections:
             self._chains += compile_into(selection, members, self._clock, self._wrapped)
+        self.changed()
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """What plugins bring to expressions, by name."""
+        return functions_of(self.in_order())
 
     def in_order(self) -> list[LoadedPlugin]:
         """The running plugins as chains ask them."""

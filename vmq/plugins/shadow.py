@@ -101,6 +101,8 @@ class Shadow:
         return {hook: self._mirror(hook, step) for hook, step in self.old.items()}
 
     def _mirror(self, hook: str, step: ChainStep) -> ChainStep:
+        if CHAINS[hook] == "each":
+            return step  # what it gives is called later, and by the code that serves
         if isinstance(step, VerdictStep):
             return _MirroredVerdict(step, self)
         if isinstance(step, AnswerStep):

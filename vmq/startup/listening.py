@@ -97,6 +97,7 @@ async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
         broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins),
         lambda: broker.monitor.lag,
         broker.handshakes,
+        broker.share is not None,
     )
     try:
         await listener.open()

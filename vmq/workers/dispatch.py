@@ -87,7 +87,7 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "list_api_keys": Dispatch.HERE,
     "create_api_key": Dispatch.HERE,
     "delete_api_key": Dispatch.HERE,
-    # Several workers keep no jobs: any of them says so.
+    # Each knows what the others have, as nodes of a cluster do.
     "list_job_queues": Dispatch.ANY,
     "show_job_queue": Dispatch.ANY,
     "purge_job_queue": Dispatch.ANY,
@@ -99,14 +99,14 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "pause_job_queue": Dispatch.ANY,
     "resume_job_queue": Dispatch.ANY,
     "retry_jobs": Dispatch.ANY,
-    "list_schedules": Dispatch.ANY,
+    "list_schedules": Dispatch.HERE,
     "dump_jobs": Dispatch.ANY,
     "load_jobs": Dispatch.ANY,
     "why_job": Dispatch.ANY,
-    "list_mappings": Dispatch.ANY,
+    "list_mappings": Dispatch.HERE,
     "try_mapping": Dispatch.ANY,
-    "enable_mapping": Dispatch.ANY,
-    "disable_mapping": Dispatch.ANY,
+    "enable_mapping": Dispatch.HERE,
+    "disable_mapping": Dispatch.HERE,
 }
 
 

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from vmq.admin import keys, options
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.jobs.mappings import MappingRow, added
 from vmq.admin.listeners import ListenerRow
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.metrics import MetricRow
@@ -18,6 +19,7 @@ from vmq.config.text import toml_value
 from vmq.http.operation import Result
 from vmq.runtime.errors import StartError
 from vmq.workers import figures
+from vmq.workers.asking import UnreachableError
 from vmq.workers.pool import BY_NAME, WorkerPool, rows_in
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ class SupervisorOperations:
             "show_shadow": _no_shadow,
             "list_streams": self._list_streams,
             "scrub_stream": self._scrub_stream,
+            "list_schedules": self._list_schedules,
+            "list_mappings": self._list_mappings,
+            "enable_mapping": partial(self._switch_mapping, "enable_mapping"),
+            "disable_mapping": partial(self._switch_mapping, "disable_mapping"),
             "list_metrics": self._list_metrics,
             "list_options": lambda wanted: Listing(
                 options.OptionRow, options.list_options(supervisor), wanted
@@ -236,6 +242,30 @@ class SupervisorOperations:
             for each in self._pool.running()
         ]
         return reduce(_sum, rows)
+
+    # --- jobs
+
+    async def _list_schedules(self, wanted: Selection) -> msgspec.Raw:
+        """Worker 1 looks at the clock for all."""
+        worker = self._supervisor.workers[1]
+        if not worker.is_running:
+            raise UnreachableError(worker.problem() or "worker 1 does not run now")
+        return await self._pool.ask(worker, BY_NAME["list_schedules"], wanted)
+
+    async def _list_mappings(self, wanted: Selection) -> Listing[Any]:
+        rows: dict[str, MappingRow] = {}
+        for reported in (await self._pool.listed("list_mappings", MappingRow)).values():
+            for row in reported:
+                rows[row.mapping] = added(rows[row.mapping], row) if row.mapping in rows else row
+        return Listing(MappingRow, rows.values(), wanted)
+
+    async def _switch_mapping(self, name: str, wanted: Any) -> MappingRow:
+        """Each of them maps what is published to it."""
+        rows = [
+            msgspec.json.decode(await self._pool.ask(each, BY_NAME[name], wanted), type=MappingRow)
+            for each in self._pool.complete()
+        ]
+        return reduce(added, rows)
 
     # --- figures and options
 

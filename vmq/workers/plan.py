@@ -66,14 +66,7 @@ class Plan:
             address: str = getattr(config.cluster, option)
             if address.startswith("tcp://"):
                 yield from self._port_problems(f"cluster.{option}", address)
-        for section in ("schedules", "mappings") if self.count > 1 else ():
-            for name in getattr(config, section):
-                what = "jobs are kept by one process; accepted: with broker.workers = 1"
-                yield Problem(f"{section}.{name}", what)
         for name, listener in config.listeners.items():
-            if self.count > 1 and listener.endpoint.is_resp:
-                what = "jobs are kept by one process; accepted: with broker.workers = 1"
-                yield Problem(f"listeners.{name}.url", what)
             if self.count > 1 and listener.endpoint.is_flight:
                 yield from self._port_problems(f"listeners.{name}.url", listener.url)
                 if listener.advertise:
@@ -120,8 +113,9 @@ class Plan:
         endpoint = config.listeners[listener].endpoint
         if endpoint.scheme == "http":
             return []
-        # A Unix socket has one owner; the system shares TCP ports only.
-        return [1] if endpoint.scheme == "unix" else list(range(1, self.count + 1))
+        # A Unix socket has one owner; the system shares TCP ports only. Clients of Disque see one node of each host.
+        is_one = endpoint.scheme == "unix" or endpoint.is_resp
+        return [1] if is_one else list(range(1, self.count + 1))
 
     def share(self, number: int, config: Config, present: Iterable[int] = ()) -> Share:
         """What a worker is told of its part, when so many others are there."""
@@ -158,13 +152,16 @@ class Plan:
             )
             for name, options in config.listeners.items()
         }
-        most = config.store.max_bytes
+        most, limits = config.store.max_bytes, config.limits
         return replace(
             config,
             broker=replace(config.broker, data_dir=str(self.data_folder(number)), workers=1),
             listeners=listeners,
+            limits=replace(limits, max_job_memory=_part(limits.max_job_memory, self.count)),
             store=replace(config.store, max_bytes=most if most < 0 else _part(most, self.count)),
             cluster=self._cluster(number, config.cluster),
+            # One of them looks at the clock for all.
+            schedules=config.schedules if number == 1 else {},
         )
 
     def _listener_url(self, number: int, name: str, options: ListenerOptions) -> str:
@@ -177,6 +174,7 @@ class Plan:
         return msgspec.structs.replace(
             options,
             node_name=self.node_name(number),
+            host=options.host or self.name,
             listen=self._address(number, options.listen),
             advertise=self._address(number, options.advertise) if options.advertise else "",
         )

@@ -8,7 +8,7 @@ from vmq.listeners.sockets import reserve
 
 
 class Ports:
-    """Keeps the ports of all MQTT listeners for the workers of this supervisor, until `close`."""
+    """Keeps the ports of all listeners of MQTT and of jobs for the workers of this supervisor, until `close`."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
@@ -22,7 +22,7 @@ class Ports:
         urls: dict[str, str] = {}
         for name, options in config.listeners.items():
             endpoint = options.endpoint
-            if not endpoint.is_mqtt or endpoint.scheme == "unix":
+            if not (endpoint.is_mqtt or endpoint.is_resp) or endpoint.scheme == "unix":
                 continue
             try:
                 sock = reserve(endpoint.host, endpoint.port)

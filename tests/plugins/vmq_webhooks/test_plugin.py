@@ -124,7 +124,7 @@ async def test_each_hook_is_sent_in_vernemqs_names(tmp_path: Path, server: Hooks
     }
     assert {each.content_type for each in server.requests} == {"application/json"}
     # Every hook of VerneMQ's webhooks can be asked for, but the one that cannot wait.
-    own = {"on_acked", "auth_on_unsubscribe", "discover_nodes"}
+    own = {"on_acked", "auth_on_unsubscribe", "discover_nodes", "expression_functions"}
     assert set(ALL) == set(CHAINS) - {"on_deliver", *own}
 
 

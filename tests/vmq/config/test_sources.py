@@ -95,7 +95,7 @@ from tests.vmq.refusals import refused
         ),
         (
             '[listeners.a]\nurl = "http://127.0.0.1:1"',
-            "listeners: there is no listener for MQTT, so no client could connect; add one",
+            "listeners: there is no listener for clients, so no client could connect; add one",
         ),
         ("queue = ", "configuration: not TOML: Invalid value (at end of document)"),
         ("[queue]\ndrop = 1\ndrop = 2", "configuration: not TOML: Cannot overwrite a value"),

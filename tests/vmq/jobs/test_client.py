@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.jobs.test_service import PlainGuard, config_of, port_of
+from tests.vmq.jobs.serving import PlainGuard, config_of, port_of
 from vmq.broker import Broker
 from vmq.jobs import JobError, connect
 from vmq.jobs.machine import JobMachine

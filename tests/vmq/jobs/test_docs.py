@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.vmq.jobs.test_service import client_of, config_of, port_of
+from tests.vmq.jobs.serving import client_of, config_of, port_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions, ScheduleOptions, schedule_problems
 from vmq.config.listeners import problems_of

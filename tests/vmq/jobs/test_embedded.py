@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.until import until
-from tests.vmq.jobs.test_service import client_of, config_of
+from tests.vmq.jobs.serving import client_of, config_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tests.support.tools import require_tool
-from tests.vmq.jobs.test_service import config_of, port_of
+from tests.vmq.jobs.serving import config_of, port_of
 from vmq.broker import Broker
 
 
@@ -41,7 +41,7 @@ async def test_commands_from_a_file(tmp_path: Path) -> None:
 
 
 async def test_a_password(tmp_path: Path) -> None:
-    from tests.vmq.jobs.test_service import PlainGuard
+    from tests.vmq.jobs.serving import PlainGuard
 
     async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
         port = port_of(broker)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.until import until
-from tests.vmq.jobs.test_service import config_of
+from tests.vmq.jobs.serving import config_of
 from vmq.admin.jobs.schedules import list_schedules
 from vmq.broker import Broker
 from vmq.config.jobs import ScheduleOptions

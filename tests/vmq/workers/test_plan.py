@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmq.config.checks import check
+from vmq.config.jobs import ScheduleOptions
 from vmq.config.options import (
     BrokerOptions,
     ClusterOptions,
@@ -179,3 +180,17 @@ def test_auto_is_one_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     auto = BrokerOptions(data_dir=str(tmp_path), workers="auto")
     assert count_of(config_of(tmp_path, broker=auto)) == 3
     assert count_of(config_of(tmp_path)) == 1
+
+
+def test_clients_of_disque_come_to_one_and_one_looks_at_the_clock(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        config_of(tmp_path, limits=LimitOptions(max_job_memory=1_000_000)),
+        listeners={"jobs": ListenerOptions(url="resp://127.0.0.1:0")},
+        schedules={"night": ScheduleOptions(cron="@daily", queue="q", body="x")},
+    )
+    plan = Plan(config, 3)
+    assert [plan.opens(number, config) for number in (1, 2, 3)] == [{"jobs"}, set(), set()]
+    told = [plan.config_of(number, config) for number in (1, 2, 3)]
+    assert [list(each.schedules) for each in told] == [["night"], [], []]
+    assert {each.limits.max_job_memory for each in told} == {333_334}
+    assert {each.cluster.host for each in told} == {"n"}, "no copies on two of them"

@@ -55,7 +55,10 @@ class JobDump(Struct, frozen=True):
     """Some jobs in the order of adding."""
 
     jobs: list[DumpedJob]
-    after: Annotated[int, Meta(description="Give this to get the next ones; 0 = there are no more")]
+    after: Annotated[int, Meta(description="Give this and node to get the next ones")]
+    node: Annotated[
+        str, Meta(description="Another node that has the next ones; both empty = there are no more")
+    ] = ""
 
 
 class JobsLoaded(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import NotFoundError, RefusedError
@@ -74,6 +75,18 @@ def _row(each: "MessageMapping") -> MappingRow:
         sent=each.sent,
         failed=each.failed,
         error=each.last_error,
+    )
+
+
+def added(one: MappingRow, other: MappingRow) -> MappingRow:
+    """A mapping of which two processes do a part each."""
+    return msgspec.structs.replace(
+        one,
+        enabled=one.enabled and other.enabled,
+        seen=one.seen + other.seen,
+        sent=one.sent + other.sent,
+        failed=one.failed + other.failed,
+        error=one.error or other.error,
     )
 
 

@@ -29,8 +29,13 @@ class JobQueueRow(Struct, frozen=True, kw_only=True):
     queue: str
     mountpoint: Mountpoint
     depth: Annotated[int, Meta(description="Jobs that are queued")]
-    jobs: Annotated[int, Meta(description="All of its jobs: queued, delayed, or with a worker")]
-    dead: Annotated[int, Meta(description="Its dead letters")]
+    jobs: Annotated[
+        int,
+        Meta(
+            description="All of its jobs: queued, delayed, with a worker; on each node that has one"
+        ),
+    ]
+    dead: Annotated[int, Meta(description="Its dead letters that are queued")]
     workers: Annotated[int, Meta(description="Workers that wait for a job")]
     paused: Annotated[str, Meta(description="none, in, out or all")]
     oldest: Annotated[float, Meta(description="Seconds since the oldest queued job was added")]
@@ -199,7 +204,7 @@ def _figures(service: "JobService", name: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {
         "queue": shown,
         "mountpoint": mountpoint,
-        "dead": 0 if dead is None else int(dead.jobs),
+        "dead": 0 if dead is None else int(dead.depth),
     }
     if queue is None:
         empty = dict.fromkeys(("depth", "jobs", "workers", "came", "went"), 0)

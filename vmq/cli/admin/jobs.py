@@ -319,14 +319,14 @@ def dump(config: ConfigOption = None, data_dir: DataDirOption = None) -> int:
       vmq jobs dump > jobs.jsonl
     """
     broker = AdminClient(config, data_dir)
-    after = 0
+    after, node = 0, ""
     try:
         while True:
-            answer = broker.get("/jobs/dump", after=after)
+            answer = broker.get("/jobs/dump", after=after, node=node)
             for job in answer["jobs"]:
                 print(json.dumps(job))
-            after = answer["after"]
-            if not after:
+            after, node = answer["after"], answer["node"]
+            if not after and not node:
                 sys.stdout.flush()
                 return 0
     except BrokenPipeError:

@@ -1,9 +1,9 @@
 """All messages between nodes, to and from bytes.
 
 Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams, 60 damaged sessions, 61 to
-64 wills, 65 and 66 a look at sessions, 67 consumer groups, 70 jobs, 90 to 99 replicated streams, 100 to 117 slots and
-their links. A message keeps its tag, and gets new fields at its end only, with defaults: so nodes of two versions
-understand each other while a cluster is upgraded. A message that is new raises `VERSIONS`: see
+64 wills, 65 and 66 a look at sessions, 67 consumer groups, 70 to 72 jobs, 90 to 99 replicated streams, 100 to 117
+slots and their links. A message keeps its tag, and gets new fields at its end only, with defaults: so nodes of two
+versions understand each other while a cluster is upgraded. A message that is new raises `VERSIONS`: see
 `vmq_cluster.metadata.versions`.
 """
 
@@ -17,7 +17,7 @@ from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.farewell import Farewell
 from vmq.clustering.messages.groups import GroupTalk
-from vmq.clustering.messages.jobs import JobTalk
+from vmq.clustering.messages.jobs import JobMessage
 from vmq.clustering.messages.links import LinkFrame, LinkHello
 from vmq.clustering.messages.publishes import RemotePublish, RemotePublishRun
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
@@ -62,7 +62,7 @@ AnyMessage = (
     | GroupEnvelope
     | Produce
     | Produced
-    | JobTalk
+    | JobMessage
     | GroupTalk
     | WillMessage
     | SessionQuestion

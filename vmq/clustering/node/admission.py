@@ -1,4 +1,4 @@
-"""Whether a node serves clients: not without its place in the cluster, nor while it is drained.
+"""Whether a node serves clients: not without its place in the cluster, nor while it is drained or leaves.
 
 A node that was removed or has left, whose name another node has, or that is to join a cluster and is not let in, would
 be a broker of its own, and what clients say there would be lost on the others. So it answers each CONNECT with code 3,
@@ -22,6 +22,7 @@ LOOK: Final = 0.25
 DRAINED: Final = (
     "this node is drained: it serves clients again after `vmq cluster drain --undo` or a restart"
 )
+LEAVES: Final = "this node leaves its cluster"
 
 
 class Admission:
@@ -41,7 +42,8 @@ class Admission:
         self._joining = joining
         self._is_alone = is_alone
         self._turn_away = turn_away
-        self._is_drained = False
+        #: Why clients are to be served elsewhere, whatever place the node has.
+        self._elsewhere = ""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -61,15 +63,15 @@ class Admission:
             await asyncio.wait([task])
         self._core.shut_to_clients = ""
 
-    async def drain(self, is_drained: bool) -> None:
-        """Clients are to be served elsewhere, or here again."""
-        self._is_drained = is_drained
+    async def turn_elsewhere(self, reason: str) -> None:
+        """Clients are to be served elsewhere for a reason; "": here again."""
+        self._elsewhere = reason
         await self.look()
 
     async def look(self) -> None:
         """Finds out whether clients may be here; who is and may not be is turned away."""
         try:
-            reason = DRAINED if self._is_drained else await self._why_shut()
+            reason = self._elsewhere or await self._why_shut()
         except ClusterError:
             return  # the node has stopped, and says so itself
         before = self._core.shut_to_clients

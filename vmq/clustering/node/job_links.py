@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.jobs import JobTalk
+from vmq.clustering.node.job_questions import JobQuestions
 from vmq.clustering.node.joining import Joining
 from vmq.jobs.nodes import JobNodes
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
@@ -41,6 +42,8 @@ class ClusterJobLinks:
         self._nodes: JobNodes | None = None
         self._is_spoken_of = False
         self._open: Callable[[], object] | None = None
+        #: Operations on jobs that other nodes have.
+        self.questions = JobQuestions(outboxes)
         outboxes.on(JobTalk, self._on_talk)
         node.on(PeerUp, self._on_up)
         node.on(PeerDown, self._on_down)

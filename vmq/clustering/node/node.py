@@ -15,7 +15,7 @@ from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.directory.records import SUBSCRIBERS
 from vmq.clustering.hinted_handoff.redirect import Redirect
 from vmq.clustering.messages.codec import SLOT_VERSIONS, VERSIONS
-from vmq.clustering.node.admission import Admission
+from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.clustering.node.joining import Joining
@@ -397,6 +397,8 @@ class Clustering:
             await say_farewell(self._node, self.outboxes, self._committer)
         if self._streams is not None:
             self._streams.detach()
+        if self._job_links is not None:
+            self._job_links.questions.stop()
         self._core.sessions = SessionListener()
         self._core.propagation = Propagation()
         self._fencing = None
@@ -551,13 +553,19 @@ class Clustering:
     async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Leaves the cluster; returns whether the others have all that this node had.
 
-        Partitions of streams and durable sessions go to nodes that are up first. No client may be here any more.
+        Partitions of streams and durable sessions go to nodes that are up first. No client is served meanwhile, nor
+        afterwards: what came between would be on this node alone.
 
         Raises:
             ClusterError: the node does not run, or does not belong to the cluster.
         """
-        has_given = self.slots is None or await self.slots.hand_over(timeout)
-        return await self.leaving.leave(timeout) and has_given
+        leaving = self.leaving
+        await self.admission.turn_elsewhere(LEAVES)
+        try:
+            has_given = self.slots is None or await self.slots.hand_over(timeout)
+            return await leaving.leave(timeout) and has_given
+        finally:
+            await self.admission.turn_elsewhere("")
 
     @property
     def leaving(self) -> NodeLeaving:

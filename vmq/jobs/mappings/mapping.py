@@ -1,11 +1,13 @@
 """One mapping: whether it wants a message, where that goes, and what it becomes. Pure."""
 
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from vmq.config.expressions import LEVEL, compiled
+from vmq.config.expressions import LEVEL, CelError, compiled
 from vmq.config.mappings import EXPANSION, MappingOptions, source_of
 from vmq.mqtt.special import DELAYED, JOBS, encode_level
 
@@ -40,10 +42,10 @@ class Mapped(NamedTuple):
 class _MappingTarget:
     """A target, taken apart: text, and programs whose values stand in it."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, functions: Collection[str]) -> None:
         parts = EXPANSION.split(target)
         self.texts = parts[::2]
-        self.programs = [compiled(each) for each in parts[1::2]]
+        self.programs = [compiled(each, functions) for each in parts[1::2]]
         #: The name of a queue may have signs that a topic may not.
         self.is_job = target.startswith((JOBS, DELAYED))
 
@@ -54,29 +56,51 @@ class MessageMapping:
     Args:
         name: in the configuration.
         options: as they were checked.
+        functions: those that plugins bring.
     """
 
-    def __init__(self, name: str, options: MappingOptions) -> None:
-        from cel import Context
-
+    def __init__(
+        self,
+        name: str,
+        options: MappingOptions,
+        functions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    ) -> None:
         self.name = name
         self.options = options
         self.source = source_of(options)
         self.is_enabled = options.enabled
-        self.where = compiled(options.where) if options.where is not None else None
-        self.payload = compiled(options.payload) if options.payload is not None else None
-        self.targets = [_MappingTarget(each) for each in options.to]
-        programs = [each for target in self.targets for each in target.programs]
-        programs += [each for each in (self.where, self.payload) if each is not None]
-        self.needs = sorted({name for each in programs for name in each.variables()})
         self._levels: list[str] = []
-        self._context = Context()
-        self._context.add_function(LEVEL, self._level)
         # Since the start: what it looked at, what it sent on, and what failed.
         self.seen = 0
         self.sent = 0
         self.failed = 0
         self.last_error = ""
+        self.use(functions)
+
+    def use(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Goes by the functions that plugins bring from now on; while it lacks one, every message fails."""
+        from cel import Context
+
+        options = self.options
+        #: Why it can map nothing now.
+        self.flaw = ""
+        self.where = self.payload = None
+        self.targets: list[_MappingTarget] = []
+        try:
+            if options.where is not None:
+                self.where = compiled(options.where, functions)
+            if options.payload is not None:
+                self.payload = compiled(options.payload, functions)
+            self.targets = [_MappingTarget(each, functions) for each in options.to]
+        except CelError as error:
+            self.flaw = str(error)
+        programs = [each for target in self.targets for each in target.programs]
+        programs += [each for each in (self.where, self.payload) if each is not None]
+        self.needs = sorted({name for each in programs for name in each.variables()})
+        self._context = Context()
+        for function, call in functions.items():
+            self._context.add_function(function, call)
+        self._context.add_function(LEVEL, self._level)
 
     def _level(self, number: int) -> str:
         return self._levels[number - 1] if 0 < number <= len(self._levels) else ""
@@ -88,6 +112,8 @@ class MessageMapping:
             MappingError: an expression fails.
         """
         self.seen += 1
+        if self.flaw:
+            raise MappingError(self.flaw)
         try:
             self._look_at(seen)
             if self.where is not None:
@@ -99,7 +125,7 @@ class MessageMapping:
             return [Mapped(self._expanded(each), body) for each in self.targets]
         except MappingError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the library raises
+        except Exception as error:  # noqa: BLE001 - whatever the library, or a plugin, raises
             text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
             raise MappingError(" ".join(text.split())[:300]) from None
 

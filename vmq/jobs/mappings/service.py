@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,10 +111,19 @@ class Mappings(MappingFinder):
         commit: the jobs.
         mqtt: the same for MQTT clients.
         folder: where it is kept which ones the operator switched on or off.
+        functions: those that plugins bring to expressions, at present.
     """
 
-    def __init__(self, core: Core, commit: JobCommit, mqtt: MqttJobs, folder: Path) -> None:
+    def __init__(
+        self,
+        core: Core,
+        commit: JobCommit,
+        mqtt: MqttJobs,
+        folder: Path,
+        functions: Callable[[], Mapping[str, Callable[..., Any]]] = dict,
+    ) -> None:
         super().__init__()
+        self.functions = functions
         self.core = core
         self.sender = MappingSender(core, commit, mqtt)
         self.path = folder / _FILE
@@ -132,10 +141,18 @@ class Mappings(MappingFinder):
         for name, each in options.items():
             known = before.get(name)
             if known is None or known.options != each:
-                known = MessageMapping(name, each)
+                known = MessageMapping(name, each, self.functions())
             known.is_enabled = self.switched.get(name, each.enabled)
             self.all[name] = known
         self._begin()
+
+    def use_functions(self) -> None:
+        """Plugins bring other functions than before."""
+        functions = self.functions() if self.all else {}
+        for each in self.all.values():
+            each.use(functions)
+            if each.flaw:
+                log.error("mapping %s fails: %s", each.name, each.flaw)
 
     def _begin(self) -> None:
         for worker in self.workers:
@@ -210,5 +227,7 @@ class Mappings(MappingFinder):
     def problems(self) -> Iterator[str]:
         """Which of them fail."""
         for each in self.all.values():
-            if each.failed and each.is_enabled:
+            if each.flaw and each.is_enabled:
+                yield f"mapping {each.name} maps nothing: {each.flaw}"
+            elif each.failed and each.is_enabled:
                 yield f"mapping {each.name} failed {each.failed} times; the last: {each.last_error}"

@@ -13,7 +13,7 @@ def nodes(connection: RespConnection) -> bytes:
     door = connection.door
     me = [door.node_id, door.host, door.port, _LEAVING if is_leaving(connection) else b"1"]
     found = [strings(me)]
-    for node in _others(connection):
+    for node in filter(_takes_clients, _others(connection)):
         priority = _LEAVING if node.is_leaving else b"1"
         found.append(strings([node.node_id, node.address.encode(), b"%d" % node.port, priority]))
     return array([number(1), bulk(door.node_id), *found])
@@ -22,6 +22,11 @@ def nodes(connection: RespConnection) -> bytes:
 def _others(connection: RespConnection) -> list[NodeSeen]:
     nodes_of = connection.door.control.nodes
     return [] if nodes_of is None else list(nodes_of.others())
+
+
+def _takes_clients(node: NodeSeen) -> bool:
+    """Whether it serves clients of Disque: other workers of a host do not."""
+    return node.port > 0
 
 
 def is_leaving(connection: RespConnection) -> bool:

@@ -68,10 +68,11 @@ class Federation:
 
     def _ask(self, hunger: Hunger, now: float) -> None:
         queue = self.machine.queues.get(hunger.name)
-        waiting = 0 if queue is None or queue.waiters is None else len(queue.waiters)
         own = 0
-        if queue is not None and queue.waiters is not None:
-            own = sum(not each.is_remote for each in queue.waiters) if waiting <= _MOST else waiting
+        for waiter in () if queue is None or queue.waiters is None else queue.waiters:
+            own += 0 if waiter.is_remote else waiter.count
+            if own >= _MOST:
+                break
         if not own or queue is None or queue.paused_out:
             self.hungry.pop(hunger.name, None)
             return

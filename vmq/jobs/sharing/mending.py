@@ -33,6 +33,8 @@ class CopyMender:
         self.handing = JobWalk(here.machine)
         #: This node gives away what it serves, also what comes to be so.
         self.is_handing = False
+        #: It leaves its cluster: what no other host can take goes to another node of its own.
+        self.is_for_good = False
         #: Jobs that were handed over and have not arrived, as far as is known; when all is looked through again.
         self.under_way: dict[bytes, None] = {}
         self.hand_again = 0.0
@@ -140,6 +142,8 @@ class CopyMender:
             each for each in has if each in self.peers.up and not self.peers.all[each].is_leaving
         ]
         targets = near or self.peers.choose(1, [self.here.me])
+        if not targets and self.is_for_good:
+            targets = self.peers.taking()
         if not targets:
             return 0
         wake = 0.0 if job.state == QUEUED else max(0.001, job.due - now)

@@ -95,6 +95,10 @@ class JobPeers:
     def _takes(self, number: int) -> bool:
         return not self.all[number].is_leaving
 
+    def taking(self) -> list[int]:
+        """Nodes of any host that take copies."""
+        return sorted(each for each in self.up if self._takes(each))
+
     def is_gone(self, number: int) -> bool:
         """Whether a node is known to be a member no more, or to have lost its disk."""
         return number not in self.all and self.members <= self.numbers.keys()
@@ -106,7 +110,7 @@ class JobPeers:
     def choose(self, count: int, has: Iterable[int]) -> list[int]:
         """So many nodes that can be reached, each on a host of its own where none of `has` is; fewer if there are."""
         hosts = {self.host_of(each) for each in has}
-        candidates = sorted(each for each in self.up if self._takes(each))
+        candidates = self.taking()
         self.shuffle(candidates)
         found: list[int] = []
         for each in candidates:

@@ -224,7 +224,9 @@ class JobReplicas(JobSharing):
             self.mender.restart()
             self.federation.on_up(now)
             self.on_newcomer()
-        if present.asks:
+        if (
+            present.asks or not was_up
+        ):  # what this node greeted it with may have been less than is known now
             self.introduce([present.node], False)
 
     def on_down(self, name: str) -> None:

@@ -13,7 +13,7 @@ from vmq_hooks.types import Message, SubscriberId, Subscription
 
 from tests.support.until import until
 from tests.support.wire import Packet, Will, publish_packet, subscribe_packet
-from tests.vmq.jobs.test_service import client_of, config_of, named
+from tests.vmq.jobs.serving import client_of, config_of, named
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions

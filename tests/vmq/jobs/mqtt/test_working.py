@@ -18,7 +18,7 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from tests.vmq.jobs.test_service import client_of, config_of
+from tests.vmq.jobs.serving import client_of, config_of
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, config
-from tests.vmq.jobs.test_service import named, port_of
+from tests.vmq.jobs.serving import named, port_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.options import Config, ListenerOptions

@@ -1,11 +1,13 @@
 """Jobs in a cluster of brokers, as Disque's own tests have them; those in which nodes die are with the processes."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 from redis.exceptions import ClusterDownError, ResponseError
+from redis.exceptions import ConnectionError as Lost
 
 from tests.support.until import until
 from tests.support.wire import publish_packet
@@ -261,9 +263,25 @@ async def test_a_node_that_is_reset_gives_its_jobs_away_and_is_alone(tmp_path: P
         await until(lambda: len(b.nodes.replicas.peers.members) == 1)
         assert {await c.get("q") for _ in range(5)} == ids
         assert len((await b("HELLO"))[2:]) == 2
+        assert not a.nodes.replicas.is_leaving or a.nodes.core.shut_to_clients
         await until(lambda: bool(a.nodes.core.shut_to_clients))
         with pytest.raises(ClusterDownError):
             await a("ADDJOB", "q", "x", 5000)
+
+
+async def test_no_job_is_taken_by_a_node_that_is_between_its_cluster_and_nothing(
+    tmp_path: Path,
+) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        added = []
+        async with a.again() as client:
+            assert await a("CLUSTER", "RESET") == b"OK"
+            with suppress(ClusterDownError, Lost):
+                while True:
+                    added.append(await client.execute_command("ADDJOB", "q", "x", 5000))
+        await until(lambda: not b.nodes.replicas.peers.members)
+        for job_id in added:
+            assert b.state(job_id), "what was acknowledged is where the cluster is"
 
 
 async def test_a_worker_that_waits_at_a_node_that_leaves_is_told(tmp_path: Path) -> None:

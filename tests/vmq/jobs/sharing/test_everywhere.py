@@ -1,0 +1,97 @@
+"""What an operator asks of one node of a cluster is answered for all of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.until import until
+from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
+from vmq.admin.errors import NotFoundError
+from vmq.admin.listing import Listing
+from vmq.http.job_operations import JOB_OPERATIONS
+from vmq.http.operation import Context
+
+OPERATIONS = {each.name: each for each in JOB_OPERATIONS}
+
+
+async def ask(asked: JobNode, name: str, **parameters: Any) -> Any:
+    """What an operation of the API gives; the rows of a listing."""
+    operation = OPERATIONS[name]
+    result: Any = operation.run(Context(asked.broker), operation.parameters(**parameters))
+    if not isinstance(result, Listing) and hasattr(result, "__await__"):
+        result = await result
+    return await result.rows() if isinstance(result, Listing) else result
+
+
+async def test_each_node_answers_for_all(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        a, b, c = nodes
+        ids = [
+            (await node("ADDJOB", "q", f"job {number}", 5000, "REPLICATE", copies)).decode()
+            for number, (node, copies) in enumerate([(a, 1), (b, 2), (c, 3)])
+        ]
+        await until(lambda: sum(int(each.machine.queues[b"q"].depth) for each in nodes) == 3)
+        for node in nodes:
+            [row] = await ask(node, "list_job_queues")
+            assert (row.queue, row.depth) == ("q", 3)
+            assert (await ask(node, "show_job_queue", queue="q")).depth == 3
+            assert [row.id for row in await ask(node, "peek_jobs", queue="q")] == ids
+            everything = await ask(node, "peek_jobs", queue="q", everything=True, limit=2)
+            assert [(row.id, row.state) for row in everything] == [
+                (each, "queued") for each in ids[:2]
+            ]
+            for job_id in ids:
+                assert (await ask(node, "show_job", id=job_id)).state == "queued"
+                assert (await ask(node, "why_job", id=job_id)).given
+        assert len(await ask(a, "peek_jobs", queue="q", local=True)) == 1
+
+
+async def test_each_node_changes_what_others_have(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        ids = [(await b("ADDJOB", "q", "x", 5000, "REPLICATE", 1)).decode() for _ in range(4)]
+        [row] = await ask(a, "take_jobs", queue="q", ack=True)
+        assert row.id == ids[0]
+        assert (await ask(a, "delete_job", id=ids[1])).jobs == 1
+        with pytest.raises(NotFoundError):
+            await ask(a, "show_job", id=ids[1])
+        await ask(a, "pause_job_queue", queue="q", what="in")
+        await until(lambda: b.machine.queues[b"q"].paused_in)
+        await ask(a, "resume_job_queue", queue="q")
+        await until(lambda: not b.machine.queues[b"q"].paused_in)
+        b.machine.bury(b.machine.jobs[ids[2].encode()], "a test", b.nodes.core.clock())
+        [row] = await ask(a, "list_job_queues")
+        assert (row.depth, row.dead) == (1, 1)
+        assert (await ask(a, "retry_jobs", id=ids[2])).jobs == 1
+        assert (await ask(a, "purge_job_queue", queue="q")).jobs == 2
+        with pytest.raises(NotFoundError, match="no queue"):
+            await ask(a, "purge_job_queue", queue="never")
+
+
+async def test_a_dump_goes_from_node_to_node(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        ids = {(await node("ADDJOB", "q", "x", 5000, "REPLICATE", 2)).decode() for node in nodes}
+        await until(lambda: sum(int(each.machine.queues[b"q"].depth) for each in nodes) == 3)
+        found: list[str] = []
+        after, node = 0, ""
+        while True:
+            answer = await ask(nodes[0], "dump_jobs", after=after, node=node)
+            found += [each.id for each in answer.jobs]
+            after, node = answer.after, answer.node
+            if not after and not node:
+                break
+        assert sorted(found) == sorted(ids)
+
+
+async def test_what_others_ask_is_checked(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, _):
+        questions = a.broker.clustering.job_links.questions  # type: ignore[union-attr]
+        for name, parameters, status in (
+            ("add_job", b'{"queue": "q", "body": "x"}', 400),
+            ("show_job", b'{"id": 7}', 400),
+            ("show_job", b"[[[", 400),
+            ("show_job", b'{"id": "none"}', 404),
+        ):
+            answer = await questions.ask("b", name, parameters)
+            assert answer is not None
+            assert answer.status == status

@@ -1,0 +1,77 @@
+"""What an operator does by the commands of Redis."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.exceptions import ResponseError
+
+from tests.support.until import until
+from tests.vmq.jobs.serving import (
+    client_of,
+    config_of,
+)
+from vmq.broker import Broker
+
+
+async def test_an_operator_sets_what_has_a_counterpart_and_keeps_it(tmp_path: Path) -> None:
+    config = config_of(tmp_path, admin=True)
+    async with Broker(config) as broker, client_of(broker) as redis:
+        do = redis.execute_command
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "1073741824"
+        assert (await redis.config_get("append*")) == {
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+        }
+        assert await redis.config_set("maxmemory", 2_000_000)
+        assert broker.jobs.open().machine.full_memory == 2_000_000
+        for wrong in (("maxmemory", "x"), ("maxmemory", "1"), ("port", "1")):
+            with pytest.raises(ResponseError):
+                await do("CONFIG SET", *wrong)
+        broker.jobs.configure(config)  # as with a reload
+        assert broker.jobs.open().machine.full_memory == 2_000_000
+    async with Broker(config) as broker, client_of(broker) as redis:
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "1073741824"
+        await redis.config_set("maxmemory", 2_000_000)
+        assert await redis.config_rewrite()
+    async with Broker(config) as broker, client_of(broker) as redis:
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "2000000"
+    (tmp_path / "data" / "jobs" / "config.json").write_text("{}")
+    async with Broker(config) as broker, client_of(broker) as redis:
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "1073741824"
+
+
+async def test_an_operator_sees_clients_and_ends_them(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path, admin=True)) as broker, client_of(broker) as redis:
+        do = redis.execute_command
+        async with client_of(broker) as other:
+            await other.execute_command("CLIENT SETNAME", "other")
+            number = await other.execute_command("CLIENT ID")
+            listed = {each["name"]: each for each in await redis.client_list()}
+            assert listed["other"]["id"] == str(number)
+            assert len(listed) == 2
+            assert await do("CLIENT KILL", "ID", number) == 1
+            assert await do("CLIENT KILL", "ADDR", "127.0.0.1:1") == 0
+            await until(lambda: len(broker.jobs.open().listeners[0].clients) == 1)
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis, client_of(broker):
+        assert len(await redis.client_list()) == 1  # without the right only itself
+
+
+async def test_an_operator_stops_the_broker_that_a_program_runs(tmp_path: Path) -> None:
+    stopped = asyncio.Event()
+    broker = Broker(config_of(tmp_path, admin=True))
+    async with broker, client_of(broker) as redis:
+        with pytest.raises(ResponseError, match="embeds"):
+            await redis.execute_command("SHUTDOWN")
+    broker = Broker(config_of(tmp_path, admin=True))
+    broker.on_left = stopped.set
+    async with broker, client_of(broker) as redis:
+        assert await redis.execute_command("SHUTDOWN", "REWRITE-AOF") in {True, b"OK"}
+        assert stopped.is_set()
+
+
+async def test_a_pattern_is_short(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
+        assert b"maxmemory" in await redis.execute_command("CONFIG", "GET", "max[m]*")
+        with pytest.raises(ResponseError, match="too long"):
+            await redis.execute_command("CONFIG", "GET", "*a" * 100)

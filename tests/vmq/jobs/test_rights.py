@@ -1,0 +1,147 @@
+"""Who may connect, add and take; whom a listener of jobs keeps out; TLS, PROXY headers, mountpoints."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError
+from redis.exceptions import ConnectionError as Lost
+
+from tests.support.until import until
+from tests.vmq.jobs.serving import (
+    LOCAL,
+    Guard,
+    PlainGuard,
+    SlowGuard,
+    client_of,
+    config_of,
+    port_of,
+    raw,
+)
+from vmq.admin.bans import add_ban
+from vmq.broker import Broker
+from vmq.config.options import ListenerOptions
+from vmq.config.values import Endpoint
+from vmq.testing.authority import Authority
+
+
+@pytest.mark.parametrize("guard", [PlainGuard(False), SlowGuard(True)])
+async def test_plugins_decide_who_may_connect_add_and_take(tmp_path: Path, guard: Guard) -> None:
+    broker = Broker(config_of(tmp_path), plugins={"guard": guard})
+    async with broker:
+        assert await raw(broker, b"QLEN q\r\n") == b"-NOAUTH Authentication required.\r\n"
+        with pytest.raises(AuthenticationError):
+            async with client_of(broker, username="worker", password="wrong"):
+                pass
+        async with client_of(broker, username="worker", password="secret") as redis:
+            do = redis.execute_command
+            job_id = await do("ADDJOB", "mail", "x", 0)
+            with pytest.raises(NoPermissionError):
+                await do("ADDJOB", "other", "x", 0)
+            with pytest.raises(NoPermissionError):
+                await do("GETJOB", "NOHANG", "FROM", "mail", "other")
+            with pytest.raises(NoPermissionError):
+                await do("JSCAN")
+            assert (await do("GETJOB", "FROM", "mail"))[0][1] == job_id
+            other = broker.jobs.open().machine.add(
+                broker.jobs.open().machine.queue(b"other", 0), b"x", 1.0
+            )
+            with pytest.raises(NoPermissionError):
+                await do("ACKJOB", other.id)
+            with pytest.raises(NoPermissionError):
+                await do("SHOW", other.id)
+            assert await do("ACKJOB", job_id) == 1
+        if not guard.slow:
+            assert guard.asked[0].startswith("jobs resp:")
+            assert "$jobs/mail" in guard.asked
+
+
+async def test_a_queue_is_one_topic_level_to_plugins(tmp_path: Path) -> None:
+    guard = PlainGuard(False)
+    async with (
+        Broker(config_of(tmp_path), plugins={"guard": guard}) as broker,
+        client_of(broker, username="worker", password="secret") as redis,
+    ):
+        await redis.execute_command("ADDJOB", "mail/#+;%", "x", 0)
+        assert guard.asked[-1] == "$jobs/mail%2F%23%2B%3B%25"
+
+
+async def test_whoever_says_nothing_is_closed(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    config = msgspec.structs.replace(
+        config, session=msgspec.structs.replace(config.session, mqtt_connect_timeout=0.05)
+    )
+    async with Broker(config, plugins={"guard": PlainGuard(False)}) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        async with asyncio.timeout(30):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_who_is_banned_is_told_so_and_not_let_in(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
+        add_ban(broker, user="worker", seconds=3600, reason="floods")
+        reply = await raw(broker, b"AUTH worker secret\r\nQLEN mail\r\n")
+        assert reply.startswith(b"-NOPERM ")
+        assert reply.count(b"\r\n") == 1
+        assert broker.metrics.counters()["banned_refused"] == 1
+    async with Broker(config_of(tmp_path)) as broker:
+        add_ban(broker, address="127.0.0.0/8", seconds=3600)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        async with asyncio.timeout(30):
+            assert (await reader.read()).startswith(b"-NOPERM ")
+        writer.close()
+        assert not broker.jobs.open().listeners[0].clients
+
+
+async def test_who_is_banned_while_connected_has_to_go(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path), plugins={"guard": PlainGuard(False)}) as broker:
+        login = {"username": "worker", "password": "secret"}
+        async with client_of(broker, **login) as redis:
+            waiting = asyncio.create_task(redis.execute_command("GETJOB", "FROM", "mail"))
+            await until(lambda: b"mail" in broker.jobs.open().machine.queues)
+            assert add_ban(broker, user="worker", seconds=3600).disconnected == 1
+            with pytest.raises((Lost, NoPermissionError)):  # the client tries to connect again
+                await waiting
+            assert broker.jobs.open().machine.queues[b"mail"].waiters is None
+
+
+async def test_mountpoints_have_queues_of_their_own(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    other = ListenerOptions(url=LOCAL, mountpoint="other")
+    config = msgspec.structs.replace(config, listeners={**config.listeners, "other": other})
+    async with Broker(config) as broker, client_of(broker) as redis:
+        port = Endpoint.parse(broker.listeners["other"].url).port
+        second: Any = Redis(port=port, single_connection_client=True)
+        job_id = await redis.execute_command("ADDJOB", "q", "x", 0)
+        assert await second.execute_command("QLEN", "q") == 0
+        assert await second.execute_command("ACKJOB", job_id) == 0
+        assert await second.execute_command("SHOW", job_id) is None
+        own = await second.execute_command("ADDJOB", "q", "y", 0)
+        assert await second.execute_command("GETJOB", "FROM", "q") == [[b"q", own, b"y"]]
+        assert (await second.execute_command("QSCAN"))[1] == [b"q"]
+        assert await redis.execute_command("QLEN", "q") == 1
+        await second.aclose()
+
+
+async def test_tls_and_a_proxy_before_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    issued = authority.issue("localhost", hosts=["localhost"])
+    files = {"certfile": str(issued.certfile), "keyfile": str(issued.keyfile)}
+    config = config_of(tmp_path, "resp+tls://127.0.0.1:0", proxy_protocol=True, **files)
+    guard = PlainGuard(False)
+    async with Broker(config, plugins={"guard": guard}) as broker:
+        context = ssl.create_default_context(cafile=str(authority.cafile))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+        writer.write(b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 6379\r\n")
+        await writer.start_tls(context, server_hostname="localhost")
+        writer.write(b"AUTH worker secret\r\nADDJOB mail x 0\r\nCLIENT INFO\r\nQUIT\r\n")
+        async with asyncio.timeout(30):
+            reply = await reader.read()
+        assert reply.startswith(b"+OK\r\n+D-")
+        assert b"addr=203.0.113.7:4711" in reply
+        writer.close()
