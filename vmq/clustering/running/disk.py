@@ -67,6 +67,7 @@ class SlotDisk:
         if raw is not None:
             own = msgspec.msgpack.decode(raw, type=_Store)
         if own.slots != slots:
+            self._storage.close()
             raise ClusterError(
                 f"cluster.slots is {slots}, and this store's cluster has {own.slots}"
             )
