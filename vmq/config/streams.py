@@ -83,12 +83,12 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     replicas: Annotated[
         int,
         Meta(
-            ge=1,
+            ge=0,
             le=5,
-            description="Nodes of a cluster that have a copy of each partition; 1 = one node has it. It stays as it "
-            "is when the stream is made.",
+            description="Nodes of a cluster, each on a host of its own, that have a copy of each partition; 1 = one "
+            "node has it; 0 = three, or as many as there are. It may be raised later.",
         ),
-    ] = 1
+    ] = 0
     schema: Annotated[
         dict[str, str],
         Meta(
@@ -97,12 +97,13 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = {}
     acks: Annotated[
-        Literal["none", "leader", "quorum", "memory", "os", "fsync"],
+        Literal["", "none", "leader", "quorum", "memory", "os", "fsync"],
         Meta(
             description="Publishers are acknowledged at once, when the node that leads the partition has the "
-            "message, or when most of its replicas have it. The others are read as durability, with quorum.",
+            'message, or when most of its replicas have it. Empty = "quorum", with two replicas "leader". The others '
+            "are read as durability.",
         ),
-    ] = "quorum"
+    ] = ""
     durability: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(
@@ -115,7 +116,15 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """What earlier versions called acks is durability."""
         if self.acks in {"memory", "os", "fsync"}:
             msgspec.structs.force_setattr(self, "durability", self.acks)
-            msgspec.structs.force_setattr(self, "acks", "quorum")
+            msgspec.structs.force_setattr(self, "acks", "")
+
+    @property
+    def acknowledged_by(self) -> str:
+        """Who has a message when its publisher is acknowledged: "none", "leader" or "quorum".
+
+        Of two replicas a quorum would need both.
+        """
+        return self.acks or ("leader" if self.replicas == 2 else "quorum")
 
     @property
     def typed(self) -> list[TypedColumn]:
