@@ -67,8 +67,23 @@ class PartitionRow(Struct):
     behind: dict[str, int] = {}
 
 
+class ColumnRow(Struct):
+    """What rows did not give a typed column: those without a value for it, and those with one of another type.
+
+    `rows` are those looked at: of this node's sealed segments that have their columns beside them.
+    """
+
+    column: str
+    rows: int
+    missing: int
+    unfit: int
+
+
 class StreamDetails(Struct):
-    """One stream with its options and partitions. Of a cluster's, messages and bytes are of all nodes that answer."""
+    """One stream with its options and partitions. Of a cluster's, messages and bytes are of all nodes that answer.
+
+    `columns`: of a stream with a schema. `invalid`: those of their rows whose payload is no JSON.
+    """
 
     stream: str
     origin: str
@@ -81,6 +96,8 @@ class StreamDetails(Struct):
     refused: int
     options: StreamOptions
     partitions: list[PartitionRow]
+    columns: list[ColumnRow] = []
+    invalid: int = 0
 
 
 def list_streams(broker: "BrokerView") -> list[StreamRow]:

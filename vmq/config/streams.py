@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config.columns import COLUMN_FORMS, TypedColumn, read_columns
+from vmq.config.json_schema import FORMS as SCHEMA_FILE_FORMS
+from vmq.config.json_schema import columns_of_file
 from vmq.config.values import DURATION_FORMS, DURATION_PATTERN, parse_duration
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import SHARE_PREFIX, check_filter
@@ -96,6 +99,14 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             extra={"accepts": COLUMN_FORMS},
         ),
     ] = {}
+    schema_file: Annotated[
+        str,
+        Meta(
+            description="A JSON schema of the payloads, read with the configuration: its properties are columns beside "
+            "those of schema, which come first.",
+            extra={"accepts": SCHEMA_FILE_FORMS},
+        ),
+    ] = ""
     acks: Annotated[
         Literal["", "none", "leader", "quorum", "memory", "os", "fsync"],
         Meta(
@@ -125,6 +136,12 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Of two replicas a quorum would need both.
         """
         return self.acks or ("leader" if self.replicas == 2 else "quorum")
+
+    def with_copies_of(self, before: "StreamOptions") -> "StreamOptions":
+        """These, for a stream that had others before: what got copies keeps some, for groups have its log."""
+        if self.replicas > 1 or before.replicas <= self.replicas:
+            return self
+        return msgspec.structs.replace(self, replicas=before.replicas)
 
     @property
     def typed(self) -> list[TypedColumn]:
@@ -164,6 +181,21 @@ def check_name(name: str) -> None:
             f"{name!r:.120} is no name for a stream; accepted: lower-case letters and digits, "
             f"joined by single _ or -, {_LONGEST_NAME} at most"
         )
+
+
+def with_columns_of_file(options: StreamOptions) -> StreamOptions:
+    """The options with the columns that the schema's file brings.
+
+    Raises:
+        ValueError: the file cannot be used.
+    """
+    if not options.schema_file:
+        return options
+    try:
+        columns = columns_of_file(Path(options.schema_file))
+    except ValueError as error:
+        raise ValueError(f"{error}; accepted: {SCHEMA_FILE_FORMS}") from None
+    return msgspec.structs.replace(options, schema={**columns, **options.schema})
 
 
 def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:

@@ -35,10 +35,17 @@ def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
         }
         for each in stream.partitions
     ]
+    counts = catalog.columns.counts(stream.partitions)
+    columns = [
+        {"column": column, "rows": counts.rows, "missing": found.missing, "unfit": found.unfit}
+        for column, found in counts.columns.items()
+    ]
     return {
         **row(stream),
         "options": msgspec.to_builtins(stream.options),
         "partitions": partitions,
+        "columns": columns,
+        "invalid": counts.invalid,
     }
 
 

@@ -22,8 +22,9 @@ import msgspec
 
 from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, check_name, from_plain
-from vmq.mqtt.topics import matches
+from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
+from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.damaged import open_partition
 from vmq.streams.groups.port import GroupsElsewhere
 from vmq.streams.log.commits import Commits
@@ -159,6 +160,13 @@ class Stream:
             raise UnknownPartitionError(self.name, number, len(self.partitions))
         return self.partitions[number]
 
+    def filters_of(self, topics: str | None) -> list[str]:
+        """The filters that a reader of these topics has to have a right to: that one, if all of it is kept."""
+        kept = self.options.filters
+        if topics is not None and any(covers(wider, topics) for wider in kept):
+            return [topics]
+        return list(kept)
+
     def matches(self, topic: str) -> bool:
         """Whether messages of a topic belong to the stream."""
         return self.fed and any(matches(each, topic) for each in self.options.filters)
@@ -217,6 +225,7 @@ class Catalog:
             raise
         self.janitor = Janitor(self.all_partitions)
         self.scrubber = Scrubber(self.all_partitions, scrub_rate)
+        self.columns = ColumnWriter(self.all_partitions)
         commits.writer.partitions = self.all_partitions
         commits.writer.tidy = self.janitor.wanted.set
 
@@ -258,11 +267,12 @@ class Catalog:
         self.commits.start()
         self.janitor.start()
         self.scrubber.start()
+        self.columns.start()
 
     async def close(self, patience: float = 5.0) -> bool:
         """Writes what is gathered and closes everything; False if that took longer than `patience` seconds."""
         written = await self.commits.close(patience)
-        for thread in (self.janitor, self.scrubber):
+        for thread in (self.columns, self.janitor, self.scrubber):
             await self.commits.loop.run_in_executor(None, thread.stop)
         self._close_files()
         return written
@@ -324,7 +334,7 @@ class Catalog:
         if stream is None:
             stream = self._put(name, options, origin)
         else:
-            options = with_copies(stream.options, options)
+            options = options.with_copies_of(stream.options)
             if (stream.options, stream.origin) != (options, origin):
                 write_definition(stream.folder, options, origin)
             if stream.options != options:
@@ -472,20 +482,9 @@ def check_before(folder: Path, options: StreamOptions) -> None:
 
 
 def settled(folder: Path, options: StreamOptions) -> StreamOptions:
-    """Options with the number of copies that a stream has already, where they leave that open, or say one.
-
-    A stream that got copies keeps some: groups have its log.
-    """
-    if options.replicas > 1 or not (folder / DEFINITION).exists():
-        return options
-    return with_copies(read_definition(folder)[0], options)
-
-
-def with_copies(before: StreamOptions, options: StreamOptions) -> StreamOptions:
-    """Options that have several copies if those before them have."""
-    if options.replicas > 1 or before.replicas <= options.replicas:
-        return options
-    return msgspec.structs.replace(options, replicas=before.replicas)
+    """Options with the copies that a stream has already."""
+    there = (folder / DEFINITION).exists()
+    return options.with_copies_of(read_definition(folder)[0]) if there else options
 
 
 def write_definition(folder: Path, options: StreamOptions, origin: Origin) -> None:

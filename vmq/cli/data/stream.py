@@ -145,6 +145,14 @@ def create(
     durability: Annotated[
         str | None, typer.Option("--durability", metavar="LEVEL", help="memory, os or fsync.")
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help="A JSON schema of the payloads: its properties are columns.",
+        ),
+    ] = None,
 ) -> Any:
     """Make a stream in a running broker; it stays after a restart.
 
@@ -170,9 +178,19 @@ def create(
         "replicas": replicas,
         "acks": acks,
         "durability": durability,
+        "schema": None if schema is None else _columns(schema),
     }
     given = {option: value for option, value in options.items() if value is not None}
     return ask.post("/stream", name=name, filters=filters, **given)
+
+
+def _columns(path: Path) -> dict[str, str]:
+    from vmq.config.json_schema import columns_of_file
+
+    try:
+        return columns_of_file(path)
+    except ValueError as problem:
+        raise UsageError(f"--schema: {problem}") from None
 
 
 @app.command("delete")

@@ -39,8 +39,8 @@ class Access(Protocol):
     def authenticate(self, user: str | None, password: bytes) -> bool:
         """Whether this is the user, and may connect at all."""
 
-    def may_read(self, user: str | None, filters: Sequence[str]) -> bool:
-        """Whether the user may subscribe to all these topic filters."""
+    def may_read(self, user: str | None, filters: Sequence[str], group: str = "") -> bool:
+        """Whether the user may subscribe to all these topic filters; as a member of a group, if it is named."""
 
     def may_write(self, user: str | None, topic: str) -> bool:
         """Whether the user may publish to a topic."""
@@ -55,7 +55,7 @@ class Anybody:
     def authenticate(self, _user: str | None, _password: bytes) -> bool:
         return True
 
-    def may_read(self, _user: str | None, _filters: Sequence[str]) -> bool:
+    def may_read(self, _user: str | None, _filters: Sequence[str], _group: str = "") -> bool:
         return True
 
     def may_write(self, _user: str | None, _topic: str) -> bool:

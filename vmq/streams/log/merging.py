@@ -133,7 +133,7 @@ def _large(partition: Partition, run: Sequence[Sealed]) -> Iterator[list[pa.Reco
     """The rows of a run, each time as many as make a batch."""
     gathered: list[pa.RecordBatch] = []
     count = size = 0
-    for rows in _rows(partition.header, run):
+    for rows in rows_of(partition.header, run):
         gathered.append(rows)
         count += rows.num_rows
         size += rows.nbytes
@@ -145,7 +145,7 @@ def _large(partition: Partition, run: Sequence[Sealed]) -> Iterator[list[pa.Reco
         yield gathered
 
 
-def _rows(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
+def rows_of(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
     """The rows of a run, some MiB at a time."""
     for sealed in run:
         with sealed.path.open("rb") as source:

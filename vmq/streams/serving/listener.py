@@ -19,6 +19,7 @@ from vmq.listeners.certificates import CertificateError, build_context
 from vmq.streams.catalog import Catalog
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.front import Orders
+from vmq.streams.flight.groups import ProgramGroups
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.sink import Sink
 from vmq.streams.serving.process import FlightProcess
@@ -46,6 +47,7 @@ class FlightListener:
         catalog: Catalog,
         access: Access,
         sink: Sink,
+        groups: ProgramGroups,
         runner: SqlRunner,
     ) -> None:
         self.name = name
@@ -57,6 +59,7 @@ class FlightListener:
         self.catalog = catalog
         self.access = access
         self.sink = sink
+        self.groups = groups
         self.runner = runner
         self.server: StreamServer | None = None
         self.process: FlightProcess | None = None
@@ -94,6 +97,7 @@ class FlightListener:
             self.catalog,
             access=self.access,
             sink=self.sink,
+            groups=self.groups,
             local_reads=self.options.local_reads,
             socket=inner,
             statements=FlightSql(self.catalog, self.access, self.runner),
