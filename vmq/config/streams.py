@@ -86,12 +86,12 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     replicas: Annotated[
         int,
         Meta(
-            ge=1,
+            ge=0,
             le=5,
-            description="Nodes of a cluster that have a copy of each partition; 1 = one node has it. It stays as it "
-            "is when the stream is made.",
+            description="Nodes of a cluster, each on a host of its own, that have a copy of each partition; 1 = one "
+            "node has it; 0 = three, or as many as there are. It may be raised later.",
         ),
-    ] = 1
+    ] = 0
     schema: Annotated[
         dict[str, str],
         Meta(
@@ -108,12 +108,13 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = ""
     acks: Annotated[
-        Literal["none", "leader", "quorum", "memory", "os", "fsync"],
+        Literal["", "none", "leader", "quorum", "memory", "os", "fsync"],
         Meta(
             description="Publishers are acknowledged at once, when the node that leads the partition has the "
-            "message, or when most of its replicas have it. The others are read as durability, with quorum.",
+            'message, or when most of its replicas have it. Empty = "quorum", with two replicas "leader". The others '
+            "are read as durability.",
         ),
-    ] = "quorum"
+    ] = ""
     durability: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(
@@ -126,7 +127,21 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """What earlier versions called acks is durability."""
         if self.acks in {"memory", "os", "fsync"}:
             msgspec.structs.force_setattr(self, "durability", self.acks)
-            msgspec.structs.force_setattr(self, "acks", "quorum")
+            msgspec.structs.force_setattr(self, "acks", "")
+
+    @property
+    def acknowledged_by(self) -> str:
+        """Who has a message when its publisher is acknowledged: "none", "leader" or "quorum".
+
+        Of two replicas a quorum would need both.
+        """
+        return self.acks or ("leader" if self.replicas == 2 else "quorum")
+
+    def with_copies_of(self, before: "StreamOptions") -> "StreamOptions":
+        """These, for a stream that had others before: what got copies keeps some, for groups have its log."""
+        if self.replicas > 1 or before.replicas <= self.replicas:
+            return self
+        return msgspec.structs.replace(self, replicas=before.replicas)
 
     @property
     def typed(self) -> list[TypedColumn]:

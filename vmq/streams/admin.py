@@ -11,6 +11,7 @@ import msgspec
 from vmq.config.streams import from_plain
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.typed import Unfit
 
 
 def list_streams(catalog: Catalog) -> list[dict[str, Any]]:
@@ -37,8 +38,12 @@ def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
     ]
     counts = catalog.columns.counts(stream.partitions)
     columns = [
-        {"column": column, "rows": counts.rows, "missing": found.missing, "unfit": found.unfit}
-        for column, found in counts.columns.items()
+        {
+            "column": name,
+            "rows": counts.rows,
+            **msgspec.to_builtins(counts.columns.get(name, Unfit())),
+        }
+        for name in stream.options.schema
     ]
     return {
         **row(stream),

@@ -203,6 +203,29 @@ def delete(ask: AdminClient, name: NameArgument) -> Any:
     return ask.delete("/stream", name=name)
 
 
+@app.command("alter")
+@asking()
+def alter(
+    ask: AdminClient,
+    name: NameArgument,
+    replicas: Annotated[
+        int, typer.Option("--replicas", metavar="N", help="Nodes that are to have a copy, 2 to 5.")
+    ],
+) -> Any:
+    """Have each partition of a stream in a cluster get another number of copies.
+
+    It happens in the background, a few partitions at a time, while the stream
+    is read and written; 'vmq stream show' tells how far it is. Messages that
+    are there are copied with their offsets. A stream that has copies keeps two
+    at least.
+
+    \b
+    Example:
+      vmq stream alter sensors --replicas 3
+    """
+    return ask.post("/stream/alter", name=name, replicas=replicas)
+
+
 PartitionOption = Annotated[
     int, typer.Option("--partition", metavar="N", min=0, help="Which of its partitions.")
 ]

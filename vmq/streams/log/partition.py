@@ -431,7 +431,7 @@ class Partition:
         with self.changed:
             gone = []
             size = self.size
-            for each in self.sealed:
+            for each in () if self.is_replica else self.sealed:
                 kept = each.time >= oldest and (room is None or size <= room)
                 if kept and not self.gone:
                     break
@@ -448,8 +448,8 @@ class Partition:
         with self.changed:
             before = [each for each in self.sealed if each.base < first.base]
             behind = self.sealed[len(before) + len(run) :]
-            if self.sealed != (*before, *run, *behind):
-                work.unlink()
+            if self.is_replica or self.sealed != (*before, *run, *behind):
+                work.unlink(missing_ok=True)
                 return
             work.replace(first.path)
             self.sealed = (*before, sealed_of(first.path, index), *behind)
