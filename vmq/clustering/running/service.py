@@ -293,6 +293,7 @@ class SlotService:
             self.machines.slots.found()
         self.machines.tick(int(self._core.wall_clock() * 1000))
         self._agree()
+        self.status.look()
         self._turn()
 
     def _tune(self) -> None:
@@ -449,7 +450,7 @@ class SlotService:
 
     def problems(self) -> Iterator[str]:
         """What is wrong with the sessions in slots."""
-        yield from self.status.problems()
+        yield from self.status.problems(int(self._options.heartbeat_timeout / TICK))
         if self.disk.failure:
             yield f"the records of slots cannot be written: {self.disk.failure}"
         others = set(self._node.members) - {self._node.name} - set(self._stores)

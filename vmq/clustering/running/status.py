@@ -31,6 +31,9 @@ class SlotStatus:
     def __init__(self, machines: SessionNode) -> None:
         self._machines = machines
         self._here = machines.here
+        #: Slots without a follower that there could be, and those that wait; the looks for which there were any.
+        self._lacking = (0, 0)
+        self._looks = 0
 
     def tally(self, store: int) -> SlotTally:
         """The slots of a store."""
@@ -93,12 +96,22 @@ class SlotStatus:
         ):
             yield Family(name, "gauge", text, (Sample((), value),))
 
-    def problems(self) -> Iterator[str]:
-        """What is missing for longer than a moment."""
+    def look(self) -> None:
+        """Time has passed."""
         owners = list(self._machines.slots.owners.values())
-        alone = sum(not owner.view.followers and bool(owner.fit()) for owner in owners)
         waiting = sum(not owner.serves(self._here.store) for owner in owners)
-        if alone and self._here.replicas > 1:
+        alone = 0
+        if self._here.replicas > 1:
+            alone = sum(not owner.view.followers and bool(owner.fit()) for owner in owners)
+        self._lacking = (alone, waiting)
+        self._looks = self._looks + 1 if alone or waiting else 0
+
+    def problems(self, looks: int) -> Iterator[str]:
+        """What is missing since so many looks."""
+        alone, waiting = self._lacking
+        if self._looks <= looks:
+            return
+        if alone:
             yield f"{alone} slots have no copy yet: their sessions are on the disk of this node alone"
         if waiting:
             yield f"{waiting} slots wait for what other nodes have of them: their clients are not served"
