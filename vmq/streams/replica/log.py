@@ -19,7 +19,8 @@ from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, boot
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import CHECKPOINT, Partition, Sealed, sealed_of
+from vmq.streams.log.partition import CHECKPOINT, Partition
+from vmq.streams.log.sealed import Sealed, sealed_of
 from vmq.streams.log.segment import SUFFIX, index_path
 from vmq.streams.replica.aside import FilesAside, Mend, describe
 from vmq.streams.replica.batches import Codec

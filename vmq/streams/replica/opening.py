@@ -7,8 +7,8 @@ import crc32c
 
 from vmq.streams.log.checkpoint import PartitionCheckpoint
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.partition import Sealed, sealed_of
 from vmq.streams.log.recovery import recover_sealed
+from vmq.streams.log.sealed import Sealed, sealed_of
 from vmq.streams.log.segment import Header
 from vmq.streams.replica.segment import LooseSegment
 
