@@ -11,8 +11,7 @@ from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
 from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.log.recovery import examine, is_torn
-from vmq.streams.log.sealed import Sealed
-from vmq.streams.log.segment import Header, SegmentFlawError, index_path, walk
+from vmq.streams.log.segment import Header, Sealed, SegmentFlawError, index_path, walk
 from vmq.streams.stored import StoredPartition
 
 

@@ -99,6 +99,8 @@ class Producer:
         self._is_due = False
         self._paused: list[Output] = []
         self.is_closed = False
+        #: What is taken is not handed in yet.
+        self.is_held = False
 
     # --- messages
 
@@ -141,7 +143,7 @@ class Producer:
 
     def flush(self) -> None:
         """Hands in what has gathered, as far as the window lets."""
-        if self.is_closed:
+        if self.is_closed or self.is_held:
             return
         rows = self._gathering
         if rows.topics and (len(self._waiting) < WINDOW or self._gathered >= BATCH_BYTES):

@@ -77,7 +77,7 @@ class Owners:
         owners: dict[str, list[str | None]] = {}
         since: dict[str, list[int]] = {}
         for stream in catalog.streams.values():
-            if stream.options.replicas > 1:
+            if stream.is_replicated:
                 continue  # groups have them (`vmq.clustering.raft`)
             found = [self._claim(stream, each.number) for each in stream.partitions]
             owners[stream.name] = [None if node == self._name else node for node, _ in found]

@@ -35,8 +35,7 @@ from vmq.streams.log.errors import PassingError
 from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.schema import STORED
-from vmq.streams.log.sealed import Sealed
-from vmq.streams.log.segment import Header, file_name, index_path
+from vmq.streams.log.segment import Header, Sealed, file_name, index_path
 
 log = logging.getLogger("vmq.streams")
 

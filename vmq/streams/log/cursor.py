@@ -23,11 +23,11 @@ from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
 from vmq.streams.log.recovery import examine
 from vmq.streams.log.schema import STORED
-from vmq.streams.log.sealed import Sealed
 from vmq.streams.log.segment import (
     BatchSpan,
     Header,
     Packed,
+    Sealed,
     SegmentFlawError,
     index_path,
     read_packed,

@@ -26,8 +26,15 @@ from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, encode, pieces, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine, recover_active, recover_sealed
-from vmq.streams.log.sealed import Sealed, expired, sealed_of
-from vmq.streams.log.segment import SUFFIX, Header, file_name, index_path
+from vmq.streams.log.segment import (
+    SUFFIX,
+    Header,
+    Sealed,
+    expired,
+    file_name,
+    index_path,
+    sealed_of,
+)
 
 log = logging.getLogger("vmq.streams")
 
@@ -130,7 +137,7 @@ class Partition:
         self.write_options = write_options(options.compression)
         self.segment_age = options.segment_age_seconds
         url = read_archive(options.archive)
-        if url is None:
+        if url is None or self.is_replica:
             self.archive = None
         elif self.archive is None or self.archive.url != url:
             self.archive = PartitionArchive(url, self.folder, self.header, self.number)
@@ -452,6 +459,8 @@ class Partition:
             return [each for each, _ in self._expired() if not archive.has(each.base, each.end)]
 
     def _expired(self) -> Iterator[tuple[Sealed, bool]]:
+        if self.is_replica:
+            return iter(())
         if self.gone:
             return ((each, True) for each in self.sealed)
         return expired(self.sealed, self.size, self.options, self.clock())
@@ -472,8 +481,8 @@ class Partition:
         with self.changed:
             before = [each for each in self.sealed if each.base < first.base]
             behind = self.sealed[len(before) + len(run) :]
-            if self.sealed != (*before, *run, *behind):
-                work.unlink()
+            if self.is_replica or self.sealed != (*before, *run, *behind):
+                work.unlink(missing_ok=True)
                 return
             work.replace(first.path)
             self.sealed = (*before, sealed_of(first.path, index), *behind)

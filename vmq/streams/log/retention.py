@@ -76,7 +76,7 @@ class Janitor:
                 partition.sync_behind()
                 while partition.unmerged and not (self.stopping or partition.gone):
                     merge(partition, partition.unmerged.pop())
-                if not (self.stopping or partition.gone):
+                if not (self.stopping or partition.gone or partition.is_replica):
                     join(partition)
             except DamagedError as damage:
                 partition.note(damage)

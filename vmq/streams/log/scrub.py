@@ -15,7 +15,7 @@ from typing import Final
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.sealed import Sealed
+from vmq.streams.log.segment import Sealed
 
 log = logging.getLogger("vmq.streams")
 

@@ -12,8 +12,7 @@ from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, check, parse
 from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.sealed import Sealed
-from vmq.streams.log.segment import Header, file_name
+from vmq.streams.log.segment import Header, Sealed, file_name
 from vmq.streams.replica.segment import LooseSegment
 from vmq_cluster.raft.messages import Batch, SealedFile
 from vmq_cluster.raft.state import LogState

@@ -35,6 +35,8 @@ class LooseSegment:
         self.times = array("q")
         #: Bytes that are on the disk itself.
         self.synced = start
+        #: It is from before there was a group: its batches say nothing of one.
+        self.is_earlier = False
 
     @classmethod
     def make(cls, folder: Path, base: int, header: Header) -> "LooseSegment":
@@ -104,6 +106,8 @@ class LooseSegment:
 
     def note(self, position: int, frame: Frame) -> None:
         """A batch lies there."""
+        if not self.offsets:
+            self.is_earlier = not frame.raft
         self.offsets.append(frame.offset)
         self.positions.append(position)
         self.index.add(frame.offset, frame.rows, frame.size, frame.time)

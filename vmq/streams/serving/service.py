@@ -224,6 +224,7 @@ class Streaming:
             yield Family("stream_unarchived", "counter", text, samples(archived, unarchived_of))
         text = "Bytes of a stream's segments on disk."
         yield Family("stream_bytes", "gauge", text, samples(streams, size_of))
+        yield from self._column_families(streams)
         waiting = Sample((), self.commits.pending())
         text = "Bytes of messages that the streams' disk has not taken yet."
         yield Family("stream_uncommitted_bytes", "gauge", text, (waiting,))
@@ -232,6 +233,21 @@ class Streaming:
             text = "Processes of Flight listeners that ended and were started again."
             restarts = sum(each.restarts for each in self.listeners)
             yield Family("flight_process_restarts", "counter", text, (Sample((), restarts),))
+
+    def _column_families(self, streams: list[Stream]) -> Iterator[Family]:
+        """What payloads did not give the typed columns of sealed segments that have them beside them."""
+        found = [
+            ((("stream", each.name), ("column", column)), unfit)
+            for each in streams
+            if each.options.schema
+            for column, unfit in self.catalog.columns.counts(each.partitions).columns.items()
+        ]
+        text = "Rows of sealed segments without a value for a typed column."
+        missing = tuple(Sample(labels, unfit.missing) for labels, unfit in found)
+        yield Family("stream_column_missing", "gauge", text, missing)
+        text = "Rows of sealed segments whose value does not fit a typed column."
+        unfits = tuple(Sample(labels, unfit.unfit) for labels, unfit in found)
+        yield Family("stream_column_unfit", "gauge", text, unfits)
 
 
 def samples(streams: list[Stream], value: Callable[[Stream], int]) -> tuple[Sample, ...]:

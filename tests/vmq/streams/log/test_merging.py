@@ -9,7 +9,7 @@ from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.merging import FEW, join, joinable, merge
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.sealed import Sealed
+from vmq.streams.log.segment import Sealed
 from vmq.streams.stored import StoredPartition
 
 
