@@ -8,9 +8,13 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.config.columns import COLUMN_FORMS, TypedColumn, read_columns
-from vmq.config.json_schema import FORMS as SCHEMA_FILE_FORMS
-from vmq.config.json_schema import columns_of_file
+from vmq.config.columns import (
+    COLUMN_FORMS,
+    SCHEMA_FILE_FORMS,
+    TypedColumn,
+    columns_of_file,
+    read_columns,
+)
 from vmq.config.values import (
     ARCHIVE_FORMS,
     DURATION_FORMS,

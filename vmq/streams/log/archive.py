@@ -187,6 +187,13 @@ class PartitionArchive:
             if found is not None and f"/partition={self.number}/" in each.path:
                 yield ArchivedSegment(*map(int, found.groups()))
 
+    def first(self, kept: int) -> int:
+        """The first offset from which all lies here or there up to `kept`; 0 while nobody knows what lies there."""
+        segments = self.segments
+        if not self.is_known:
+            return 0
+        return min(kept, segments[0].base) if segments and segments[-1].end >= kept else kept
+
     def has(self, base: int, end: int) -> bool:
         """Whether it has all rows of a segment."""
         return any(each.base <= base and end <= each.end for each in self.segments)

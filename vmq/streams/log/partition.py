@@ -136,11 +136,10 @@ class Partition:
         self.options = options
         self.write_options = write_options(options.compression)
         self.segment_age = options.segment_age_seconds
-        url = read_archive(options.archive)
-        if url is None or self.is_replica:
-            self.archive = None
-        elif self.archive is None or self.archive.url != url:
-            self.archive = PartitionArchive(url, self.folder, self.header, self.number)
+        url = None if self.is_replica else read_archive(options.archive)
+        if url != (None if self.archive is None else self.archive.url):
+            place = self.folder, self.header, self.number
+            self.archive = None if url is None else PartitionArchive(url, *place)
 
     # Opening
 
@@ -390,13 +389,8 @@ class Partition:
     @property
     def earliest(self) -> int:
         """The first offset that can be read, here or from the archive; 0 while nobody knows what that has."""
-        kept, archive = self.kept, self.archive
-        if archive is None:
-            return kept
-        if not archive.is_known:
-            return 0
-        segments = archive.segments
-        return min(kept, segments[0].base) if segments and segments[-1].end >= kept else kept
+        archive = self.archive
+        return self.kept if archive is None else archive.first(self.kept)
 
     @property
     def kept(self) -> int:
@@ -442,7 +436,7 @@ class Partition:
         with self.changed:
             gone = []
             for each, is_too_much in self._expired():
-                if not (self.gone or self._may_go(each, is_too_much)):
+                if not self._may_go(each, is_too_much):
                     break
                 gone.append(each)
             self.sealed = self.sealed[len(gone) :]
@@ -452,28 +446,23 @@ class Partition:
 
     def due(self) -> list[Sealed]:
         """The sealed segments that retention is to take, and the archive has not."""
-        archive = self.archive
-        if archive is None or self.gone:
-            return []
+        has = (lambda *_: True) if self.archive is None else self.archive.has
         with self.changed:
-            return [each for each, _ in self._expired() if not archive.has(each.base, each.end)]
+            return [each for each, _ in self._expired() if not has(each.base, each.end)]
 
     def _expired(self) -> Iterator[tuple[Sealed, bool]]:
-        if self.is_replica:
-            return iter(())
-        if self.gone:
-            return ((each, True) for each in self.sealed)
-        return expired(self.sealed, self.size, self.options, self.clock())
+        sealed = () if self.is_replica else self.sealed
+        return expired(sealed, self.size, self.options, self.clock(), is_gone=self.gone)
 
     def _may_go(self, each: Sealed, is_too_much: bool) -> bool:
         """Whether a segment may be deleted: one that is archived; or too much, while the archive fails."""
         archive = self.archive
-        if archive is None or archive.has(each.base, each.end):
+        if archive is None or self.gone or archive.has(each.base, each.end):
             return True
-        if not is_too_much or not archive.failure or self.options.archive_required:
-            return False
-        self.unarchived += each.end - each.base
-        return True
+        if is_too_much and archive.failure and not self.options.archive_required:
+            self.unarchived += each.end - each.base
+            return True
+        return False
 
     def replace(self, run: Sequence[Sealed], work: Path, index: Index) -> None:
         """Puts a merged copy in the place of neighbouring sealed segments, unless one is gone meanwhile."""

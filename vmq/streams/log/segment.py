@@ -313,7 +313,12 @@ def sealed_of(path: Path, index: Index) -> Sealed:
 
 
 def expired(
-    sealed: Sequence[Sealed], size: int, options: StreamOptions, now: float
+    sealed: Sequence[Sealed],
+    size: int,
+    options: StreamOptions,
+    now: float,
+    *,
+    is_gone: bool = False,
 ) -> Iterator[tuple[Sealed, bool]]:
     """The oldest segments that are too old or too many; True: there is no room for them.
 
@@ -322,13 +327,14 @@ def expired(
         size: bytes of all its segments.
         options: of its stream.
         now: seconds since 1970.
+        is_gone: the stream is; all are to go.
     """
     oldest = -1
     if options.retention_age_seconds is not None:
         oldest = int((now - options.retention_age_seconds) * 1_000_000)
     room = options.retention_bytes // options.partitions if options.retention_bytes else None
     for each in sealed:
-        is_too_much = room is not None and size > room
+        is_too_much = is_gone or (room is not None and size > room)
         if not is_too_much and each.time >= oldest:
             return
         yield each, is_too_much
