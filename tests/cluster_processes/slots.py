@@ -15,7 +15,7 @@ from random import Random
 from time import monotonic, sleep
 from typing import Final
 
-from tests.cluster_processes.chaos.checks import ask, rows_of
+from tests.cluster_processes.chaos.checks import ask, logs_wrong, rows_of
 from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.devices import Message, Publisher, Subscriber, faults_of
 from vmq.cli.admin.client import AdminClient
@@ -113,7 +113,9 @@ def run(seed: int, faults: int, names: str, say: Callable[[str], None]) -> Count
                 took = ward.fail(name, fault)
                 say(f"{number}: {fault} of {name}: {took:.2f} s")
                 assert took < WITHIN, f"what was acknowledged came after {took:.1f} s"
-            return ward.finish()
+            wrong = ward.finish()
+            wrong.update(f"log: {each}" for each in logs_wrong(cluster))
+            return wrong
         except BaseException:
             for each in cluster.running:
                 for one in ward.subscribers:

@@ -49,6 +49,8 @@ log = logging.getLogger("vmq.cluster")
 MEMBERS: Final = "vmq.slot.members"
 #: Seconds between two looks at clocks.
 TICK: Final = 0.1
+#: Looks until it is counted what slots lack: that is once a second.
+LOOKS_A_STATUS: Final = 10
 #: Slots whose routes are compared with the metadata in each look.
 AGREED_AT_ONCE: Final = 64
 #: Seconds that a node which stops has to hand its slots over, and between two looks meanwhile.
@@ -130,6 +132,7 @@ class SlotService:
         #: The lineages of owners whose routes were compared since they began, and the next slot to be.
         self._agreed: dict[int, tuple[int, int]] = {}
         self._next_agreed = 0
+        self._looks = 0
         #: Looks since somebody is in reach.
         self._looks_up = 0
         outboxes.on(LinkHello, self._on_hello)
@@ -293,7 +296,9 @@ class SlotService:
             self.machines.slots.found()
         self.machines.tick(int(self._core.wall_clock() * 1000))
         self._agree()
-        self.status.look()
+        self._looks += 1
+        if self._looks % LOOKS_A_STATUS == 0:
+            self.status.look()
         self._turn()
 
     def _tune(self) -> None:
@@ -450,7 +455,7 @@ class SlotService:
 
     def problems(self) -> Iterator[str]:
         """What is wrong with the sessions in slots."""
-        yield from self.status.problems(int(self._options.heartbeat_timeout / TICK))
+        yield from self.status.problems(int(self._options.heartbeat_timeout))
         if self.disk.failure:
             yield f"the records of slots cannot be written: {self.disk.failure}"
         others = set(self._node.members) - {self._node.name} - set(self._stores)

@@ -59,6 +59,10 @@ class SlotMachine:
         #: The incarnations and links for which a peer has been told all views.
         self._told: dict[int, tuple[int, int]] = {}
         self._up: frozenset[int] = frozenset()
+        #: A lineage, or whom somebody in reach hears, is another than at the last look; whether of each member it was
+        #: known then whether it is in reach.
+        self._is_fresh = True
+        self._was_settled = False
         #: Where each slot would be, and for how many nodes that was calculated.
         self._wanted: list[tuple[int, ...]] = []
         self._wanted_of: tuple[int, ...] = ()
@@ -77,6 +81,7 @@ class SlotMachine:
             return
         owner = self.owners.get(slot)
         if mine.lineage != view.lineage:
+            self._is_fresh = True
             self._patience.pop(slot, None)
             self.moved[slot] = None
             held = self.copies.get(slot)
@@ -153,6 +158,11 @@ class SlotMachine:
                 self.beat(store)
         up = frozenset(reach.up())
         is_changed = self._notice_lives(up) or up != self._up
+        is_settled = reach.is_settled()
+        if not (is_beat or is_changed or self._is_fresh or self._patience):
+            if is_settled == self._was_settled:
+                return  # as most often: nobody is missed, and nothing is new
+        self._is_fresh, self._was_settled = False, is_settled
         for slot in list(self.views):
             owner = self.owners.get(slot)
             if owner is not None:
@@ -258,7 +268,9 @@ class SlotMachine:
         self.here.reach.on_message(sender)
         if isinstance(message, Beat):
             before = self.here.reach.incarnation(sender)
+            hears = self.here.reach.hears(sender)
             self.here.reach.on_beat(sender, message)
+            self._is_fresh = self._is_fresh or hears != self.here.reach.hears(sender)
             self.here.heard_of(message.clock)
             if before != self.here.reach.incarnation(sender):
                 for owner in self.owners.values():
@@ -431,6 +443,7 @@ class SlotMachine:
         for slot in range(self.slots):
             if slot not in self.views:
                 self.views[slot] = _NOBODY
+                self._is_fresh = True
                 if not self.here.reach.peers:
                     self.take_over(slot)
 

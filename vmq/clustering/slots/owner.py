@@ -106,6 +106,11 @@ class SlotOwner(OwnedSlot):
         if self.here.replicas < 2:
             return
         fit = self.fit()
+        followers = self.view.followers
+        if not self.wish and len(followers) == min(self.here.replicas - 1, len(fit)):
+            if all(each in fit for each in followers):
+                self._begin_followers()
+                return
         hosts = {store: reach.host_of(store) for store in fit}
         keep = [each for each in self.view.followers if each in hosts]
         if self.wish in hosts and self.wish not in keep:
@@ -121,6 +126,9 @@ class SlotOwner(OwnedSlot):
             for store in dropped:
                 if store in self.cleared:
                     self._tell_included(store)
+        self._begin_followers()
+
+    def _begin_followers(self) -> None:
         for store in self.view.followers:
             if store in self.cleared and store not in self.followers.progress:
                 self._begin_follower(store)

@@ -143,6 +143,11 @@ class Reach:
         """Whether somebody in reach hears a store."""
         return any(peer.is_up and store in peer.hears for peer in self.peers.values())
 
+    def hears(self, store: int) -> frozenset[int]:
+        """Whom a peer hears, as it said last."""
+        peer = self.peers.get(store)
+        return frozenset() if peer is None else peer.hears
+
     def incarnation(self, store: int) -> Incarnation:
         """The last that was heard of a store; 0: nothing."""
         peer = self.peers.get(store)
