@@ -17,13 +17,15 @@ from typing import Final
 
 from tests.cluster_processes.chaos.checks import ask, logs_wrong, rows_of
 from tests.cluster_processes.cluster import LinkedCluster
-from tests.cluster_processes.devices import Message, Publisher, Subscriber, faults_of
+from tests.cluster_processes.devices import TIMEOUT, Message, Publisher, Subscriber, faults_of
 from vmq.cli.admin.client import AdminClient
 
 #: What happens to a node, and how often.
 FAULTS: Final = {"kill": 4, "stop": 3, "pause": 2, "wipe": 2}
 #: Seconds after a fault within which all that was acknowledged has come.
 WITHIN: Final = 10.0
+#: Seconds for which nothing changes when a cluster has settled.
+STILL: Final = 1.0
 #: Seconds of a pause: longer than a node may be silent.
 PAUSE: Final = 3.0
 ENV: Final = {"VMQ_CLUSTER__SESSIONS": "slots", "VMQ_CLUSTER__SLOTS": "64"}
@@ -59,8 +61,26 @@ class Ward:
             each.wait_for(wanted)
         return monotonic() - begin
 
+    def wait_settled(self) -> None:
+        """Waits until each slot is served, where it is to be, and has a follower: a fault alone costs no promise."""
+        deadline, since, before = monotonic() + TIMEOUT, monotonic(), ""
+        while monotonic() < since + STILL:
+            assert monotonic() < deadline, f"not settled: {before}"
+            rows = [
+                row
+                for node in self.cluster.running
+                for row in rows_of(ask(node, "/cluster/members"))
+                if row["is_self"]
+            ]
+            found = str([{key: row[key] for key in row if "slots" in key} for row in rows])
+            lacks = any(row["slots_waiting"] or row["slots_without_follower"] for row in rows)
+            if lacks or found != before:
+                since, before = monotonic(), found
+            sleep(0.1)
+
     def fail(self, name: str, fault: str) -> float:
         """Has one node fail, and come back; returns after how many seconds what was acknowledged had come."""
+        self.wait_settled()
         node = self.cluster[name]
         if fault == "pause":  # its clients wait with it
             node.signal(signal.SIGSTOP)
