@@ -24,8 +24,8 @@ log = logging.getLogger("vmq.streams")
 #: Microseconds by which rows of different partitions may come in another order than that of their times, and seconds
 #: that one of them may hold the others back.
 SLACK: Final = 5_000_000
-#: Bytes that a replay reads ahead, and those of the pages of its partitions: a batch is unpacked anew for each page that
-#: it is cut into. Rows of a page, and rows that are looked through for it.
+#: Bytes that a replay reads ahead, and those of the pages of its partitions: a batch is unpacked anew for each page
+#: that it is cut into. Rows of a page, and rows that are looked through for it.
 AHEAD: Final = 1 << 20
 PAGES: Final = 4 << 20
 _LEAST_AHEAD: Final = 256 << 10
