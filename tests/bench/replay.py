@@ -108,7 +108,7 @@ def cpu_of(broker: BrokerProcess) -> float:
         times = each.cpu_times()
         found += times.user + times.system
     own = process.cpu_times()
-    return found + own.children_user + own.children_system
+    return found + float(own.children_user + own.children_system)
 
 
 def measured(broker: BrokerProcess, work: Callable[[], int]) -> Figure:
