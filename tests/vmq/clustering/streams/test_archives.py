@@ -4,8 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tests.support.until import until
-from tests.vmq.clustering.stream_nodes import nodes, owners, read, stream
-from tests.vmq.clustering.streams.test_handover import leave
+from tests.vmq.clustering.stream_nodes import leave, nodes, owners, read, stream
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
