@@ -171,7 +171,7 @@ def find_job(broker: "BrokerView", job_id: str) -> "Job":
     Raises:
         NotFoundError: there is none of this id.
     """
-    found = _service(broker).machine.jobs.get(job_id.encode("utf-8", "surrogateescape"))
+    found = _service(broker).machine.find(job_id.encode("utf-8", "surrogateescape"))
     if found is None:
         raise NotFoundError(f"there is no job {job_id!r}: it was done, or never here")
     return found
@@ -383,7 +383,7 @@ async def add(
         raise RefusedError(f"jobs cannot be written to disk: {error}") from None
     if not is_there:
         raise RefusedError(NO_HOSTS)
-    return JobAdded(job.id.decode())
+    return JobAdded((job.twin or job.id).decode())
 
 
 async def take(
