@@ -56,26 +56,38 @@ def growing(part: str, size: int) -> Load:
     return Load(str(size), options_for(scenario, NOWHERE, given))
 
 
-def measure(part: str, brokers: list[str], runs: int, names: set[str]) -> Part:
-    """One part on all brokers that are here; of its loads those that are named, if any are."""
+def measure(part: str, brokers: list[str], runs: int, names: set[str], before: Part | None) -> Part:
+    """One part on all brokers that are here; if loads are named, those only, the others as they were before.
+
+    Raises:
+        ValueError: the others were measured otherwise: of such rows no table can say how.
+    """
     found, missing = find_peers(brokers)
-    loads = [load for load in loads_of(part) if not names or load.name in names]
+    known = loads_of(part)
+    loads = [load for load in known if not names or load.name in names]
+    if names and before:
+        alike(before, runs, {peer.name: peer.version for peer in found})
     comparison = compare(
         loads, found, missing, runs, Control(), lambda what: print(what, file=sys.stderr)
     )
     for row in comparison.rows:
         row.runs = []
-    return Part(today(), runs, comparison.brokers, comparison.rows)
+    new = Part(today(), runs, comparison.brokers, comparison.rows)
+    return joined(before, new, [load.name for load in known]) if names and before else new
+
+
+def alike(before: Part, runs: int, brokers: dict[str, str]) -> None:
+    """Refuses to measure some loads of a part in another way than the rest."""
+    if (before.runs, before.brokers) != (runs, brokers):
+        was = ", ".join(f"{name} {version}" for name, version in before.brokers.items())
+        raise ValueError(
+            f"the other loads of this part were measured with --runs {before.runs} on {was}: do the same,"
+            " or measure the part whole"
+        )
 
 
 def joined(before: Part, new: Part, order: list[str]) -> Part:
-    """A part with the rows that were measured anew in the place of those before.
-
-    Raises:
-        ValueError: they were not measured alike: of such rows no table can say how.
-    """
-    if (before.runs, before.brokers) != (new.runs, new.brokers):
-        raise ValueError("the other loads of this part were measured otherwise: measure it whole")
+    """A part with the rows that were measured anew in the place of those before."""
     anew = {row.scenario for row in new.rows}
     rows = [row for row in before.rows if row.scenario not in anew] + new.rows
     rows.sort(key=lambda row: order.index(row.scenario))
@@ -132,10 +144,13 @@ def main() -> None:
             figures.prints[part] = printed(PRINTING[part])
         else:
             names = {name for name in options.loads.split(",") if name}
-            found = measure(part, options.brokers.split(","), options.runs, names)
-            if names and part in figures.parts:
-                order = [load.name for load in loads_of(part)]
-                found = joined(figures.parts[part], found, order)
+            if strange := names - {load.name for load in loads_of(part)}:
+                parser.error(f"{part} has no load {', '.join(sorted(strange))}")
+            before = figures.parts.get(part)
+            try:
+                found = measure(part, options.brokers.split(","), options.runs, names, before)
+            except ValueError as error:
+                parser.error(str(error))
             figures.parts[part] = found
         kept.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
         (options.docs / "performance.md").write_text(render(figures))

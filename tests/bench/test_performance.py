@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from tests.bench.performance import DOCS, joined, loads_of
+from tests.bench.performance import DOCS, alike, joined, loads_of
 from tests.bench.performance_page import GROWTH, Figures, Part, Print, plot, render
 from vmq.bench.compare import ComparisonRow
 
@@ -52,9 +52,13 @@ def test_loads_that_are_measured_again_take_their_places() -> None:
     new = Part("2026-01-31", 3, {"vmq": "1"}, [row("a", "vmq", 3.0)])
     found = joined(before, new, ["a", "b"])
     assert [(each.scenario, each.cpu_us) for each in found.rows] == [("a", 3.0), ("b", 2.0)]
-    new.runs = 5
-    with pytest.raises(ValueError, match="measure it whole"):
-        joined(before, new, ["a", "b"])
+
+
+def test_loads_that_would_be_measured_otherwise_are_refused_before() -> None:
+    before = Part("2026-01-30", 3, {"vmq": "1"}, [row("a", "vmq", 1.0), row("b", "vmq", 2.0)])
+    alike(before, 3, {"vmq": "1"})
+    with pytest.raises(ValueError, match="with --runs 3 on vmq 1"):
+        alike(before, 5, {"vmq": "1"})
 
 
 def test_a_row_with_a_loss_shows_no_figures() -> None:

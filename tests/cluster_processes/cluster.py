@@ -164,6 +164,11 @@ class Node:
 
         self.process.wait_logs(f"{peer} is {state}", holds, TIMEOUT)
 
+    def last_seen(self, peer: str) -> str:
+        """Why another one is down, by the last word of its log on that."""
+        found = re.findall(rf'node down name={peer} reason="([^"]*)"', self.process.stderr_text())
+        return str(found[-1])
+
 
 class Cluster(ABC):
     """A context manager that ends every process and port.

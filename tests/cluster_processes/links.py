@@ -11,11 +11,13 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 TIMEOUT: Final = 20.0
+#: Seconds between two looks whether a node listens again.
+KNOCK: Final = 0.02
 
 
 class Fault(Enum):
@@ -81,7 +83,7 @@ class End(asyncio.Protocol):
 
 
 class Links:
-    """Runs in a thread of its own.
+    """Runs in a thread of its own. Where a node does not listen, nobody does here.
 
     Args:
         pids: the nodes that run, and their process ids; asked at each connection.
@@ -95,7 +97,9 @@ class Links:
         #: How long everything takes from one node to another.
         self.seconds = 0.0
         self._pids = pids
-        self._servers: list[asyncio.Server] = []
+        self._is_closing = False
+        #: Where others reach nodes, by the path at which these listen.
+        self._servers: dict[str, asyncio.Server] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -104,16 +108,30 @@ class Links:
     def open(self, name: str, path: str) -> str:
         """The address where others reach the node that listens at a path."""
 
-        async def serve() -> str:
-            def accept() -> End:
-                return _Accepted(self, name, path)
+        asyncio.run_coroutine_threadsafe(self._serve(name, path), self._loop).result(TIMEOUT)
+        return f"ipc://{path}.link"
 
-            here = f"{path}.link"
-            self._servers.append(await self._loop.create_unix_server(accept, here))
-            return here
+    async def _serve(self, name: str, path: str) -> None:
+        def accept() -> End:
+            return _Accepted(self, name, path)
 
-        here = asyncio.run_coroutine_threadsafe(serve(), self._loop).result(TIMEOUT)
-        return f"ipc://{here}"
+        self._servers[path] = await self._loop.create_unix_server(accept, f"{path}.link")
+
+    async def _refuse(self, name: str, path: str) -> None:
+        """The node's process has ended: connections are refused here as they are there, until it is back."""
+        server = self._servers.pop(path, None)
+        if server is None:
+            return
+        server.close()
+        while not self._is_closing:
+            try:
+                _, writer = await asyncio.open_unix_connection(path)
+            except OSError:
+                await asyncio.sleep(KNOCK)
+            else:
+                writer.close()
+                await self._serve(name, path)
+                return
 
     def part(self, fault: Fault, one: Iterable[str], others: Iterable[str]) -> None:
         """Between each of these nodes and each of the others there is a fault."""
@@ -150,7 +168,8 @@ class Links:
         self._loop.close()
 
     async def _close(self) -> None:
-        for server in self._servers:
+        self._is_closing = True
+        for server in self._servers.values():
             server.close()
         await asyncio.gather(*self._tasks)
         while self.connections:
@@ -186,7 +205,10 @@ class Links:
 
     def go_on(self, end: End, path: str) -> None:
         """Connects what came in to the node that it is for."""
-        task = self._loop.create_task(self._go_on(end, path))
+        self._do_later(self._go_on(end, path))
+
+    def _do_later(self, what: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -194,8 +216,10 @@ class Links:
         onward = End(self, end.name, end.pid)
         try:
             await self._loop.create_unix_connection(lambda: onward, path)
-        except OSError:
+        except OSError as error:
             end.transport.abort()
+            if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+                self._do_later(self._refuse(end.name, path))
             return
         if end.transport.is_closing() or onward.transport.is_closing():
             # Neither knows of the other yet: who is left would wait for an answer until it loses its patience.

@@ -113,6 +113,9 @@ def test_nothing_acknowledged_is_lost_whichever_node_is_killed() -> None:
                 cluster[name].kill()
                 cluster.wait_down(name)
                 rest = [each for each in "abc" if each != name]
+                for each in rest:
+                    # At once, by the connection: not by silence.
+                    assert cluster[each].last_seen(name) == "its process has ended"
                 wait_led(*(cluster[each] for each in rest), without=name, names=names)
                 log.flow(20, *(f"log-pub-{each}" for each in rest))
                 synced.flow(20, *(f"synced-pub-{each}" for each in rest))

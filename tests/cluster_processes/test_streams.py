@@ -14,6 +14,7 @@ from tests.vmq.cli.program import Program, run
 STREAM = {
     "VMQ_STREAMS__LOG__FILTERS": '["log/#"]',
     "VMQ_STREAMS__LOG__PARTITIONS": "6",
+    "VMQ_STREAMS__LOG__REPLICAS": "1",
     "VMQ_STREAMS__LOG__KEY": "topic",
 }
 #: Seconds between two looks at what is in the stream.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STREAM = {
     "VMQ_STREAMS__LOG__FILTERS": '["log/#"]',
     "VMQ_STREAMS__LOG__PARTITIONS": "4",
+    "VMQ_STREAMS__LOG__REPLICAS": "1",
     "VMQ_STREAMS__LOG__KEY": "topic",
 }
 TOPICS = [f"log/{number}" for number in range(20)]

@@ -67,8 +67,23 @@ class PartitionRow(Struct):
     behind: dict[str, int] = {}
 
 
+class ColumnRow(Struct):
+    """What rows did not give a typed column: those without a value for it, and those with one of another type.
+
+    `rows` are those looked at: of this node's sealed segments that have their columns beside them.
+    """
+
+    column: str
+    rows: int
+    missing: int
+    unfit: int
+
+
 class StreamDetails(Struct):
-    """One stream with its options and partitions. Of a cluster's, messages and bytes are of all nodes that answer."""
+    """One stream with its options and partitions. Of a cluster's, messages and bytes are of all nodes that answer.
+
+    `columns`: of a stream with a schema. `invalid`: those of their rows whose payload is no JSON.
+    """
 
     stream: str
     origin: str
@@ -81,6 +96,8 @@ class StreamDetails(Struct):
     refused: int
     options: StreamOptions
     partitions: list[PartitionRow]
+    columns: list[ColumnRow] = []
+    invalid: int = 0
 
 
 def list_streams(broker: "BrokerView") -> list[StreamRow]:
@@ -194,8 +211,7 @@ def _copies(broker: "BrokerView", options: dict[str, Any]) -> dict[str, Any]:
     if broker.clustering is None or broker.share is not None:
         return {}
     found = min(_REPLICAS, len(broker.clustering.streams.members))
-    replicas = options.get("replicas", found)
-    return {"replicas": replicas, "acks": "leader" if replicas == 2 else "quorum"}
+    return {"replicas": options.get("replicas", found)}
 
 
 def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
@@ -215,6 +231,23 @@ def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
         raise RefusedError(str(error)) from error
 
 
+def alter_stream(broker: "BrokerView", name: str, replicas: int) -> StreamRow:
+    """Has a stream get another number of copies, in the background, while it is read and written.
+
+    Raises:
+        NotFoundError: there is no such stream.
+        RefusedError: there is no cluster, or there are not so many hosts.
+    """
+    stream = _catalog(broker, name).streams[name]
+    clustering = broker.clustering
+    wrong = f"stream {name!r} is on this broker alone: copies take a cluster"
+    if clustering is not None and broker.share is None:
+        wrong = clustering.streams.set_replicas(stream, replicas)
+    if wrong:
+        raise RefusedError(wrong)
+    return _shown(broker, name)
+
+
 async def move_partition(
     broker: "BrokerView", name: str, partition: int, to: list[str]
 ) -> StreamRow:
@@ -225,7 +258,7 @@ async def move_partition(
         RefusedError: its partitions are not replicated, or it cannot go there.
     """
     groups = _groups(broker, name)
-    wrong = groups.move(name, partition, to)
+    wrong = groups.requests.move(name, partition, to)
     if wrong:
         raise RefusedError(wrong)
     until = asyncio.get_running_loop().time() + _DECIDING
@@ -247,7 +280,7 @@ def transfer_partition(broker: "BrokerView", name: str, partition: int, to: str)
         RefusedError: its partitions are not replicated, or that node has no replica.
     """
     groups = _groups(broker, name)
-    wrong = groups.wish(name, partition, to)
+    wrong = groups.requests.wish(name, partition, to)
     if wrong:
         raise RefusedError(wrong)
     return _shown(broker, name)
@@ -277,14 +310,14 @@ def rebalance_stream(broker: "BrokerView", name: str) -> StreamRow:
     for number in range(len(_catalog(broker, name).streams[name].partitions)):
         replicas = groups.places.replicas(name, number)
         if replicas and groups.places.leader(name, number) != replicas[0]:
-            groups.wish(name, number, replicas[0])
+            groups.requests.wish(name, number, replicas[0])
     return _shown(broker, name)
 
 
 def _groups(broker: "BrokerView", name: str) -> "GroupService":
     stream = _catalog(broker, name).streams[name]
     groups = None if broker.clustering is None else broker.clustering.streams.replicas.groups
-    if groups is None or stream.options.replicas == 1:
+    if groups is None or not stream.is_replicated:
         raise RefusedError(f"one node has each partition of stream {name!r}: it has no replicas")
     return groups
 

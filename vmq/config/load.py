@@ -1,6 +1,6 @@
 """Reads the configuration from its sources: file, environment, command line."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -9,7 +9,8 @@ from msgspec import Struct
 from vmq.config.checks import check
 from vmq.config.options import Config, value_of
 from vmq.config.plugins import UNWRITTEN, shown_options
-from vmq.config.sources import DEFAULT, Sources, sections
+from vmq.config.sources import DEFAULT, ConfigError, Problem, Sources, sections
+from vmq.config.streams import with_columns_of_file
 
 
 class LoadedConfig(Struct, frozen=True):
@@ -118,8 +119,26 @@ def load(
     sources.add_environment(environ or {})
     sources.add_overrides(overrides or {})
     config, origins = sources.resolve()
-    check(config, lambda key: origins.get(key) or sources.source_of(key))
+
+    def origin(key: str) -> str | None:
+        return origins.get(key) or sources.source_of(key)
+
+    config = _with_schema_files(config, origin)
+    check(config, origin)
     return LoadedConfig(config, origins)
+
+
+def _with_schema_files(config: Config, origin: Callable[[str], str | None]) -> Config:
+    streams, problems = dict(config.streams), []
+    for name, options in config.streams.items():
+        try:
+            streams[name] = with_columns_of_file(options)
+        except ValueError as error:
+            key = f"streams.{name}.schema_file"
+            problems.append(Problem(key, str(error), origin(key), options.schema_file))
+    if problems:
+        raise ConfigError(problems)
+    return msgspec.structs.replace(config, streams=streams)
 
 
 def changed(config: Config, key: str, text: str) -> Config:

@@ -2,13 +2,26 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.config.columns import COLUMN_FORMS, TypedColumn, read_columns
-from vmq.config.values import DURATION_FORMS, DURATION_PATTERN, parse_duration
+from vmq.config.columns import (
+    COLUMN_FORMS,
+    SCHEMA_FILE_FORMS,
+    TypedColumn,
+    columns_of_file,
+    read_columns,
+)
+from vmq.config.values import (
+    ARCHIVE_FORMS,
+    DURATION_FORMS,
+    DURATION_PATTERN,
+    parse_duration,
+    read_archive,
+)
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import SHARE_PREFIX, check_filter
 
@@ -83,12 +96,28 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     replicas: Annotated[
         int,
         Meta(
-            ge=1,
+            ge=0,
             le=5,
-            description="Nodes of a cluster that have a copy of each partition; 1 = one node has it. It stays as it "
-            "is when the stream is made.",
+            description="Nodes of a cluster, each on a host of its own, that have a copy of each partition; 1 = one "
+            "node has it; 0 = three, or as many as there are. It may be raised later.",
         ),
-    ] = 1
+    ] = 0
+    archive: Annotated[
+        str,
+        Meta(
+            max_length=1000,
+            description="Where segments go that retention takes, as Parquet; they stay readable from there. Empty = "
+            "nowhere. With it replicas is 1.",
+            extra={"accepts": ARCHIVE_FORMS},
+        ),
+    ] = ""
+    archive_required: Annotated[
+        bool,
+        Meta(
+            description="Nothing is deleted that is not archived, though it is more than retention_bytes; else it is "
+            "deleted then, and counted (stream_unarchived)."
+        ),
+    ] = False
     schema: Annotated[
         dict[str, str],
         Meta(
@@ -96,13 +125,22 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             extra={"accepts": COLUMN_FORMS},
         ),
     ] = {}
+    schema_file: Annotated[
+        str,
+        Meta(
+            description="A JSON schema of the payloads, read with the configuration: its properties are columns beside "
+            "those of schema, which come first.",
+            extra={"accepts": SCHEMA_FILE_FORMS},
+        ),
+    ] = ""
     acks: Annotated[
-        Literal["none", "leader", "quorum", "memory", "os", "fsync"],
+        Literal["", "none", "leader", "quorum", "memory", "os", "fsync"],
         Meta(
             description="Publishers are acknowledged at once, when the node that leads the partition has the "
-            "message, or when most of its replicas have it. The others are read as durability, with quorum.",
+            'message, or when most of its replicas have it. Empty = "quorum", with two replicas "leader". The others '
+            "are read as durability.",
         ),
-    ] = "quorum"
+    ] = ""
     durability: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(
@@ -112,10 +150,26 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = "os"
 
     def __post_init__(self) -> None:
-        """What earlier versions called acks is durability."""
+        """What earlier versions called acks is durability; and one node alone archives."""
+        if self.archive and not self.replicas:
+            msgspec.structs.force_setattr(self, "replicas", 1)
         if self.acks in {"memory", "os", "fsync"}:
             msgspec.structs.force_setattr(self, "durability", self.acks)
-            msgspec.structs.force_setattr(self, "acks", "quorum")
+            msgspec.structs.force_setattr(self, "acks", "")
+
+    @property
+    def acknowledged_by(self) -> str:
+        """Who has a message when its publisher is acknowledged: "none", "leader" or "quorum".
+
+        Of two replicas a quorum would need both.
+        """
+        return self.acks or ("leader" if self.replicas == 2 else "quorum")
+
+    def with_copies_of(self, before: "StreamOptions") -> "StreamOptions":
+        """These, for a stream that had others before: what got copies keeps some, for groups have its log."""
+        if self.replicas > 1 or before.replicas <= self.replicas:
+            return self
+        return msgspec.structs.replace(self, replicas=before.replicas)
 
     @property
     def typed(self) -> list[TypedColumn]:
@@ -157,6 +211,21 @@ def check_name(name: str) -> None:
         )
 
 
+def with_columns_of_file(options: StreamOptions) -> StreamOptions:
+    """The options with the columns that the schema's file brings.
+
+    Raises:
+        ValueError: the file cannot be used.
+    """
+    if not options.schema_file:
+        return options
+    try:
+        columns = columns_of_file(Path(options.schema_file))
+    except ValueError as error:
+        raise ValueError(f"{error}; accepted: {SCHEMA_FILE_FORMS}") from None
+    return msgspec.structs.replace(options, schema={**columns, **options.schema})
+
+
 def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
     """What types and bounds do not show: the option and what is wrong with it."""
     for each in options.filters:
@@ -170,6 +239,14 @@ def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
                 yield "filters", f"{what}; accepted: {FILTER_FORMS}"
             elif "\0" in each:
                 yield "filters", f"U+0000 is in no topic; accepted: {FILTER_FORMS}"
+    try:
+        if read_archive(options.archive) is not None and options.replicas > 1:
+            yield (
+                "archive",
+                "a stream with replicas has none; accepted: replicas = 1, or no archive",
+            )
+    except ValueError as error:
+        yield "archive", str(error)
     try:
         read_columns(options.schema)
     except ValueError as error:

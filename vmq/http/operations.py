@@ -225,6 +225,14 @@ class CreateStream(StreamOptions, frozen=True, kw_only=True, forbid_unknown_fiel
         """Nothing is read as something else yet: what was not given depends on the cluster."""
 
 
+class AlterStream(OneStream, kw_only=True, forbid_unknown_fields=True):
+    """What of a stream is to be another way."""
+
+    replicas: Annotated[
+        int, Meta(ge=2, le=5, description="Nodes that are to have a copy of each partition")
+    ]
+
+
 class MovePartition(OneStream, kw_only=True, forbid_unknown_fields=True):
     """Where a partition is to go."""
 
@@ -666,6 +674,15 @@ OPERATIONS: Final = (
         OneStream,
         streams.StreamRow,
         lambda context, wanted: streams.delete_stream(context.broker, wanted.name),
+    ),
+    Operation(
+        "alter_stream",
+        "POST",
+        "/stream/alter",
+        "Have a stream get another number of copies, in the background",
+        AlterStream,
+        streams.StreamRow,
+        lambda context, wanted: streams.alter_stream(context.broker, wanted.name, wanted.replicas),
     ),
     Operation(
         "move_partition",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vmq.admin.errors import AdminError
-from vmq.clustering.node.job_questions import JobsAnswer
 
 if TYPE_CHECKING:
+    from vmq.clustering.node.job_questions import JobsAnswer
     from vmq.http.operation import Operation
     from vmq.ports import BrokerView
 
@@ -30,8 +30,9 @@ def _operations() -> "Mapping[str, Operation]":
     }
 
 
-async def _answer(broker: "BrokerView", name: str, parameters: bytes) -> JobsAnswer:
+async def _answer(broker: "BrokerView", name: str, parameters: bytes) -> "JobsAnswer":
     from vmq.admin.listing import Listing
+    from vmq.clustering.node.job_questions import JobsAnswer
     from vmq.http.operation import Context
 
     operation = _operations().get(name)

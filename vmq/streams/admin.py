@@ -11,6 +11,7 @@ import msgspec
 from vmq.config.streams import from_plain
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.typed import Unfit
 
 
 def list_streams(catalog: Catalog) -> list[dict[str, Any]]:
@@ -35,10 +36,21 @@ def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
         }
         for each in stream.partitions
     ]
+    counts = catalog.columns.counts(stream.partitions)
+    columns = [
+        {
+            "column": name,
+            "rows": counts.rows,
+            **msgspec.to_builtins(counts.columns.get(name, Unfit())),
+        }
+        for name in stream.options.schema
+    ]
     return {
         **row(stream),
         "options": msgspec.to_builtins(stream.options),
         "partitions": partitions,
+        "columns": columns,
+        "invalid": counts.invalid,
     }
 
 

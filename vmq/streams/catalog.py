@@ -22,17 +22,20 @@ import msgspec
 
 from vmq.config.columns import changed_types
 from vmq.config.streams import StreamOptions, check_name, from_plain
-from vmq.mqtt.topics import matches
+from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
+from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.damaged import open_partition
 from vmq.streams.groups.port import GroupsElsewhere
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
-from vmq.streams.log.partition import Partition, sync_folder
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.retention import Janitor
 from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import PartitionPlaces
+from vmq.streams.replica.converting import become_replica, leave_log
 from vmq.streams.replica.partition import ReplicaPartition
 
 log = logging.getLogger("vmq.streams")
@@ -41,6 +44,8 @@ log = logging.getLogger("vmq.streams")
 Origin = Literal["config", "command", "plugin"]
 
 DEFINITION: Final = "stream.json"
+#: Stands in the folder of a stream that is to have copies, and has none yet.
+SINGLE: Final = "single"
 MOST_STREAMS: Final = 1000
 
 
@@ -59,10 +64,16 @@ class Stream:
         self.name = folder.name
         self.origin = origin
         self.options = options
+        #: What configuration or plugin say, where these say it: how many copies may be left open there.
+        self.declared = options
+        #: Several nodes have copies: its partitions are those of groups (`vmq.clustering.raft`), or about to be.
+        self.is_replicated = options.replicas > 1 and not (folder / SINGLE).exists()
         self.clock = clock
         self.fed = True
         self.partitions: list[Partition] = []
         self.news = threading.Condition()
+        #: Held by who looks whether it is replicated and then has rows written, outside of the event loop.
+        self.writing = threading.Lock()
         self.watchers = 0
         try:
             self._add_partitions()
@@ -75,21 +86,52 @@ class Stream:
         """Opens those that are not open yet."""
         for number in range(len(self.partitions), self.options.partitions):
             folder = self.folder / str(number)
-            make = open_partition if self.options.replicas == 1 else ReplicaPartition
+            make = ReplicaPartition if self.is_replicated else open_partition
             partition = make(folder, self.name, number, self.options, self.clock)
             partition.on_publish = self._tell
             self.partitions.append(partition)
 
     def set_options(self, options: StreamOptions) -> None:
         """Takes over other options, of a stream that is fed; it keeps the partitions that it has."""
+        if options.replicas > 1 and not self.is_replicated:
+            (self.folder / SINGLE).touch()
         self.options = options
         for partition in self.partitions:
             partition.set_options(options)
         self._add_partitions()
+        self._renew_appender()
+
+    def _renew_appender(self) -> None:
         # What is gathered already goes the way it was to go: by the old appender.
         before = self.appender
-        self.appender = Appender(options, self.partitions, before.commits)
+        self.appender = Appender(self.options, self.partitions, before.commits)
         self.appender.take_over(before)
+
+    async def become_replicated(self, keeps: Callable[[int], bool]) -> None:
+        """Partitions of which this node had the only copy become replicas; readers read on.
+
+        The caller sees to it that nothing more is handed to the appender: `is_replicated` says so.
+
+        Args:
+            keeps: whether the messages that this node has of a partition are the first of its group's log.
+
+        Raises:
+            OSError: the disk; it is to be called again.
+        """
+        await self.appender.commits.wait()
+        await asyncio.wrap_future(self.appender.commits.writer.call(lambda: self._convert(keeps)))
+        self._renew_appender()
+
+    def _convert(self, keeps: Callable[[int], bool]) -> None:
+        """In the writer's thread, between two commits."""
+        single = [each for each in self.partitions if not each.is_replica]
+        for partition in single:
+            if keeps(partition.number):
+                leave_log(partition)
+        (self.folder / SINGLE).unlink(missing_ok=True)
+        sync_folder(self.folder)
+        for partition in single:
+            become_replica(partition, keeps=keeps(partition.number))
 
     def _tell(self) -> None:
         """A partition has new rows."""
@@ -118,6 +160,13 @@ class Stream:
         if not 0 <= number < len(self.partitions):
             raise UnknownPartitionError(self.name, number, len(self.partitions))
         return self.partitions[number]
+
+    def filters_of(self, topics: str | None) -> list[str]:
+        """The filters that a reader of these topics has to have a right to: that one, if all of it is kept."""
+        kept = self.options.filters
+        if topics is not None and any(covers(wider, topics) for wider in kept):
+            return [topics]
+        return list(kept)
 
     def matches(self, topic: str) -> bool:
         """Whether messages of a topic belong to the stream."""
@@ -177,6 +226,7 @@ class Catalog:
             raise
         self.janitor = Janitor(self.all_partitions)
         self.scrubber = Scrubber(self.all_partitions, scrub_rate)
+        self.columns = ColumnWriter(self.all_partitions)
         commits.writer.partitions = self.all_partitions
         commits.writer.tidy = self.janitor.wanted.set
 
@@ -206,21 +256,24 @@ class Catalog:
         if len(self.streams) >= MOST_STREAMS:
             raise StreamError(f"there are {MOST_STREAMS} streams already; accepted: fewer")
         path = self.folder / name
+        declared, options = options, settled(path, options)
         check_before(path, options)
         write_definition(path, options, origin)
-        self.streams[name] = self._stream(path, options, origin)
-        return self.streams[name]
+        self.streams[name] = made = self._stream(path, options, origin)
+        made.declared = declared
+        return made
 
     def start(self) -> None:
         """Starts the threads that write, tidy and look for damage."""
         self.commits.start()
         self.janitor.start()
         self.scrubber.start()
+        self.columns.start()
 
     async def close(self, patience: float = 5.0) -> bool:
         """Writes what is gathered and closes everything; False if that took longer than `patience` seconds."""
         written = await self.commits.close(patience)
-        for thread in (self.janitor, self.scrubber):
+        for thread in (self.columns, self.janitor, self.scrubber):
             await self.commits.loop.run_in_executor(None, thread.stop)
         self._close_files()
         return written
@@ -282,7 +335,7 @@ class Catalog:
         if stream is None:
             stream = self._put(name, options, origin)
         else:
-            check_replicas(name, stream.options, options)
+            options = options.with_copies_of(stream.options)
             if (stream.options, stream.origin) != (options, origin):
                 write_definition(stream.folder, options, origin)
             if stream.options != options:
@@ -305,7 +358,7 @@ class Catalog:
                 where = "the configuration" if before.origin == "config" else "a command"
                 raise StreamError(f"there is a stream {name!r} already, made by {where}")
             if before.fed:
-                if before.options != options:
+                if before.declared != options:
                     raise StreamError(
                         f"stream {name!r} has other options since the broker's start; it takes these "
                         "after a restart"
@@ -421,7 +474,6 @@ def check_before(folder: Path, options: StreamOptions) -> None:
     if not (folder / DEFINITION).exists():
         return
     before, _ = read_definition(folder)
-    check_replicas(folder.name, before, options)
     check_schema(folder.name, before, options)
     if options.partitions < before.partitions:
         raise StreamError(
@@ -430,16 +482,10 @@ def check_before(folder: Path, options: StreamOptions) -> None:
         )
 
 
-def check_replicas(name: str, before: StreamOptions, options: StreamOptions) -> None:
-    """Refuses another number of copies than the stream has.
-
-    Raises:
-        StreamError: it would be another one.
-    """
-    if options.replicas != before.replicas:
-        raise StreamError(
-            f"streams.{name}.replicas = {options.replicas}: the stream has {before.replicas}; accepted: that"
-        )
+def settled(folder: Path, options: StreamOptions) -> StreamOptions:
+    """Options with the copies that a stream has already."""
+    there = (folder / DEFINITION).exists()
+    return options.with_copies_of(read_definition(folder)[0]) if there else options
 
 
 def write_definition(folder: Path, options: StreamOptions, origin: Origin) -> None:

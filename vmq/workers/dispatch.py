@@ -67,6 +67,7 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "delete_stream": Dispatch.ANY,
     "scrub_stream": Dispatch.HERE,
     # Workers of one host have no replicas: any of them says so.
+    "alter_stream": Dispatch.ANY,
     "move_partition": Dispatch.ANY,
     "transfer_partition": Dispatch.ANY,
     "rebalance_stream": Dispatch.ANY,

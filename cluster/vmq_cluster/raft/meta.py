@@ -9,7 +9,7 @@ only: what stands here as `wanted` is what its leader is asked for, and reports 
 import msgspec
 from msgspec import Struct
 
-from vmq_cluster.raft.placement import place_all
+from vmq_cluster.raft.placement import apart, place_all
 
 #: Voters of the meta group at most.
 MAX_VOTERS = 5
@@ -26,6 +26,8 @@ class MakeStream(Struct, tag=1, array_like=True, frozen=True):
     id: str
     partitions: int
     replicas: int
+    #: The hosts that begin its groups alone, for each has the only copy of what there was before; "": nobody has any.
+    begun: tuple[str, ...] = ()
 
 
 class AddPartitions(Struct, tag=2, array_like=True, frozen=True):
@@ -43,9 +45,13 @@ class DeleteStream(Struct, tag=3, array_like=True, frozen=True):
 
 
 class SetHosts(Struct, tag=4, array_like=True, frozen=True):
-    """These hosts take replicas from now on; what others have stays until it is moved."""
+    """These nodes take replicas from now on; what others have stays until it is moved.
+
+    `labels`: what each shares a disk or a machine with, by a name that those others have, too; none: each is alone.
+    """
 
     hosts: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
 
 class Move(Struct, tag=5, array_like=True, frozen=True):
@@ -69,7 +75,16 @@ class RetireStore(Struct, tag=7, array_like=True, frozen=True):
     store: str
 
 
-Command = MakeStream | AddPartitions | DeleteStream | SetHosts | Move | Moved | RetireStore
+class SetReplicas(Struct, tag=8, array_like=True, frozen=True):
+    """The stream gets another number of replicas; its groups move to have them, a few at a time."""
+
+    name: str
+    replicas: int
+
+
+Command = (
+    SetReplicas | MakeStream | AddPartitions | DeleteStream | SetHosts | Move | Moved | RetireStore
+)
 
 _decoder = msgspec.msgpack.Decoder(Command)
 
@@ -102,6 +117,8 @@ class Definitions:
 
     def __init__(self) -> None:
         self.hosts: tuple[str, ...] = ()
+        #: What each of them shares a disk or a machine with.
+        self.labels: dict[str, str] = {}
         self.streams: dict[str, Stream] = {}
         self.groups: dict[str, Placement] = {}
         self.retired: set[str] = set()
@@ -118,12 +135,24 @@ class Definitions:
                 self._delete(command)
             case SetHosts():
                 self.hosts = tuple(sorted(set(command.hosts)))
+                self.labels = dict(zip(command.hosts, command.labels, strict=False))
             case Move():
                 self._move(command)
             case Moved():
                 self._moved(command)
+            case SetReplicas():
+                self._set_replicas(command)
             case RetireStore():
                 self.retired.add(command.store)
+
+    def label(self, host: str) -> str:
+        """What a node shares a disk or a machine with."""
+        return self.labels.get(host, host)
+
+    @property
+    def room(self) -> int:
+        """How many replicas of a group there can be, each on a host of its own."""
+        return len(apart(self.hosts, self.labels))
 
     def moving(self) -> dict[str, tuple[str, ...]]:
         """The groups whose members are not yet those that are wanted."""
@@ -136,12 +165,26 @@ class Definitions:
             raise RefusedError(f"there is a stream {command.name!r}")
         if command.partitions < 1 or command.replicas < 1:
             raise RefusedError("a stream has at least one partition, and that one replica")
-        if len(self.hosts) < command.replicas:
+        if self.room < command.replicas:
             raise RefusedError(
-                f"{command.replicas} replicas need as many hosts: {len(self.hosts)} are known"
+                f"{command.replicas} replicas need as many hosts: {self.room} are known"
             )
         self.streams[command.name] = Stream(command.id, command.partitions, command.replicas)
         self._place(command.name, 0)
+        for number, host in enumerate(command.begun[: command.partitions]):
+            if host:
+                group = self.groups[f"{command.id}/{number}"]
+                wanted = apart((host, *group.wanted), self.labels)
+                group.wanted = tuple(wanted[: command.replicas])
+                group.voters = group.first = (host,)
+
+    def _set_replicas(self, command: SetReplicas) -> None:
+        stream = self.streams.get(command.name)
+        if stream is None or command.replicas < 1 or self.room < command.replicas:
+            raise RefusedError(
+                f"{command.name!r} is no stream that can have {command.replicas} replicas"
+            )
+        stream.replicas = command.replicas
 
     def _grow(self, command: AddPartitions) -> None:
         stream = self.streams.get(command.name)
@@ -155,7 +198,8 @@ class Definitions:
     def _place(self, name: str, begin: int) -> None:
         stream = self.streams[name]
         groups = [f"{stream.id}/{number}" for number in range(begin, stream.partitions)]
-        for group, voters in place_all(groups, self.hosts, stream.replicas).items():
+        placed = place_all(groups, self.hosts, stream.replicas, self.labels)
+        for group, voters in placed.items():
             self.groups[group] = Placement(voters, voters, 0, voters)
 
     def _delete(self, command: DeleteStream) -> None:
@@ -169,7 +213,7 @@ class Definitions:
     def _move(self, command: Move) -> None:
         if command.group not in self.groups or not command.voters:
             raise RefusedError(f"{command.group!r} is no group that can move there")
-        if len(set(command.voters)) < len(command.voters):
+        if len(apart(command.voters, self.labels)) < len(command.voters):
             raise RefusedError("a host has one replica of a group")
         self.groups[command.group].wanted = command.voters
 

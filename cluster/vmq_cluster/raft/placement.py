@@ -1,11 +1,14 @@
-"""Where replicas go: rendezvous over hosts, so that few move when one comes or goes, and leaders are spread evenly."""
+"""Where replicas go: rendezvous over nodes, so that few move when one comes or goes, and leaders are spread evenly.
+
+Nodes of one host share a disk or a machine: no two of them have replicas of the same group.
+"""
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 
 def order(group: str, hosts: Iterable[str]) -> list[str]:
-    """The hosts in a group's order of preference (Thaler and Ravishankar, 1996)."""
+    """The nodes in a group's order of preference (Thaler and Ravishankar, 1996)."""
     return sorted(hosts, key=lambda host: (_weight(group, host), host), reverse=True)
 
 
@@ -13,26 +16,39 @@ def _weight(group: str, host: str) -> bytes:
     return blake2b(f"{group}\0{host}".encode(), digest_size=8).digest()
 
 
+def apart(nodes: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
+    """The first node of each host, in order; one that is not in `hosts` is a host of its own."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        found.setdefault(hosts.get(node, node), node)
+    return list(found.values())
+
+
 def place(
-    group: str, hosts: Iterable[str], replicas: int, leads: Mapping[str, int], cap: int
+    group: str,
+    nodes: Iterable[str],
+    replicas: int,
+    leads: Mapping[str, int],
+    cap: int,
+    hosts: Mapping[str, str] = {},
 ) -> tuple[str, ...]:
     """A group's replicas, the one that is to lead first: the first that leads fewer than `cap`, or who leads fewest."""
-    chosen = order(group, hosts)[:replicas]
+    chosen = apart(order(group, nodes), hosts)[:replicas]
     free = [host for host in chosen if leads.get(host, 0) < cap]
     first = free[:1] or sorted(chosen, key=lambda host: leads.get(host, 0))[:1]
     return (*first, *(host for host in chosen if host not in first))
 
 
 def place_all(
-    groups: Iterable[str], hosts: Iterable[str], replicas: int
+    groups: Iterable[str], nodes: Iterable[str], replicas: int, hosts: Mapping[str, str] = {}
 ) -> dict[str, tuple[str, ...]]:
     """The replicas of many groups; none leads more than its share, rounded up, as far as the sets of replicas let."""
-    names, nodes = list(groups), list(hosts)
-    cap = -(-len(names) // len(nodes)) if nodes else 0
+    names, there = list(groups), list(nodes)
+    cap = -(-len(names) // len(there)) if there else 0
     leads: dict[str, int] = {}
     found = {}
     for group in names:
-        found[group] = place(group, nodes, replicas, leads, cap)
-        for host in found[group][:1]:
-            leads[host] = leads.get(host, 0) + 1
+        found[group] = place(group, there, replicas, leads, cap, hosts)
+        for node in found[group][:1]:
+            leads[node] = leads.get(node, 0) + 1
     return found

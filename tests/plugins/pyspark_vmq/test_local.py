@@ -454,7 +454,7 @@ class Rules:
     def authenticate(self, _user: str | None, _password: bytes) -> bool:
         return True
 
-    def may_read(self, user: str | None, _filters: Sequence[str]) -> bool:
+    def may_read(self, user: str | None, _filters: Sequence[str], _group: str = "") -> bool:
         return user != "bob"
 
     def longest_payload(self) -> int:

@@ -105,7 +105,7 @@ class Rules:
     def authenticate(self, user: str | None, password: bytes) -> bool:
         return user in {"ann", "bob"} and password == b"secret"
 
-    def may_read(self, user: str | None, _filters: Sequence[str]) -> bool:
+    def may_read(self, user: str | None, _filters: Sequence[str], _group: str = "") -> bool:
         return user == "bob"
 
     def longest_payload(self) -> int:

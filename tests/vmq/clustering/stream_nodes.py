@@ -45,7 +45,9 @@ async def nodes(
     durability: Literal["os", "memory"] = "memory",
     **streams: StreamOptions,
 ) -> AsyncIterator[list[Broker]]:
-    """Nodes with the same streams in their configurations, who know each other's."""
+    """Nodes with the same streams in their configurations, who know each other's; of one copy, if that is open."""
+    for name, made in streams.items():
+        streams[name] = msgspec.structs.replace(made, replicas=made.replicas or 1)
     brokers: list[Broker] = []
     try:
         for name in names:

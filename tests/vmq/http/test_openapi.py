@@ -163,6 +163,7 @@ async def test_answers_are_as_described(local: Site) -> None:
     # One would end this test's own key, the others need nodes (tests/vmq/clustering/raft/test_replicated.py).
     assert left == {
         ("DELETE", "/api-key"),
+        ("POST", "/stream/alter"),
         ("POST", "/stream/move"),
         ("POST", "/stream/transfer"),
         ("POST", "/stream/rebalance"),

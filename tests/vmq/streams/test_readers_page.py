@@ -1,5 +1,6 @@
 """What docs/readers.md shows works: the same hour of data, read in each of its ways."""
 
+import asyncio
 import re
 import tomllib
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from tests.clients.client import BY_NAME
 from tests.clients.mosquitto import MosquittoClient
-from tests.support.wire import PUBACK, Wire, publish_packet
+from tests.support.wire import PUBACK, PUBLISH, SUBACK, Wire, publish_packet, subscribe_packet
 from vmq.cli.main import main
 from vmq.config.listeners import problems_of
 from vmq.config.options import ListenerOptions, StreamOptions
@@ -80,6 +81,24 @@ def test_python(broker: BrokerProcess) -> None:
     assert found.schema.names == ["device", "temp"]
 
 
+def test_groups(broker: BrokerProcess) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("python"):
+        if "streams.group(" in block:
+            exec(block, names)
+    server = broker._url("grpc")
+    found = names["consume"](server, MANY)
+    payloads = [each for rows in found for each in rows.column("payload").to_pylist()]
+    assert sorted(int(each[9:-1]) for each in payloads) == list(range(MANY))
+    with Wire.connect_tcp(broker.tcp) as alarmed:
+        alarmed.connect("alarmed")
+        alarmed.send(subscribe_packet(1, ("alarms/#", 0)))
+        alarmed.expect(SUBACK)
+        names["alarms"](server, MANY)
+        hot = [int(alarmed.expect(PUBLISH).payload[9:-1]) for _ in range(MANY - 30)]
+    assert sorted(hot) == list(range(30, MANY))
+
+
 def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     query = blocks("sql")[0]
     assert main(["sql", query, "--json", "--data-dir", str(broker.data_dir)]) == 0
@@ -93,3 +112,31 @@ def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path
         ]
         assert main(["sql", found[1], *rest, "--data-dir", str(broker.data_dir)]) == 0
     assert (tmp_path / "sensors.parquet").is_file()
+
+
+def test_flight_sql(broker: BrokerProcess) -> None:
+    names: dict[str, Any] = {}
+    exec(next(each for each in blocks("python") if "adbc" in each), names)
+    found = names["rates"](broker._url("grpc"), "anybody", "")
+    assert found.to_pylist() == [{"device": f"d{at}", "n": 10} for at in range(4)]
+
+
+def test_groups_with_asyncio(broker: BrokerProcess) -> None:
+    """The last one: it publishes."""
+    names: dict[str, Any] = {}
+    block = next(each for each in blocks("python") if "async with" in each)
+    exec(block.replace('"reports"', '"others"'), names)
+    server = broker._url("grpc")
+
+    async def run() -> int:
+        consuming = asyncio.create_task(names["consume_async"](server, 1))
+        # A group that is new begins with what comes.
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.connect("other-device")
+            while not consuming.done():
+                wire.send(publish_packet("sensors/late", b"{}", qos=1, packet_id=1))
+                wire.expect(PUBACK)
+                await asyncio.sleep(0.01)
+        return int(await consuming)
+
+    assert asyncio.run(run()) >= 1

@@ -145,6 +145,14 @@ def create(
     durability: Annotated[
         str | None, typer.Option("--durability", metavar="LEVEL", help="memory, os or fsync.")
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help="A JSON schema of the payloads: its properties are columns.",
+        ),
+    ] = None,
 ) -> Any:
     """Make a stream in a running broker; it stays after a restart.
 
@@ -170,9 +178,19 @@ def create(
         "replicas": replicas,
         "acks": acks,
         "durability": durability,
+        "schema": None if schema is None else _columns(schema),
     }
     given = {option: value for option, value in options.items() if value is not None}
     return ask.post("/stream", name=name, filters=filters, **given)
+
+
+def _columns(path: Path) -> dict[str, str]:
+    from vmq.config.columns import columns_of_file
+
+    try:
+        return columns_of_file(path)
+    except ValueError as problem:
+        raise UsageError(f"--schema: {problem}") from None
 
 
 @app.command("delete")
@@ -183,6 +201,29 @@ def delete(ask: AdminClient, name: NameArgument) -> Any:
     One that the configuration names is refused: it would be made again.
     """
     return ask.delete("/stream", name=name)
+
+
+@app.command("alter")
+@asking()
+def alter(
+    ask: AdminClient,
+    name: NameArgument,
+    replicas: Annotated[
+        int, typer.Option("--replicas", metavar="N", help="Nodes that are to have a copy, 2 to 5.")
+    ],
+) -> Any:
+    """Have each partition of a stream in a cluster get another number of copies.
+
+    It happens in the background, a few partitions at a time, while the stream
+    is read and written; 'vmq stream show' tells how far it is. Messages that
+    are there are copied with their offsets. A stream that has copies keeps two
+    at least.
+
+    \b
+    Example:
+      vmq stream alter sensors --replicas 3
+    """
+    return ask.post("/stream/alter", name=name, replicas=replicas)
 
 
 PartitionOption = Annotated[

@@ -171,8 +171,9 @@ class Clustering:
             # It stays when the node stops: what was sent until then belongs into the last commits.
             self._committer.sealing.append(outboxes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, outboxes)
+            host = min(self._nearby) if self._nearby else options.host
             self._streams = Streams(
-                node, self._core, outboxes, self._open_catalog, bool(options.join)
+                node, self._core, outboxes, self._open_catalog, bool(options.join), host
             )
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave

@@ -12,5 +12,7 @@ hangs takes the leadership from its node alone. The loop has the links, the meta
 | `meta` | the meta group on this node |
 | `records` | what the metadata say of it: hints, and copies of what was decided |
 | `producer`, `appender` | the messages of this node on their way to the leaders |
+| `converting` | streams of one copy that get more |
+| `requests` | what an operator asks |
 | `service` | the loop's side |
 """

@@ -40,7 +40,7 @@ class ReplicatedAppender:
         self._find = find
         self._is_here = is_here
         #: Messages are acknowledged before anybody has them.
-        self._is_early = stream.options.acks == "none"
+        self._is_early = stream.options.acknowledged_by == "none"
 
     @property
     def name(self) -> str:
@@ -71,12 +71,14 @@ class ReplicatedAppender:
         time: int,
         publisher: Output | None = None,
         headers: Any = None,
+        *,
+        is_owed: bool = False,
     ) -> int:
-        """Takes one message, as `Appender.append`."""
+        """Takes one message, as `Appender.append`; `is_owed`: it was acknowledged, and is taken whatever waits."""
         appender = self.stream.appender
         producer = self._producer(topic, client_id)
         size = len(payload) + len(topic) + ROW
-        if producer is None or len(payload) > LARGEST or not producer.has_room(size):
+        if producer is None or len(payload) > LARGEST or not (is_owed or producer.has_room(size)):
             return appender.refuse(qos, 1)
         if not is_text(topic, client_id):
             appender.left_out += 1
@@ -148,7 +150,7 @@ class ReplicatedAppender:
         """Takes a message of another node."""
         qos, retain = message.flags & QOS, message.flags & RETAIN != 0
         given = (message.topic, message.payload, qos, retain, message.client_id, message.time)
-        return max(0, self.append(*given))
+        return max(0, self.append(*given, is_owed=True))
 
 
 def is_text(topic: bytes, client_id: str) -> bool:

@@ -101,7 +101,9 @@ class CursorLog:
         if leads and self._applied >= group.replica.commit:
             self._tell(group.replica.term)
             if self.known.hosts:
-                voters = meta_voters(group.replica.members.voters, self.known.hosts)
+                voters = meta_voters(
+                    group.replica.members.voters, self.known.hosts, self.known.labels
+                )
                 self._thread.aim(self.name, voters)
             self._shorten(group)
         elif leading is None:

@@ -15,8 +15,9 @@ from vmq_cluster.raft.meta import (
     Moved,
     Placement,
     SetHosts,
+    SetReplicas,
 )
-from vmq_cluster.raft.placement import order
+from vmq_cluster.raft.placement import apart, order
 
 #: Groups whose members change at the same time.
 MOVING: Final = 8
@@ -30,14 +31,17 @@ class WantedStream:
 
     partitions: int
     replicas: int
+    #: Who begins each group alone, for it has the only copy; "" or none: nobody.
+    begun: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What there is, as the metadata say.
 
-    `hosts`: who takes replicas, by their names in groups. `gone`: ids of streams that were deleted. `members`: of each
-    group, the voters as its leader has them committed, and the leader's term.
+    `hosts`: who takes replicas, by their names in groups. `labels`: what each shares a disk or a machine with.
+    `gone`: ids of streams that were deleted. `members`: of each group, the voters as its leader has them committed, and
+    the leader's term.
     """
 
     hosts: tuple[str, ...] = ()
@@ -46,6 +50,7 @@ class Known:
     members: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
     #: Moves that an operator asked for: group -> voters.
     moves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def new_id() -> str:
@@ -58,8 +63,9 @@ def next_commands(
 ) -> list[Command]:
     """What is to be decided next, perhaps nothing; the rest follows when that is."""
     hosts = tuple(sorted(known.hosts))
-    if hosts != decided.hosts:
-        return [SetHosts(hosts)]
+    labels = tuple(known.labels.get(each, each) for each in hosts)
+    if hosts != decided.hosts or labels != tuple(map(decided.label, hosts)):
+        return [SetHosts(hosts, labels)]
     commands: list[Command] = [
         DeleteStream(name, stream.id)
         for name, stream in decided.streams.items()
@@ -76,8 +82,12 @@ def _streams(decided: Definitions, known: Known, make_id: Callable[[], str]) -> 
     for name, wanted in sorted(known.streams.items()):
         stream = decided.streams.get(name)
         if stream is None:
-            if len(decided.hosts) >= wanted.replicas:
-                yield MakeStream(name, make_id(), wanted.partitions, wanted.replicas)
+            if decided.room >= wanted.replicas:
+                numbers = (wanted.partitions, wanted.replicas)
+                yield MakeStream(name, make_id(), *numbers, wanted.begun)
+        elif wanted.replicas != stream.replicas:
+            if decided.room >= wanted.replicas:
+                yield SetReplicas(name, wanted.replicas)
         elif wanted.partitions > stream.partitions:
             yield AddPartitions(name, wanted.partitions)
 
@@ -98,7 +108,7 @@ def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
             return
         stream = streams.get(group.partition("/")[0])
         count = len(placed.wanted) if stream is None else stream.replicas
-        voters = _better(group, placed, decided.hosts, count)
+        voters = _better(group, placed, decided, count)
         asked = known.moves.get(group)
         if asked is not None and set(asked) <= set(decided.hosts):
             voters = asked
@@ -107,17 +117,18 @@ def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
             yield Move(group, voters)
 
 
-def _better(group: str, placed: Placement, hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
+def _better(group: str, placed: Placement, decided: Definitions, count: int) -> tuple[str, ...]:
     """The voters that a group is to have, as many as its stream wants: others in the place of those that are gone."""
-    spare = [name for name in order(group, hosts) if name not in placed.wanted]
-    kept = [name for name in placed.wanted if name in hosts]
-    return (*kept, *spare[: max(0, count - len(kept))]) or placed.wanted
+    kept = [name for name in placed.wanted if name in decided.hosts]
+    found = apart((*kept, *order(group, decided.hosts)), decided.labels)
+    return tuple(found[:count]) or placed.wanted
 
 
-def meta_voters(voters: tuple[str, ...], hosts: tuple[str, ...]) -> tuple[str, ...]:
+def meta_voters(
+    voters: tuple[str, ...], hosts: tuple[str, ...], labels: Mapping[str, str] = {}
+) -> tuple[str, ...]:
     """Who is to vote in the meta group: who does and is a host, and others up to the number that is wanted."""
-    count = _VOTERS[min(len(hosts), len(_VOTERS) - 1)]
     kept = [name for name in voters if name in hosts]
-    spare = [name for name in order("meta", hosts) if name not in kept]
-    found = (*kept, *spare)[:count]
-    return found or voters
+    found = apart((*kept, *order("meta", hosts)), labels)
+    count = _VOTERS[min(len(found), len(_VOTERS) - 1)]
+    return tuple(found[:count]) or voters

@@ -102,7 +102,7 @@ class MetaGroup:
         if leads and self._applied >= group.replica.commit and not self._is_proposing:
             self._propose()
         if leads and self.known.hosts:
-            voters = meta_voters(group.replica.members.voters, self.known.hosts)
+            voters = meta_voters(group.replica.members.voters, self.known.hosts, self.known.labels)
             self._thread.aim(self.name, voters)
         self._tell(leads, group.replica.members)
 

@@ -46,8 +46,8 @@ class Places:
         self.places = places
         self.keys = {place.group: key for key, place in places.items()}
 
-    def replicated(self) -> "Iterator[Stream]":
-        """The streams of which there are copies."""
+    def wanted(self) -> "Iterator[Stream]":
+        """The streams of which there are, or are to be, copies."""
         for stream in list(self._catalog.streams.values()):
             if stream.options.replicas > 1:
                 yield stream
@@ -55,7 +55,7 @@ class Places:
     def covers(self, stream: str) -> bool:
         """Whether a stream is replicated."""
         found = self._catalog.streams.get(stream)
-        return found is not None and found.options.replicas > 1
+        return found is not None and found.is_replicated
 
     def leader(self, stream: str, number: int) -> str:
         """The node that leads a partition; "" if none is known."""
@@ -177,7 +177,7 @@ class Places:
 
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""
-        for stream in self.replicated():
+        for stream in self.wanted():
             if lacking := self.lacking(stream.name):
                 yield lacking
             leaderless = [

@@ -92,11 +92,15 @@ class Producer:
         self._flying = 0
         self._boot = road.boot()
         self._next = 0
+        #: Who is asked; and how often everything was handed in anew: what is said of an earlier attempt is no news.
         self._turn = 0
+        self._attempt = 0
         self._heard_at = 0.0
         self._is_due = False
         self._paused: list[Output] = []
         self.is_closed = False
+        #: What is taken is not handed in yet.
+        self.is_held = False
 
     # --- messages
 
@@ -139,7 +143,7 @@ class Producer:
 
     def flush(self) -> None:
         """Hands in what has gathered, as far as the window lets."""
-        if self.is_closed:
+        if self.is_closed or self.is_held:
             return
         rows = self._gathering
         if rows.topics and (len(self._waiting) < WINDOW or self._gathered >= BATCH_BYTES):
@@ -160,10 +164,11 @@ class Producer:
         if not self._flying:
             self._heard_at = road.now()
             road.later(AGAIN, self._look)
-        boot, is_first = self._boot, sent is self._waiting[0]
+        boot, attempt, is_first = self._boot, self._attempt, sent is self._waiting[0]
 
         def answer(status: int, _leader: str) -> None:
-            if boot == self._boot and not self.is_closed:
+            is_news = attempt == self._attempt or status in (DONE, REFUSED)
+            if boot == self._boot and is_news and not self.is_closed:
                 self._on_answer(sent, status, is_first)
 
         if candidates:
@@ -187,8 +192,12 @@ class Producer:
 
     def again(self) -> None:
         """The leader is another one, perhaps: everything is handed in again."""
-        self._flying = 0
+        self._begin_anew()
         self.flush()
+
+    def _begin_anew(self) -> None:
+        self._flying = 0
+        self._attempt += 1
 
     def _go_on(self) -> None:
         if not self._flying:
@@ -219,8 +228,9 @@ class Producer:
             else:
                 self._road.later(SOON, self.again)
         else:
+            # Once, however many batches are under way: each of them gets this answer.
             self._turn += 1
-            self._flying = 0
+            self._begin_anew()
             self._road.later(SOON, self._go_on)
 
     def _renumber(self) -> None:

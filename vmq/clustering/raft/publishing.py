@@ -1,6 +1,6 @@
 """What the meta group has to know, out of the metadata, and what it has decided, copied into them for all nodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from vmq.clustering.raft.decisions import Known, WantedStream
@@ -16,14 +16,22 @@ def known_of(
     hosts: tuple[str, ...],
     replicated: "Iterable[Stream]",
     leads: Mapping[str, Lead],
+    labels: Mapping[str, str],
+    begun_by: "Callable[[Stream], tuple[str, ...] | None]",
 ) -> Known:
-    """What the meta group's leader has to know."""
-    streams = {
-        each.name: WantedStream(len(each.partitions), each.options.replicas) for each in replicated
-    }
+    """What the meta group's leader has to know.
+
+    Of a stream of which there is one copy it has to know when the owners are ready; `begun_by`: see `Converter.begun`.
+    """
+    streams = {}
+    for each in replicated:
+        begun = begun_by(each)
+        if begun is not None:
+            wanted = WantedStream(len(each.partitions), each.options.replicas, begun)
+            streams[each.name] = wanted
     gone = frozenset(parts[0] for parts, _ in records.all("gone"))
     voters = {group: (lead.voters, lead.term) for group, lead in leads.items()}
-    return Known(hosts, streams, gone, voters, moves_of(records))
+    return Known(hosts, streams, gone, voters, moves_of(records), labels)
 
 
 def moves_of(records: GroupRecords) -> dict[str, tuple[str, ...]]:
@@ -52,6 +60,9 @@ def publish(decided: MetaDecisions, records: GroupRecords) -> None:
     for key, old in before.items():
         if key not in placed and old.at < decided.at:
             records.delete("place", *key)
+    for parts, _ in list(records.all("begin")):
+        if parts[:1] and parts[0] in decided.streams:
+            records.delete("begin", *parts)
     ids = {each[0] for each in decided.streams.values()}
     for parts, _ in list(records.all("gone")):
         if parts[0] not in ids:

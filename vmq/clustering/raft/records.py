@@ -10,6 +10,8 @@ meta group's log it is, and the later one stands.
 - `gone ID`: the stream of this id was deleted, whose groups the meta group is to forget.
 - `move GROUP`: where an operator wants a group.
 - `wish GROUP`: whom an operator wants to lead it.
+- `begin STREAM NUMBER`: the owner of a partition of one copy, whose log is to be its group's.
+- `host NODE`: what the node shares a disk or a machine with.
 - `readers`: there are consumer groups, and with them the meta group.
 """
 
@@ -69,7 +71,9 @@ class Lead(Struct, array_like=True, frozen=True):
 
 
 S = TypeVar("S", bound=Struct)
-_KINDS: Final = frozenset({"node", "meta", "place", "lead", "gone", "move", "wish", "readers"})
+_KINDS: Final = frozenset(
+    {"node", "meta", "place", "lead", "gone", "move", "wish", "begin", "host", "readers"}
+)
 
 
 def node_of(name: str) -> str:
@@ -179,6 +183,15 @@ class GroupRecords:
     def meta(self) -> MetaRecord | None:
         """The meta group, if there is one."""
         return decode(self.get("meta"), MetaRecord)
+
+    def labels(self) -> dict[str, str]:
+        """What nodes share a disk or a machine with, by their names in groups."""
+        names = self.nodes()
+        return {
+            names[parts[0]]: raw.decode(errors="replace")
+            for parts, raw in self.all("host")
+            if len(parts) == 1 and parts[0] in names
+        }
 
     def nodes(self) -> dict[str, str]:
         """The names in groups of nodes, by node."""

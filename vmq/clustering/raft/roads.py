@@ -64,6 +64,8 @@ class Roads:
         self._loop = asyncio.get_running_loop()
         self._producers: dict[Key, Producer] = {}
         self._appenders: dict[str, ReplicatedAppender] = {}
+        #: Streams whose messages wait for earlier ones that go another way.
+        self._held: set[str] = set()
         self._questions: dict[int, Callable[[int, str], None]] = {}
         self._question = 0
         self._is_closed = False
@@ -82,6 +84,9 @@ class Roads:
         if found is None or found.stream is not stream or found.options is not stream.options:
             found = ReplicatedAppender(stream, self.producer, self._places.is_here)
             self._appenders[stream.name] = found
+            for (name, _), producer in self._producers.items():
+                if name == stream.name:
+                    producer.early = stream.options.acknowledged_by != "quorum"
         return found
 
     def append_rows(
@@ -112,12 +117,25 @@ class Roads:
             return None
         made = Producer(
             place.group,
-            known.options.acks != "quorum",
+            known.options.acknowledged_by != "quorum",
             self,
             lambda count: self._lose(stream, count),
         )
+        made.is_held = stream in self._held
         self._producers[key] = made
         return made
+
+    def hold(self, stream: str) -> None:
+        """What is taken for a stream from now on waits until `let_go`."""
+        self._held.add(stream)
+
+    def let_go(self, stream: str) -> None:
+        """Nothing goes before it any more."""
+        self._held.discard(stream)
+        for (name, _), producer in self._producers.items():
+            if name == stream:
+                producer.is_held = False
+                producer.flush()
 
     def _lose(self, stream: str, count: int) -> None:
         known = self._catalog.streams.get(stream)

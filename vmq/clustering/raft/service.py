@@ -14,12 +14,13 @@ import msgspec
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
+from vmq.clustering.raft.converting import Converter, SinglePartitions
 from vmq.clustering.raft.cursors import CursorLog, OnLeading
 from vmq.clustering.raft.decisions import new_id
 from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import Take
-from vmq.clustering.raft.publishing import known_of, moves_of, publish
+from vmq.clustering.raft.publishing import known_of, publish
 from vmq.clustering.raft.records import (
     GROUPS,
     GroupRecords,
@@ -28,12 +29,14 @@ from vmq.clustering.raft.records import (
     ReplicaPlace,
     node_of,
 )
+from vmq.clustering.raft.requests import GroupRequests
 from vmq.clustering.raft.roads import Roads
 from vmq.clustering.raft.standing import Observer, OwnReplicas
 from vmq.clustering.raft.thread import GroupThread
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.node import ClusterNode
+from vmq_cluster.raft.placement import apart
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
@@ -59,6 +62,8 @@ class GroupService:
         may_begin: whether this node may begin a meta group where none is known.
         wall_clock: seconds since 1970.
         on_change: called when partitions have other places.
+        singles: partitions of which there is one copy.
+        host: what this node shares a disk or a machine with.
 
     Raises:
         OSError: the disk.
@@ -72,6 +77,8 @@ class GroupService:
         may_begin: Callable[[], bool],
         wall_clock: Callable[[], float],
         on_change: Callable[[], None],
+        singles: SinglePartitions,
+        host: str,
     ) -> None:
         self._node = node
         self._outboxes = outboxes
@@ -79,12 +86,24 @@ class GroupService:
         self._may_begin = may_begin
         self._wall_clock = wall_clock
         self._on_change = on_change
+        self._host = host
         self._loop = asyncio.get_running_loop()
         self._folder = catalog.folder / FOLDER
         self._records = GroupRecords(node)
         self.thread = GroupThread(self._folder, node.name, self)
         self.places = Places(self.thread.name, catalog)
         self.roads = Roads(self, self.places, catalog, outboxes, wall_clock)
+        self.converter = Converter(
+            node.name,
+            self._records,
+            catalog,
+            self.places,
+            self.roads,
+            outboxes,
+            singles,
+            self._converted,
+        )
+        self.requests = GroupRequests(self._records, catalog, self.places, self.thread)
         self._observer = Observer()
         #: The meta group, and the log of consumer groups, by their names.
         self._system: dict[str, MetaGroup | CursorLog] = {}
@@ -92,6 +111,8 @@ class GroupService:
         #: Told, in the loop, whether this node leads that: term, 0 if not, and where groups are; and that it is long.
         self.on_cursors: OnLeading = lambda _term, _places: None
         self.on_long_cursors: Callable[[], None] = lambda: None
+        #: Told on how many hosts there can be copies, by the one node that is to see to it.
+        self.on_hosts: Callable[[int], None] = lambda _count: None
         self._meta_record: MetaRecord | None = None
         self._events: list[Callable[[], None]] = []
         #: Names in groups that were ever heard of, and those that can be reached.
@@ -130,6 +151,7 @@ class GroupService:
         if self._timer is not None:
             self._timer.cancel()
         self.roads.close()
+        self.converter.close()
         self.thread.stop()
 
     def on_message(self, peer: str, message: GroupEnvelope | Produce | Produced) -> None:
@@ -167,8 +189,10 @@ class GroupService:
         self._records.delete("node", self._node.name)
         self.look()
         name = self.places.name
-        while self.places.open or any(  # noqa: ASYNC110 - others decide
-            name in each.voters for each in self.places.places.values()
+        while (  # noqa: ASYNC110 - others decide
+            self.places.open
+            or self.converter.is_waiting
+            or any(name in each.voters for each in self.places.places.values())
         ):
             await asyncio.sleep(_LOOK / 10)
 
@@ -242,22 +266,34 @@ class GroupService:
         if not self._is_leaving:
             # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.
             self._records.put(self.places.name.encode(), "node", self._node.name)
+            self._records.put(self._host.encode(), "host", self._node.name)
         self.set_up(self._node.up)
         self._look_at_meta()
-        self._follow_wishes()
+        self.requests.follow()
         self.thread.post(self._observe)
         if not self._is_stale:
             for each in self._system.values():
                 self.thread.post(each.look)
             return
         self._is_stale = False
+        self.converter.claim()
+        hosts = self._hosts()
+        if min(hosts, default="") == self.places.name:
+            self.on_hosts(self.hosts)
         leads = {parts[0]: lead for parts, lead in self._records.records("lead", Lead)}
         self._look_at_places(leads)
         for group, lead in leads.items():
             if not self.places.own.get(group):
                 is_there = node_of(lead.leader) in self.places.up  # else it led, and nobody may now
                 self._note_leader(group, lead.leader if is_there else "")
-        known = known_of(self._records, self._hosts(), self.places.replicated(), leads)
+        known = known_of(
+            self._records,
+            hosts,
+            self.places.wanted(),
+            leads,
+            self._records.labels(),
+            self.converter.begun,
+        )
         for each in self._system.values():
             self.thread.post(each.look, known)
 
@@ -292,13 +328,18 @@ class GroupService:
 
     def _is_to_begin(self) -> bool:
         """Whether this node is to begin the meta group: it may, and for a while there were hosts enough."""
-        hosts = len(self._hosts())
-        wanted = any(each.options.replicas <= hosts for each in self.places.replicated())
+        hosts = self.hosts
+        wanted = any(each.options.replicas <= hosts for each in self.places.wanted())
         wanted = wanted or self._records.get("readers") is not None
         now = self._loop.time()
         if not wanted or not self._may_begin():
             self._may_since = now
         return now - self._may_since >= _BEGIN
+
+    @property
+    def hosts(self) -> int:
+        """On how many hosts there can be copies."""
+        return len(apart(self._hosts(), self._records.labels()))
 
     def _hosts(self) -> tuple[str, ...]:
         """Who takes replicas, by their names in groups."""
@@ -317,7 +358,7 @@ class GroupService:
             if len(parts) == 2 and parts[1].isdecimal():
                 found[parts[0], int(parts[1])] = place
         wanted = set()
-        for stream in self.places.replicated():
+        for stream in self.places.wanted():
             for number, partition in enumerate(stream.partitions):
                 here = found.get((stream.name, number))
                 if here is None or not isinstance(partition, ReplicaPartition):
@@ -333,6 +374,12 @@ class GroupService:
         if found != self.places.places:
             self.places.put(found)
             self._on_change()
+        self.converter.look(found)
+
+    def _converted(self) -> None:
+        """A stream goes another way."""
+        self._on_change()
+        self.look()
 
     def _open_group(
         self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
@@ -348,6 +395,8 @@ class GroupService:
         mark = partition.folder / "group"
         if mark.exists() and mark.read_text(encoding="utf-8") != place.group:
             partition.erase()  # of a stream of this name that was deleted
+        if not mark.exists() and self.places.name not in place.first:
+            partition.erase()  # what is left of a time when one node had it
         if not mark.exists():
             mark.write_text(place.group, encoding="utf-8")
         self.thread.open(place.group, partition, stream.appender.keys, place.first)
@@ -404,69 +453,9 @@ class GroupService:
         if is_new:
             self._on_change()
 
-    # --- what an operator asks
-
-    def move(self, stream: str, number: int, nodes: list[str]) -> str:
-        """Has a partition go to other nodes; returns what is wrong with that, "" if nothing is."""
-        names = self._records.nodes()
-        place = self.places.places.get((stream, number))
-        if place is None:
-            return f"stream {stream!r} has no partition {number} that is placed"
-        strange = [each for each in nodes if each not in names]
-        known = self._catalog.streams.get(stream)
-        count = len(nodes) if known is None else known.options.replicas
-        if strange or len(nodes) != count or len(set(nodes)) < len(nodes):
-            there = ", ".join(sorted(names))
-            given = ", ".join(strange or nodes) or "none"
-            return f"{given}; accepted: {count} nodes that keep streams, each once: {there}"
-        self._records.put("\0".join(names[each] for each in nodes).encode(), "move", place.group)
-        return ""
-
-    def wish(self, stream: str, number: int, node: str) -> str:
-        """Has another replica lead a partition; returns what is wrong with that, "" if nothing is.
-
-        One that a move is about to make leads as soon as it can.
-        """
-        place = self.places.places.get((stream, number))
-        voters: tuple[str, ...] = ()
-        if place is not None:
-            voters = (*place.voters, *moves_of(self._records).get(place.group, ()))
-        to = next((each for each in voters if node_of(each) == node), "")
-        if place is None or not to:
-            there = ", ".join(map(node_of, voters)) or "none"
-            return (
-                f"{node!r} has no replica of partition {number} of stream {stream!r}: {there} have"
-            )
-        self._records.put(to.encode(), "wish", place.group)
-        return ""
-
     async def recover(self, stream: str, number: int | None) -> str:
-        """Has partitions without a leader, and the meta group, go on with this node's copies alone.
-
-        Returns what is wrong with that, "" if nothing is.
-        """
-        groups = {
-            place.group: key[1]
-            for key, place in self.places.places.items()
-            if key[0] == stream
-            and number in (None, key[1])
-            and (number is not None or not self.places.leaders.get(place.group))
-        }
-        if not groups:
-            return f"no partition of stream {stream!r} is without a leader"
-        names = [*self._system, *groups]
-        wrong = await asyncio.wrap_future(self.thread.post(self.thread.recover, names))
-        told = [f"partition {at}: {wrong[each]}" for each, at in groups.items() if each in wrong]
-        return f"stream {stream!r}: {'; '.join(told[:10])}" if told else ""
-
-    def _follow_wishes(self) -> None:
-        """Hands over what this node leads and somebody wants led elsewhere."""
-        for parts, raw in self._records.all("wish"):
-            to = raw.decode(errors="replace")
-            if self.places.leaders.get(parts[0]) == to:
-                self._records.delete("wish", *parts)
-            elif self.places.own.get(parts[0]) == self.places.name:
-                self.thread.post(self.thread.transfer, parts[0], to)
+        """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""
+        return await self.requests.recover(stream, number, self._system)
 
     # --- what is shown
 

@@ -310,8 +310,9 @@ class GroupThread:
             found = partition.open()
             ballot = self._ballots.known.get(name)
             is_first = self.name in opened.first and ballot is None
-            if is_first and not found.end and not found.first:
-                found.append([Batch(0, 1, 0, STATE, (), genesis(Members(opened.first)))])
+            if is_first and not found.is_begun:
+                state = genesis(Members(opened.first))
+                found.append([Batch(found.end, 1, 0, STATE, (), state)])
                 found.sync()
                 if opened.first[0] == self.name:
                     wait = _FIRST if len(opened.first) > 1 else 0.0

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
 
 log = logging.getLogger("vmq.cluster")
+
+#: Copies that a stream has at most if nobody says how many.
+COPIES: Final = 3
+
+
+class _Copies(msgspec.Struct):
+    """What of a configured stream says how many copies it has."""
+
+    replicas: int = 0
 
 
 class Definitions:
@@ -47,7 +56,8 @@ class Definitions:
         records, name = self._records, stream.name
         known = records.get("stream", name)
         is_wanted = stream.fed and stream.origin != "command"
-        said = msgspec.json.encode(stream.options) if is_wanted else None
+        declared = stream.declared
+        said = msgspec.json.encode(declared) if is_wanted else None
         if said == records.get("config", name, self._name) and (
             known or (known is not None and not is_wanted and not is_new)
         ):
@@ -58,19 +68,61 @@ class Definitions:
             records.delete("config", name, self._name)
             if known is not None and not is_new:
                 return
-        most = len(stream.partitions)
+        most, copies = len(stream.partitions), stream.options.replicas
         if known:
             try:
-                most = max(most, decode_definition(name, known).options.partitions)
+                before = decode_definition(name, known).options
+                most, copies = max(most, before.partitions), max(copies, before.replicas)
             except PlaceError as error:
                 log.warning("%s", error)
-        options = msgspec.structs.replace(stream.options, partitions=most)
+        copies = declared.replicas if declared.replicas > 1 else copies
+        options = msgspec.structs.replace(declared, partitions=most, replicas=copies)
         records.define(name, Definition(options, stream.origin, records.now()))
+
+    def spread(self, hosts: int) -> None:
+        """Streams whose number of copies is left open get one on each host, three at most; never fewer than before."""
+        wanted = min(COPIES, hosts)
+        for name, stream in list(self._catalog.streams.items()):
+            raw = self._records.get("stream", name)
+            if wanted > max(1, stream.options.replicas) and raw and self._is_open(name):
+                self.set_replicas(name, raw, wanted)
+
+    def _is_open(self, name: str) -> bool:
+        """Whether those that name a stream leave its number of copies open."""
+        members, found = self._members(), []
+        for node in self._records.configured(name):
+            raw = self._records.get("config", name, node)
+            if node in members and raw:
+                found.append(msgspec.json.decode(raw, type=_Copies).replicas)
+        return bool(found) and not any(found)
+
+    def alter(self, name: str, copies: int, hosts: int) -> str:
+        """Has a stream get another number of copies; returns what is wrong with that, "" if nothing is."""
+        raw = self._records.get("stream", name)
+        if not raw:
+            return f"the cluster does not know the stream {name!r} yet"
+        if not 2 <= copies <= hosts:
+            there = f"2 to {hosts}" if hosts > 1 else "none: copies take two"
+            return f"{copies} copies take as many hosts that keep streams; accepted: {there}"
+        self.set_replicas(name, raw, copies)
+        return ""
+
+    def set_replicas(self, name: str, raw: bytes, copies: int) -> None:
+        """Has a stream of this definition get another number of copies."""
+        try:
+            found = decode_definition(name, raw)
+        except PlaceError as error:
+            log.warning("%s", error)
+            return
+        options = msgspec.structs.replace(found.options, replicas=copies)
+        since = max(self._records.now(), found.since + 1)
+        self._records.define(name, Definition(options, found.origin, since))
+        self.follow(name)
 
     def deleted(self, name: str, partitions: int) -> None:
         """This node has deleted a stream."""
         self._records.put(b"", "stream", name)
-        for number in range(partitions):
+        for number in range(max(partitions, self._records.owned(name))):
             self._records.delete("owner", name, str(number))
 
     def follow(self, name: str) -> None:

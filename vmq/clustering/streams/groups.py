@@ -30,7 +30,7 @@ from vmq.streams.groups.talk import (
     decode_saying,
     encode_saying,
 )
-from vmq.streams.log.errors import StreamError
+from vmq.streams.log.errors import PassingError, StreamError
 from vmq_cluster.node import ClusterNode
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class NodeShare:
         #: Since when it has no lease, and whether somebody was told.
         self.waits_since: float | None = None
         self.is_told = False
+        #: Who waits for the answer to a beat, by its number.
+        self.waiters: list[tuple[int, asyncio.Future[None]]] = []
 
 
 class ClusterGroups:
@@ -122,6 +124,25 @@ class ClusterGroups:
         if not self.is_soon and not self.is_closed:
             self.is_soon = True
             self.loop.call_soon(self.look)
+
+    async def kept(self, key: GroupKey) -> None:
+        """Returns once the coordinator keeps where the group's members on this node are now.
+
+        Raises:
+            PassingError: it does not answer.
+        """
+        each = self.shares[key]
+        self.beat(each, self.clock())
+        self.outboxes.flush()
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        each.waiters.append((each.share.number, waiter))
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await waiter
+        except TimeoutError:
+            raise PassingError("the coordinator of the group does not answer") from None
+        finally:
+            each.waiters = [other for other in each.waiters if other[1] is not waiter]
 
     async def settle(self) -> None:
         """Returns when the coordinator has what members gave back, or a while later: the node stops."""
@@ -286,6 +307,9 @@ class ClusterGroups:
         if each is None:
             return
         effects = each.share.on_grant(grant, self.clock())
+        for number, waiter in each.waiters:
+            if number <= each.share.answered and not waiter.done():
+                waiter.set_result(None)
         if each.group is not None:
             each.group.obey(effects)
             if grant.error:

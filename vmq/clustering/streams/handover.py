@@ -107,11 +107,11 @@ class Handover:
         """Rows that are another node's, and whose."""
         catalog = self._streams.catalog
         for stream in [] if catalog is None else catalog.streams.values():
+            if stream.is_replicated:
+                continue
             for partition in stream.partitions:
                 owner = self._streams.owner(stream.name, partition.number)
-                if partition.is_replica:
-                    continue
-                if owner is None or partition.is_copy or partition.earliest == partition.end:
+                if owner is None or partition.is_copy or partition.kept == partition.end:
                     continue
                 if partition.damage is not None:
                     continue  # what is left of it goes when it is mended
@@ -122,6 +122,8 @@ class Handover:
         """A partition of this node that never had a row, and is another's by the hashing, and whose."""
         catalog, up = self._streams.catalog, set(self._streams.up())
         for stream in [] if catalog is None or not up else catalog.streams.values():
+            if stream.options.replicas > 1:
+                continue  # where it is its group begins
             for number, partition in enumerate(stream.partitions):
                 if partition.is_replica or self._owners.owner(stream.name, number) is not None:
                     continue
@@ -147,7 +149,7 @@ class Handover:
                 return
 
     async def _give_rows(self, stream: "Stream", partition: "Partition", owner: str) -> None:
-        end = await self._copy(partition, owner, partition.earliest)
+        end = await self._copy(partition, owner, partition.kept)
         while not await self._clear(stream, partition, end):
             end = await self._copy(partition, owner, end)
         log.info("rows of stream=%s partition=%d are on %s", stream.name, partition.number, owner)
@@ -212,6 +214,8 @@ class Handover:
         """The partitions of this node, those that are damaged or those that are whole."""
         catalog = self._streams.catalog
         for stream in [] if catalog is None else catalog.streams.values():
+            if stream.options.replicas > 1 and self._streams.replicas.groups is not None:
+                continue  # it becomes a group's, which other nodes get
             for partition in stream.partitions:
                 is_own = self._owners.owner(stream.name, partition.number) is None
                 is_own = is_own and not partition.is_replica
@@ -233,7 +237,7 @@ class Handover:
         async with self._giving:
             if self._owners.owner(stream.name, partition.number) is not None:
                 return  # somebody else had the same thought
-            first = partition.earliest
+            first = partition.kept
             # Of no rows: whatever the copy had before is none, and offsets go on where they were.
             await self._send(
                 PartitionRows(partition.stream, partition.number, first, pack(EMPTY)), node

@@ -77,7 +77,7 @@ class Owners:
         owners: dict[str, list[str | None]] = {}
         since: dict[str, list[int]] = {}
         for stream in catalog.streams.values():
-            if stream.options.replicas > 1:
+            if stream.is_replicated:
                 continue  # groups have them (`vmq.clustering.raft`)
             found = [self._claim(stream, each.number) for each in stream.partitions]
             owners[stream.name] = [None if node == self._name else node for node, _ in found]
@@ -120,7 +120,7 @@ class Owners:
 def has_rows(stream: "Stream", number: int) -> bool:
     """Whether there are rows of a partition here, as far as is known; of a damaged one there may be."""
     partition = stream.partitions[number]
-    is_empty = partition.earliest == partition.end and partition.damage is None
+    is_empty = partition.kept == partition.end and partition.damage is None
     return not is_empty and not partition.is_copy
 
 

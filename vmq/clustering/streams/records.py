@@ -79,6 +79,15 @@ class StreamRecords:
             since = max(self.now(), 0 if before is None else before.since + 1)
         self.put(encode(Ownership(node, since)), "owner", stream, str(number))
 
+    def owned(self, stream: str) -> int:
+        """Below which number there are records of a stream's owners."""
+        numbers = [
+            int(parts[2])
+            for key, _ in list(self.node.items(STREAMS, key_of("owner", stream) + b"\0"))
+            if len(parts := parts_of(key)) == 3 and parts[2].isdecimal()
+        ]
+        return max(numbers, default=-1) + 1
+
     def configured(self, stream: str) -> Iterator[str]:
         """The nodes in whose configuration a stream stands."""
         if self.node.is_running:

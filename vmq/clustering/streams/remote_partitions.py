@@ -12,7 +12,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
-from vmq.clustering.messages.streams import AskOffsets, Offsets, PartitionRows
+from vmq.clustering.messages.streams import (
+    AskOffsets,
+    AskPage,
+    Offsets,
+    PageFound,
+    PartitionRows,
+)
 from vmq.clustering.streams.pages import Pages
 from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.extents import extent_of
@@ -137,6 +143,18 @@ class RemotePartitions:
             return {}
 
     # --- in the event loop
+
+    def on_message(self, peer: str, message: AskOffsets | Offsets | AskPage | PageFound) -> None:
+        """A node asks, or answers."""
+        match message:
+            case AskOffsets():
+                self.on_ask(peer, message)
+            case Offsets():
+                self.on_answer(peer, message)
+            case AskPage():
+                self.pages.on_ask(peer, message)
+            case PageFound():
+                self.pages.on_answer(peer, message)
 
     async def ask(
         self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None

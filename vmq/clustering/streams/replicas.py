@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.groups import GroupTalk
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
-from vmq.clustering.messages.streams import Append
+from vmq.clustering.messages.streams import Append, AppendRun, PartitionRows
 from vmq.clustering.raft.records import GROUPS, merge
+from vmq.clustering.streams.singles import SingleCopies
 from vmq.core.context import Core
 from vmq.runtime.metrics import Family
 from vmq_cluster.node import ClusterNode
@@ -35,6 +36,8 @@ class Replicas:
         joins: whether the node is to join others when it starts.
         members: the nodes of the cluster.
         on_change: called when partitions have other places.
+        singles: partitions of which there is one copy.
+        host: what this node shares a disk or a machine with.
     """
 
     def __init__(
@@ -45,6 +48,8 @@ class Replicas:
         joins: bool,
         members: Callable[[], Set[str]],
         on_change: Callable[[], None],
+        singles: SingleCopies,
+        host: str,
     ) -> None:
         self._node = node
         self._core = core
@@ -52,7 +57,11 @@ class Replicas:
         self._joins = joins
         self._members = members
         self._on_change = on_change
+        self._singles = singles
+        self._host = host
         self.groups: GroupService | None = None
+        #: Told on how many hosts there can be copies, at one node.
+        self.on_hosts: Callable[[int], None] = lambda _count: None
         #: The consumer groups.
         self.consumers: ClusterGroups | None = None
         #: Why there are none, if they cannot be.
@@ -79,12 +88,15 @@ class Replicas:
                 self._may_begin_meta,
                 self._core.wall_clock,
                 self._on_change,
+                self._singles,
+                self._host,
             )
         except OSError as error:
             self.failure = f"this node cannot keep replicas of streams: {error}"
             log.error("%s", self.failure)
             return
         catalog.may_replicate = True
+        self.groups.on_hosts = self.on_hosts
         core = self._core
         self.consumers = catalog.groups = ClusterGroups(
             self._node, self._outboxes, self.groups, core.clock, core.wall_clock
@@ -121,6 +133,11 @@ class Replicas:
             self.groups.stop()
             self.groups = None
 
+    @property
+    def hosts(self) -> int:
+        """On how many hosts there can be copies."""
+        return 0 if self.groups is None else self.groups.hosts
+
     def look(self) -> None:
         """Definitions or members may have changed."""
         if self.groups is not None:
@@ -156,6 +173,29 @@ class Replicas:
             if number:
                 safe = tap.safe_of(message.topic, message.client_id)
                 self._outboxes.arrivals.confirming(peer).answer_after(safe, number)
+
+    def take_run(self, stream: "Stream", run: AppendRun) -> None:
+        """A run of messages at QoS 0: likewise."""
+        for tap in self.taps(stream):
+            tap.append_run(run.topic, run.payloads, 0, False, run.client_id, run.time)
+
+    def take_rows(self, peer: str, stream: "Stream", message: PartitionRows) -> None:
+        """Rows of a partition that a node had: likewise."""
+        from vmq.clustering.streams.rows import RowsError, unpack
+        from vmq.streams.log.gathering import Gathering
+
+        producer = None
+        if self.groups is not None:
+            producer = self.groups.roads.producer(stream.name, message.partition)
+        try:
+            rows = unpack(message.rows)
+        except RowsError as error:
+            log.error("rows from %s for the stream %s: %s", peer, message.stream, error)
+            return
+        if producer is not None and rows.num_rows:
+            stream.appender.messages += rows.num_rows
+            number = producer.add(Gathering.of(rows), rows.nbytes)
+            self._outboxes.arrivals.confirming(peer).answer_after(producer.safe, number)
 
     async def settle(self, stream: str, patience: float) -> str:
         """Returns when a stream is placed, and its partitions are led or a while has gone by; "": it is placed.

@@ -31,11 +31,13 @@ from vmq.clustering.streams.damage import StreamDamage
 from vmq.clustering.streams.definitions import Definitions
 from vmq.clustering.streams.figures import stream_families
 from vmq.clustering.streams.hold import PartitionHolds
+from vmq.clustering.streams.inbox import StreamInbox
 from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.streams.owners import Owners
 from vmq.clustering.streams.records import StreamRecords
 from vmq.clustering.streams.replicas import Replicas
 from vmq.clustering.streams.routed_appender import RoutedAppender
+from vmq.clustering.streams.singles import SingleCopies
 from vmq.core.context import Core
 from vmq.core.ports import StreamFinder
 from vmq.runtime.metrics import Family
@@ -59,6 +61,7 @@ class Streams(StreamFinder):
         outboxes: to the other nodes.
         open_catalog: opens the catalog of a broker that had no streams; raises RuntimeError where it cannot.
         joins: whether the node is to join others when it starts.
+        host: what it shares a disk or a machine with; empty: nothing.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Streams(StreamFinder):
         outboxes: Outboxes,
         open_catalog: Callable[[], "Catalog"],
         joins: bool = False,
+        host: str = "",
     ) -> None:
         super().__init__()
         self.own_name = node.name
@@ -88,7 +92,14 @@ class Streams(StreamFinder):
         self.handover: Handover | None = None
         #: The partitions of which several nodes have copies.
         self.replicas = Replicas(
-            node, core, outboxes, joins, lambda: self._members, self._look_again
+            node,
+            core,
+            outboxes,
+            joins,
+            lambda: self._members,
+            self._look_again,
+            SingleCopies(self._records, outboxes),
+            host or node.name,
         )
         #: Why there is no catalog, where other nodes keep streams.
         self.failure = ""
@@ -102,14 +113,15 @@ class Streams(StreamFinder):
         self._taps: dict[str, RoutedAppender] = {}
         #: Peers and streams of which they were told since their link is up.
         self._introduced: set[tuple[str, str]] = set()
-        outboxes.on(Append, self._on_append, for_streams=True)
-        outboxes.on(AppendRun, self._on_run)
+        self._inbox = StreamInbox(self, outboxes)
+        outboxes.on(Append, self._inbox.on_append, for_streams=True)
+        outboxes.on(AppendRun, self._inbox.on_run)
         outboxes.on(Define, self._on_define)
-        outboxes.on(PartitionRows, self._on_rows, for_streams=True)
-        outboxes.on(AskOffsets, self._on_ask)
-        outboxes.on(Offsets, self._on_offsets)
-        outboxes.on(AskPage, self._on_ask_page)
-        outboxes.on(PageFound, self._on_page)
+        outboxes.on(PartitionRows, self._inbox.on_rows, for_streams=True)
+        outboxes.on(AskOffsets, self._on_question)
+        outboxes.on(Offsets, self._on_question)
+        outboxes.on(AskPage, self._on_question)
+        outboxes.on(PageFound, self._on_question)
         outboxes.on(HoldPartition, self._holding.on_hold)
         outboxes.on(PartitionHeld, self._holding.on_held)
 
@@ -142,6 +154,7 @@ class Streams(StreamFinder):
         self.places = catalog.places = RemotePartitions(self, self._outboxes)
         self.handover = Handover(self, self._owners, self.places, self._holding)
         self.failure = ""
+        self.replicas.on_hosts = definitions.spread
         self.replicas.begin(catalog)
         self._tell_of_node()
         for stream in list(catalog.streams.values()):
@@ -244,14 +257,19 @@ class Streams(StreamFinder):
         self._records.own(stream, partition, node)
         self._look_again()
 
+    def set_replicas(self, stream: "Stream", count: int) -> str:
+        """Has a stream get another number of copies; returns what is wrong with that, "" if nothing is."""
+        assert self._definitions is not None, "there is a stream"
+        return self._definitions.alter(stream.name, count, self.replicas.hosts)
+
     def families(self) -> Iterator[Family]:
         """The figures of the streams as the cluster has them."""
         catalog = self.catalog
         if catalog is None or not catalog.streams:
             return
-        names = sorted(catalog.streams)
-        owned = {name: self.owners(catalog.streams[name]).count(None) for name in names}
-        sent = {name: tap.sent if (tap := self._taps.get(name)) else 0 for name in names}
+        streams = sorted(catalog.streams.items())
+        owned = {name: self.owners(stream).count(None) for name, stream in streams}
+        sent = {name: tap.sent if (tap := self._taps.get(name)) else 0 for name in owned}
         given = 0 if self.handover is None else self.handover.given
         yield from stream_families(owned, sent, given, self._holding.given_up)
         yield from self.replicas.families()
@@ -265,12 +283,11 @@ class Streams(StreamFinder):
         for stream in self.catalog.streams.values():
             if not stream.matches(topic):
                 continue
-            if stream.options.replicas > 1:
+            if stream.is_replicated:
                 found += self.replicas.taps(stream)
                 continue
-            is_plain = self._owners.owns_all(stream.name) and not self._holding.holds_any(
-                stream.name
-            )
+            name = stream.name
+            is_plain = self._owners.owns_all(name) and not self._holding.holds_any(name)
             found.append(stream.appender if is_plain else self.tap(stream))
         return found
 
@@ -339,24 +356,6 @@ class Streams(StreamFinder):
 
     # --- messages of other nodes
 
-    def _on_append(self, peer: str, message: Append) -> None:
-        stream = self._stream(peer, message.stream)
-        if stream is None:
-            return
-        if stream.options.replicas > 1:
-            self.replicas.take(peer, stream, message)
-            return
-        commit = self.tap(stream).take(message)
-        if commit and self.handover is not None and not self._owners.owns_all(stream.name):
-            self.handover.look_later()  # should it have come here though it is another's
-        safe = stream.appender.safe_of(message.topic, message.client_id)
-        self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
-
-    def _on_run(self, peer: str, run: AppendRun) -> None:
-        stream = self._stream(peer, run.stream)
-        if stream is not None:
-            self.tap(stream).take_run(run)
-
     def _on_define(self, peer: str, message: Define) -> None:
         """Adds a stream of which the metadata do not tell here yet. That it was deleted they would tell."""
         if self._records.get("stream", message.stream) is not None:
@@ -367,39 +366,9 @@ class Streams(StreamFinder):
         self._definitions.adopt(message.stream, message.definition)
         self._look_again()
 
-    def _on_rows(self, peer: str, rows: PartitionRows) -> None:
-        stream = self._stream(peer, rows.stream)
-        if self.places is not None and stream is not None:
-            commit = self.places.take_rows(peer, rows)
-            if self.handover is not None and self.owner(rows.stream, rows.partition) is not None:
-                self.handover.look_later()
-            if commit:
-                safe = stream.appender.safe[rows.partition]
-                self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
-
-    def _on_ask(self, peer: str, asked: AskOffsets) -> None:
+    def _on_question(self, peer: str, message: AskOffsets | Offsets | AskPage | PageFound) -> None:
         if self.places is not None:
-            self.places.on_ask(peer, asked)
-
-    def _on_offsets(self, peer: str, answer: Offsets) -> None:
-        if self.places is not None:
-            self.places.on_answer(peer, answer)
-
-    def _on_ask_page(self, peer: str, asked: AskPage) -> None:
-        if self.places is not None:
-            self.places.pages.on_ask(peer, asked)
-
-    def _on_page(self, peer: str, answer: PageFound) -> None:
-        if self.places is not None:
-            self.places.pages.on_answer(peer, answer)
-
-    def _stream(self, peer: str, name: str) -> "Stream | None":
-        if self.catalog is None:
-            return None
-        stream = self.catalog.streams.get(name)
-        if stream is None:
-            log.warning("messages from %s are dropped: the stream %r was deleted", peer, name)
-        return stream
+            self.places.on_message(peer, message)
 
     def is_here(self, message: Append) -> bool:
         """Whether what waited for a node that will not have it goes into a log of this one."""
@@ -410,18 +379,8 @@ class Streams(StreamFinder):
         return self.way(stream.name, number) is None
 
     def take_back(self, message: Append) -> int | None:
-        """Has who owns the partition now get what waited for a node that will not have it.
-
-        Returns:
-            The commit of this node's streams that has it, 0 if it is sent on; None: there is no such stream any more.
-        """
-        stream = None if self.catalog is None else self.catalog.streams.get(message.stream)
-        if stream is None:
-            return None
-        commit = self.tap(stream).take_back(message)
-        if commit and self.handover is not None:
-            self.handover.look_later()
-        return commit
+        """Has who owns the partition now get what waited for a node that will not have it: see `StreamInbox`."""
+        return self._inbox.take_back(message)
 
     async def written(self) -> None:
         """Returns when the streams of this node have what was given to them."""
@@ -434,8 +393,7 @@ class Streams(StreamFinder):
         """A stream was made or deleted on this node, or a plugin changed it."""
         if self.catalog is None or self._definitions is None:
             return
-        stream = self.catalog.streams.get(name)
-        if stream is None:
+        if (stream := self.catalog.streams.get(name)) is None:
             self._definitions.deleted(name, self._owners.count(name))
             self.replicas.deleted(name)
         else:
@@ -455,8 +413,7 @@ class Streams(StreamFinder):
 
     def _look_again(self) -> None:
         """Definitions, owners or members may have changed."""
-        catalog = self.catalog
-        if catalog is None:
+        if (catalog := self.catalog) is None:
             return
         self._tell_of_node()
         self.damage.look(catalog)

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.http.dashboard.feed import Feed
@@ -70,5 +70,6 @@ def dashboard_of(broker: "BrokerView") -> Dashboard:
     """The dashboard of the broker of this process, made when first asked for."""
     found = _dashboards.get(broker)
     if found is None:
-        found = _dashboards[broker] = Dashboard(BrokerSource(broker))
+        # A dashboard that held its broker would keep both for good: what a dictionary holds is never let go.
+        found = _dashboards[broker] = Dashboard(BrokerSource(proxy(broker)))
     return found

@@ -39,8 +39,8 @@ class Access(Protocol):
     def authenticate(self, user: str | None, password: bytes) -> bool:
         """Whether this is the user, and may connect at all."""
 
-    def may_read(self, user: str | None, filters: Sequence[str]) -> bool:
-        """Whether the user may subscribe to all these topic filters."""
+    def may_read(self, user: str | None, filters: Sequence[str], group: str = "") -> bool:
+        """Whether the user may subscribe to all these topic filters; as a member of a group, if it is named."""
 
     def may_write(self, user: str | None, topic: str) -> bool:
         """Whether the user may publish to a topic."""
@@ -55,7 +55,7 @@ class Anybody:
     def authenticate(self, _user: str | None, _password: bytes) -> bool:
         return True
 
-    def may_read(self, _user: str | None, _filters: Sequence[str]) -> bool:
+    def may_read(self, _user: str | None, _filters: Sequence[str], _group: str = "") -> bool:
         return True
 
     def may_write(self, _user: str | None, _topic: str) -> bool:
@@ -197,7 +197,9 @@ def basic_credentials(value: str) -> tuple[str, bytes]:
     if len(value) > _LONGEST_CREDENTIALS:
         value = ""
     try:
-        user, colon, password = base64.b64decode(value, validate=True).partition(b":")
+        # Arrow's client in Go leaves the padding out.
+        padded = value + "=" * (-len(value) % 4)
+        user, colon, password = base64.b64decode(padded, validate=True).partition(b":")
         name = user.decode()
     except (binascii.Error, ValueError):
         colon, name, password = b"", "", b""

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from pyarrow import flight
 
+from vmq.streams.flight.groups import UnknownMemberError
 from vmq.streams.flight.put import BadPutError
 from vmq.streams.flight.tickets import BadTicketError
 from vmq.streams.log.errors import (
@@ -36,6 +37,7 @@ _CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
     (OutOfRangeError, "offset_out_of_range"),
     (BadTicketError, "bad_ticket"),
     (BadPutError, "bad_put"),
+    (UnknownMemberError, "unknown_member"),
     (DamagedError, "damaged"),
     (DamagedElsewhereError, "damaged"),
     (ElsewhereError, "elsewhere"),

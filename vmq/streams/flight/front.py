@@ -24,16 +24,17 @@ from pyarrow import flight
 
 from vmq.streams.flight.access import MIDDLEWARE, Handshake, basic_credentials
 from vmq.streams.flight.answering import answers
+from vmq.streams.flight.calls import Slot, sent
 from vmq.streams.flight.far import FarCursor, FarLog, Located
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.service import (
     EXAMINE,
     LOCATE,
     MOST_CALLS,
-    Slot,
     location,
-    sent,
 )
+from vmq.streams.flight.sink import is_staging
+from vmq.streams.flight.statements import is_sql
 from vmq.streams.flight.tickets import BadTicketError, Ticket, decode, encode
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import DamagedError
@@ -137,6 +138,11 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
             return self.client.get_flight_info(descriptor, options_of(context))
 
     @answers
+    def get_schema(self, context: Any, descriptor: Any) -> flight.SchemaResult:
+        with passing_on():
+            return self.client.get_schema(descriptor, options_of(context))
+
+    @answers
     def do_action(self, context: Any, action: Any) -> list[flight.Result]:
         if action.type in {LOCATE, EXAMINE}:
             # Where files lie is nobody's business.
@@ -154,7 +160,7 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Rows on their way to the broker; its answer to each batch goes back."""
-        answered = b'"query"' not in (descriptor.command or b"")
+        answered = not is_staging(descriptor)
         out, back = self.client.do_put(descriptor, reader.schema, options_of(context))
         with passing_on(), out:  # whose end raises what the broker has against it
             for chunk in reader:
@@ -166,18 +172,33 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
                     writer.write(answer)
 
     @answers
-    def do_get(self, context: Any, ticket: Any) -> flight.GeneratorStream:
-        """What a ticket asks for, read here."""
+    def do_get(self, context: Any, ticket: Any) -> flight.FlightDataStream:
+        """What a ticket asks for, read here; what a statement of Flight SQL brings comes from the broker."""
+        if is_sql(ticket.ticket):
+            with passing_on():
+                return flight.RecordBatchStream(
+                    self.client.do_get(ticket, options_of(context)).to_reader()
+                )
         wanted = decode(ticket.ticket, Ticket, "ticket")
         options = options_of(context)
         found = self.locate(wanted, options)
 
         def ask(offset: int) -> Located:
-            further = Ticket(stream=wanted.stream, partition=wanted.partition, start=offset)
+            further = Ticket(
+                stream=wanted.stream,
+                partition=wanted.partition,
+                start=offset,
+                filter=wanted.filter,
+            )
             return self.locate(further, options)
 
         def look(damage: DamagedError) -> None:
-            hurt = Ticket(stream=wanted.stream, partition=wanted.partition, start=damage.offset)
+            hurt = Ticket(
+                stream=wanted.stream,
+                partition=wanted.partition,
+                start=damage.offset,
+                filter=wanted.filter,
+            )
             # It answers with what it finds, which our reader says already.
             with suppress(flight.FlightError):
                 list(self.client.do_action(flight.Action(EXAMINE, encode(hurt)), options))

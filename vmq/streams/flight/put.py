@@ -69,16 +69,18 @@ class Put:
         parts = self.parts(rows)
         for number, _ in parts:
             self.check_partition(number)
-        for number, part in parts:
-            if places is not None and (
-                places.replicates(name) or places.owner(name, number) is not None
-            ):
-                elsewhere.append(places.append(name, number, part))
-            else:
-                items.append(Item(self.stream.partitions[number], part, self.stream.appender.keys))
-        for item in items:
-            item.newest = now
-        self.writer.submit(Commit(items, lambda: done.set_result(None)))
+        with self.stream.writing:
+            for number, part in parts:
+                if places is not None and (
+                    places.replicates(name) or places.owner(name, number) is not None
+                ):
+                    elsewhere.append(places.append(name, number, part))
+                else:
+                    where = self.stream.partitions[number]
+                    items.append(Item(where, part, self.stream.appender.keys))
+            for item in items:
+                item.newest = now
+            self.writer.submit(Commit(items, lambda: done.set_result(None)))
         until = time.monotonic() + PATIENCE
         try:
             done.result(PATIENCE)

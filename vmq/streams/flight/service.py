@@ -27,11 +27,23 @@ from vmq.streams.flight.access import (
     Handshake,
     Tokens,
 )
-from vmq.streams.flight.answering import answers, flight_error
+from vmq.streams.flight.answering import answers
+from vmq.streams.flight.calls import Slot, sent
 from vmq.streams.flight.far import Located, locate
-from vmq.streams.flight.get import Sent, batches_of, typed_of
+from vmq.streams.flight.get import batches_of, typed_of
+from vmq.streams.flight.groups import ACTIONS as GROUP_ACTIONS
+from vmq.streams.flight.groups import ProgramGroups, group_answer
 from vmq.streams.flight.put import Put
-from vmq.streams.flight.sink import BatchQuery, PartQuery, Sink, discard, publish, stage
+from vmq.streams.flight.sink import (
+    BatchQuery,
+    Sink,
+    discard,
+    is_staging,
+    part_of,
+    publish,
+    stage,
+)
+from vmq.streams.flight.statements import Statements, is_sql
 from vmq.streams.flight.tickets import (
     BadTicketError,
     FileQuery,
@@ -80,33 +92,12 @@ Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
 Body: {"stream": NAME, "time": MICROSECONDS since 1970}""",
     "file": """The file that the rows of a ticket begin in, told to programs of the same machine. \
 Body: a ticket, and "machine": the boot id, in 32 hexadecimal digits""",
+    **GROUP_ACTIONS,
 }
 #: A front asks where the rows of a ticket lie; whoever is not one has no use for it.
 LOCATE: Final = "locate"
 #: A front has met damage at the first offset of a ticket: the broker looks itself, and tells.
 EXAMINE: Final = "examine"
-
-
-class Slot:
-    """One of a bounded number of places; freed with the last reference to it.
-
-    A stream that a client gives up before its first batch is never run: only its end as an object
-    is certain.
-    """
-
-    def __init__(self, places: threading.Semaphore, what: str) -> None:
-        self.places: threading.Semaphore | None = None
-        if not places.acquire(blocking=False):
-            raise flight.FlightUnavailableError(f"too many {what} at a time: try again")
-        self.places = places
-
-    def free(self) -> None:
-        """Gives the place back."""
-        places, self.places = self.places, None
-        if places is not None:
-            places.release()
-
-    __del__ = free
 
 
 def location(host: str, port: int, tls: tuple[bytes, bytes] | None) -> str:
@@ -126,8 +117,10 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: certificate and key (PEM); None = no TLS.
         most_calls: gets and puts at a time.
         sink: publishes staged messages; None = there is no broker.
+        groups: takes programs as members of consumer groups; None = there is no broker.
         local_reads: programs of this machine may be told which files to read.
         socket: the path of a Unix socket to listen on instead, for a front (`vmq.streams.flight.front`).
+        statements: who answers Flight SQL; None = nobody does.
 
     Raises:
         StreamError: the address is not on loopback, and there is no `access`.
@@ -145,6 +138,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         sink: Sink | None = None,
         local_reads: bool = True,
         socket: str = "",
+        groups: ProgramGroups | None = None,
+        statements: Statements | None = None,
     ) -> None:
         if access is None and not is_loopback(host):
             raise StreamError(
@@ -153,6 +148,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             )
         self.catalog = catalog
         self.sink = sink
+        self.groups = groups
+        self.statements = statements
         self.access: Access = access or Anybody()
         self.extents = Extents(catalog)
         self.calls = threading.Semaphore(most_calls)
@@ -201,14 +198,26 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @answers
     def get_flight_info(self, context: Any, descriptor: Any) -> flight.FlightInfo:
-        """One stream, with an endpoint for each partition."""
+        """One stream, with an endpoint for each partition; or what a statement of Flight SQL brings."""
+        if is_sql(descriptor.command):
+            return self.sql().info(user_of(context), descriptor)
         query = query_of(descriptor)
         stream = self.readable(context, query.stream)
         return self.info(stream, query)
 
     @answers
-    def do_get(self, context: Any, ticket: Any) -> flight.GeneratorStream:
+    def get_schema(self, context: Any, descriptor: Any) -> flight.SchemaResult:
+        """The columns of a stream, or of what a statement brings."""
+        if is_sql(descriptor.command):
+            return flight.SchemaResult(self.sql().columns(user_of(context), descriptor))
+        query = query_of(descriptor)
+        return flight.SchemaResult(self.info(self.readable(context, query.stream), query).schema)
+
+    @answers
+    def do_get(self, context: Any, ticket: Any) -> flight.FlightDataStream:
         """What a ticket asks for; each batch comes with {"next": OFFSET}, where to read on."""
+        if is_sql(ticket.ticket):
+            return flight.RecordBatchStream(self.sql().rows(user_of(context), ticket.ticket))
         wanted = decode(ticket.ticket, Ticket, "ticket")
         partition, start = self.begin(context, wanted)
         typed = typed_of(wanted, partition.options.schema)
@@ -220,8 +229,12 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows to a stream; each batch is answered with {"rows": N} once it is durable."""
-        if descriptor.command and b'"query"' in descriptor.command:
-            part = decode(descriptor.command, PartQuery, "command")
+        if is_sql(descriptor.command):
+            raise BadTicketError(
+                "streams are read only by SQL, and its statements have no parameters"
+            )
+        if is_staging(descriptor):
+            part = part_of(descriptor.command)
             slot = Slot(self.calls, "writes")
             try:
                 stage(self.sink_of(), self.access, user_of(context), part, reader)
@@ -251,7 +264,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         body = action.body.to_pybytes() if action.body is not None else b""
         if action.type in {"earliest", "latest"}:
             query = decode(body, OffsetsQuery, f"body of {action.type}")
-            stream = self.readable(context, query.stream)
+            stream = self.readable(context, query.stream, query.filter)
             if action.type == "latest" and query.after and query.wait:
                 self.wait(stream, query.after, query.wait)
             extents = self.extents.of_all(stream)
@@ -281,17 +294,33 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         elif action.type == "file":
             spots = self.file(context, decode(body, FileQuery, "body of file"))
             return [msgspec.json.encode(spots)]
+        elif action.type in GROUP_ACTIONS:
+            if self.groups is None:
+                raise StreamError("this server has no groups: no broker is behind it")
+            user = user_of(context)
+            answer = group_answer(self.groups, self.access, user, action.type, body)
+            return [msgspec.json.encode(answer)]
         elif action.type in {"publish", "discard"}:
             return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]
         else:
-            known = ", ".join(_ACTIONS)
+            user, sql = user_of(context), self.statements
+            acted = None if sql is None else sql.act(user, action.type, body)
+            if acted is not None:
+                return acted
+            known = ", ".join(name for name, _ in self.list_actions(context))
             raise BadTicketError(f"there is no action {action.type!r:.80}; accepted: {known}")
         return [json.dumps({str(number): each for number, each in enumerate(offsets)}).encode()]
 
     def list_actions(self, _context: Any) -> list[tuple[str, str]]:
-        return list(_ACTIONS.items())
+        return [*_ACTIONS.items(), *(self.statements.actions() if self.statements else ())]
 
     # How
+
+    def sql(self) -> Statements:
+        """Who answers Flight SQL."""
+        if self.statements is None:
+            raise StreamError("this server answers no SQL: no broker is behind it")
+        return self.statements
 
     def sink_of(self) -> Sink:
         """What publishes; a server without one only serves streams."""
@@ -307,23 +336,28 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         discard(self.sink_of(), user, wanted)
         return {}
 
-    def readable(self, context: Any, name: str) -> Stream:
-        """A stream that the caller may read; whoever may not is not told whether it exists."""
+    def readable(self, context: Any, name: str, topics: str | None = None) -> Stream:
+        """A stream that the caller may read, or those of its rows that a filter of topics names.
+
+        Whoever may not is not told whether it exists.
+        """
         user = user_of(context)
         stream = self.catalog.streams.get(name)
         if stream is None and self.access.may_read(user, ["#"]):
             raise UnknownStreamError(name, list(self.catalog.streams))
-        if stream is None or not self.access.may_read(user, stream.options.filters):
+        if stream is None or not self.access.may_read(user, stream.filters_of(topics)):
             raise flight.FlightUnauthorizedError(
                 f"{'anonymous callers' if user is None else repr(user)} may not read stream {name!r}: "
-                "that takes permission to subscribe to each of its filters",
+                "that takes permission to subscribe to each of its filters, or to the filter that is asked for",
                 b'{"code": "no_permission"}',
             )
         return stream
 
     def begin(self, context: Any, wanted: Ticket) -> tuple[Partition, int]:
         """The partition of a ticket and the offset where it begins; waits for rows if it says so."""
-        stream = self.readable(context, wanted.stream)
+        # Who reads a file itself reads all that is in it.
+        topics = None if isinstance(wanted, FileQuery) else wanted.filter
+        stream = self.readable(context, wanted.stream, topics)
         partition = stream.partition(wanted.partition)
         self.refuse_elsewhere(wanted.stream, wanted.partition)
         start = wanted.start
@@ -415,37 +449,6 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                     return
         finally:
             slot.free()
-
-
-def sent(
-    found: tuple[pa.Schema, Iterator[Sent]], slot: Slot, stopping: threading.Event
-) -> flight.GeneratorStream:
-    """The answer of a get.
-
-    Raises:
-        StreamError: something is wrong with what is asked for: that is said before the stream begins.
-    """
-    schema, batches = found
-    first = next(batches, None)
-    return flight.GeneratorStream(schema, _until_the_end(first, batches, slot, stopping))
-
-
-def _until_the_end(
-    batch: Sent | None, others: Iterator[Sent], slot: Slot, stopping: threading.Event
-) -> Iterator[Sent]:
-    try:
-        while batch is not None:
-            if stopping.is_set():
-                raise flight.FlightUnavailableError("the server ends")
-            yield batch
-            batch = next(others, None)
-    except StreamError as error:
-        raise flight_error(error) from None
-    except OSError:
-        log.exception("a get of Flight failed")
-        raise flight.FlightInternalError("internal error; the server's log has it") from None
-    finally:
-        slot.free()
 
 
 def user_of(context: Any) -> str | None:

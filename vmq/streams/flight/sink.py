@@ -13,7 +13,8 @@ from pyarrow import flight
 
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.put import BadPutError, check_payloads, check_topic
-from vmq.streams.log.staging import MESSAGE, Staging
+from vmq.streams.flight.tickets import decode
+from vmq.streams.log.staging import MEMBERS, MESSAGE, Staging
 
 #: Seconds that `publish` may take before the caller is told to ask again; the work goes on.
 PATIENCE: Final = 60.0
@@ -29,6 +30,15 @@ class PartQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The command of a put that stages messages: which part of which batch they are."""
 
     query: _Query
+    batch: _Number
+    part: _Number
+    attempt: _Number
+
+
+class MemberPartQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The command of a put that stages messages which a member of a group publishes with a commit."""
+
+    member: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
     batch: _Number
     part: _Number
     attempt: _Number
@@ -52,8 +62,33 @@ class Sink(Protocol):
         """Publishes a batch once; how many messages that were (0: it was published before)."""
 
 
-def stage(sink: Sink, access: Access, user: str | None, wanted: PartQuery, reader: Any) -> int:
+def is_staging(descriptor: Any) -> bool:
+    """Whether a put stages messages; else it appends rows to a stream."""
+    command: bytes = descriptor.command or b""
+    return b'"query"' in command or b'"member"' in command
+
+
+def part_of(command: bytes) -> PartQuery | MemberPartQuery:
+    """What such a put says.
+
+    Raises:
+        BadTicketError: it cannot be understood.
+    """
+    if b'"member"' in command:
+        return decode(command, MemberPartQuery, "command")
+    return decode(command, PartQuery, "command")
+
+
+def stage(
+    sink: Sink,
+    access: Access,
+    user: str | None,
+    wanted: PartQuery | MemberPartQuery,
+    reader: Any,
+) -> int:
     """Keeps the messages of a put until their batch is published; returns how many.
+
+    Which member it is nobody else knows, so it is not asked whose.
 
     Raises:
         BadPutError: rows that are no messages.
@@ -61,7 +96,10 @@ def stage(sink: Sink, access: Access, user: str | None, wanted: PartQuery, reade
         StagingError: no room.
     """
     allowed: set[str] = set()
-    query = owned(wanted.query, user)
+    if isinstance(wanted, MemberPartQuery):
+        query = member_query(wanted.member)
+    else:
+        query = owned(wanted.query, user)
     part = sink.staging.part(query, wanted.batch, wanted.part, wanted.attempt)
     count = 0
     try:
@@ -104,6 +142,11 @@ def owned(query: str, user: str | None) -> str:
     """
     who = "anyone" if user is None else hashlib.sha256(user.encode()).hexdigest()[:24]
     return f"{who}.{query}"
+
+
+def member_query(member: str) -> str:
+    """The name of the query that is what a member of a group publishes; no user's is of this form."""
+    return MEMBERS + member
 
 
 def discard(sink: Sink, user: str | None, wanted: BatchQuery) -> None:

@@ -63,10 +63,12 @@ class FileQuery(Ticket, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 class OffsetsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of the actions `earliest` and `latest`.
 
-    `after` and `wait`, for `latest`: wait until one of these partitions ends behind the given offset.
+    `after` and `wait`, for `latest`: wait until one of these partitions ends behind the given offset. `filter`: for who
+    may read only these topics.
     """
 
     stream: _Name
+    filter: _Filter | None = None
     after: dict[int, _Offset] | None = None
     wait: _Wait = 0.0
 

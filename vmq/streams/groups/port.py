@@ -46,6 +46,13 @@ class GroupsElsewhere(Protocol):
     def on_changed(self, key: GroupKey) -> None:
         """The coordinator is to hear at once."""
 
+    async def kept(self, key: GroupKey) -> None:
+        """Returns once the coordinator keeps where the group's members on this node are now.
+
+        Raises:
+            PassingError: it does not answer.
+        """
+
     async def listed(self, group: str) -> list[FoundGroup]:
         """The groups of a name, or all.
 

@@ -52,6 +52,8 @@ class GroupShare:
         self.lease_until = float("-inf")
         self.serial = 0
         self.number = 0
+        #: The last beat that was answered.
+        self.answered = 0
         #: When beats left, by their numbers.
         self.sent: dict[int, float] = {}
         #: The coordinator is to hear at once.
@@ -166,6 +168,7 @@ class GroupShare:
         if grant.serial <= self.serial:
             return []
         self.serial = grant.serial
+        self.answered = max(self.answered, grant.number)
         sent = self.sent.pop(grant.number, None)
         if sent is not None:
             self.lease_until = max(self.lease_until, sent + LEASE)

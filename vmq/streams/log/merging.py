@@ -16,11 +16,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vmq.streams.log.frame import END, encode
+from vmq.streams.log.frame import BATCH_BYTES, BATCH_ROWS, END, encode
 from vmq.streams.log.index import Index, load
-from vmq.streams.log.partition import BATCH_BYTES, BATCH_ROWS, Partition, Sealed
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.segment import Header, SegmentFlawError, index_path, read_span
+from vmq.streams.log.segment import Header, Sealed, SegmentFlawError, index_path, read_span
 
 #: Batches of this size are left alone.
 ENOUGH: Final = 1 << 20
@@ -133,7 +133,7 @@ def _large(partition: Partition, run: Sequence[Sealed]) -> Iterator[list[pa.Reco
     """The rows of a run, each time as many as make a batch."""
     gathered: list[pa.RecordBatch] = []
     count = size = 0
-    for rows in _rows(partition.header, run):
+    for rows in rows_of(partition.header, run):
         gathered.append(rows)
         count += rows.num_rows
         size += rows.nbytes
@@ -145,7 +145,7 @@ def _large(partition: Partition, run: Sequence[Sealed]) -> Iterator[list[pa.Reco
         yield gathered
 
 
-def _rows(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
+def rows_of(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
     """The rows of a run, some MiB at a time."""
     for sealed in run:
         with sealed.path.open("rb") as source:

@@ -6,6 +6,9 @@ to its end, whatever happens: the decision is on disk before the first message g
 publisher notes how far it came together with what it publishes. A batch whose number is not above the
 query's last one was published before, and is thrown away.
 
+A batch may go with the cursor of a consumer group: what was read, and what came of it. The decision says both, so
+that it is one step.
+
     sinks/QUERY/state.json              the last batch, and the one that is being published
     sinks/QUERY/BATCH-PART-ATTEMPT.arrow
 """
@@ -13,6 +16,7 @@ query's last one was published before, and is thrown away.
 import logging
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,8 +28,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import StreamError
-from vmq.streams.log.partition import sync_folder
 
 log = logging.getLogger("vmq.streams")
 
@@ -36,6 +40,9 @@ MESSAGE: Final = pa.schema(
 
 #: Queries are named by Spark (a UUID) or by who writes; the name becomes a folder's.
 QUERY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
+
+#: How the queries of members of consumer groups are called.
+MEMBERS: Final = "members."
 
 #: Seconds after which parts that nobody committed are thrown away.
 STALE: Final = 86_400.0
@@ -53,6 +60,16 @@ STATE: Final = "state.json"
 
 #: Stream -> partition -> the offset behind its last row.
 Marks = dict[str, dict[int, int]]
+
+
+class StagedCursor(msgspec.Struct, frozen=True):
+    """A cursor that moves with a batch: whose it is, where it is by partition, and how far it goes in some."""
+
+    owner: str
+    name: str
+    stream: str
+    positions: dict[int, int]
+    moved: dict[int, int]
 
 
 class StagingError(StreamError):
@@ -211,11 +228,12 @@ class Staging:
         batch: int,
         parts: Sequence[tuple[int, int]],
         marks: Marks | None = None,
+        cursor: StagedCursor | None = None,
     ) -> list[Path] | None:
         """Decides that a batch is published, durably; returns its files in order.
 
         None: it was published before. `marks` says where streams end, before any of it is in them; it
-        is kept as long as the decision.
+        is kept as long as the decision. `cursor` moves with it.
 
         Raises:
             StagingError: a part is not there, another batch is being published, or the disk.
@@ -223,7 +241,8 @@ class Staging:
         folder = self.folder_of(query)
         with self.deciding:
             try:
-                return self.decide_alone(folder, query, batch, parts, marks or {})
+                what = Decided(batch, [], marks or {}, cursor)
+                return self.decide_alone(folder, query, parts, what)
             except OSError as error:
                 raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
 
@@ -231,10 +250,10 @@ class Staging:
         self,
         folder: Path,
         query: str,
-        batch: int,
         parts: Sequence[tuple[int, int]],
-        marks: Marks,
+        what: "Decided",
     ) -> list[Path] | None:
+        batch = what.batch
         last, decided = read_state(folder)
         if batch <= last:
             self.discard(query, batch)
@@ -248,7 +267,8 @@ class Staging:
             if not (folder / name).is_file():
                 raise StagingError(f"batch {batch} of query {query}: part {name} is not staged")
         self.make_folder(folder)
-        write_state(folder, last, Decided(batch, names, marks))
+        what.parts = names
+        write_state(folder, last, what)
         return [folder / name for name in names]
 
     def finish(self, query: str, batch: int) -> None:
@@ -266,6 +286,34 @@ class Staging:
         """Where streams ended when the batch of a query that is being published was decided."""
         decided = load_state(self.folder_of(query)).decided
         return {} if decided is None else decided.marks
+
+    def cursors(self) -> Iterator[tuple[str, StagedCursor]]:
+        """The cursors that go with batches that are being published, and their queries.
+
+        Raises:
+            StagingError: a file cannot be used.
+        """
+        for path in sorted(self.folder.glob(f"{MEMBERS}*/{STATE}")):
+            decided = load_state(path.parent).decided
+            if decided is not None and decided.cursor is not None:
+                yield path.parent.name, decided.cursor
+
+    def settle_cursor(self, query: str) -> None:
+        """The cursor that goes with a query's batch has moved."""
+        with self.deciding:
+            state = load_state(self.folder_of(query))
+            if state.decided is not None:
+                state.decided.cursor = None
+                write_state(self.folder_of(query), state.last, state.decided)
+
+    def forget(self, query: str) -> None:
+        """A member has ended, and its batches with it, unless one is being published."""
+        folder = self.folder_of(query)
+        with self.deciding, suppress(StagingError, OSError):
+            if folder.is_dir() and read_state(folder)[1] is None:
+                for path in folder.glob("*.arrow"):
+                    self.remove(path)
+                shutil.rmtree(folder)
 
     def discard(self, query: str, batch: int) -> None:
         """Throws the parts of a batch away, unless it is decided that they are published."""
@@ -323,6 +371,7 @@ class Decided(msgspec.Struct):
     batch: int
     parts: list[str]
     marks: Marks = {}
+    cursor: StagedCursor | None = None
 
 
 class StagedState(msgspec.Struct):

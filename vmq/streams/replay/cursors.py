@@ -119,8 +119,10 @@ class Cursors:
             for owner, name, stream, at, sent in found
         ]
 
-    def keep(self, moved: Iterable[tuple[CursorKey, str, Place]]) -> None:
-        """Keeps how far cursors are, all or none.
+    def keep(
+        self, moved: Iterable[tuple[CursorKey, str, Place]], *, is_synced: bool = False
+    ) -> None:
+        """Keeps how far cursors are, all or none; `is_synced`: on the disk, not only with the system.
 
         Raises:
             CursorError: the disk.
@@ -131,13 +133,32 @@ class Cursors:
             for key, stream, place in moved
         ]
         try:
-            with self.lock, self.database:
-                self.database.execute("begin")
-                self.database.executemany(
-                    "insert or replace into cursors values (?, ?, ?, ?, ?, ?)", rows
-                )
+            with self.lock:
+                if is_synced:
+                    self.database.execute("pragma synchronous = full")
+                try:
+                    with self.database:
+                        self.database.execute("begin")
+                        self.database.executemany(
+                            "insert or replace into cursors values (?, ?, ?, ?, ?, ?)", rows
+                        )
+                finally:
+                    if is_synced:
+                        self.database.execute("pragma synchronous = off")
         except sqlite3.Error as error:
             raise CursorError(f"the cursors cannot be written: {error}") from error
+
+    def advance(self, key: CursorKey, stream: str, place: Place, moved: Mapping[int, int]) -> None:
+        """Has a cursor be as far as `moved` in some partitions; `place`: where it is if it was never kept.
+
+        Raises:
+            CursorError: the disk.
+        """
+        known = self.find(key, stream) or place
+        positions = dict(known.positions)
+        for number, position in moved.items():
+            positions[number] = max(position, positions.get(number, 0))
+        self.keep([(key, stream, Place(positions, known.deliveries))], is_synced=True)
 
     def forget(self, key: CursorKey) -> None:
         """A cursor is needed no more."""

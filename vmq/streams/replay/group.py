@@ -1,22 +1,19 @@
 """A consumer group in this broker: gives its members partitions, and keeps how far it is.
 
 The coordinator is `vmq.streams.groups.machine`; in a cluster it is elsewhere, and this broker has a part of the group
-(`vmq.streams.groups.share`). A member is a replay of the partitions that it has. What it has not acknowledged when a
-partition leaves it, the next one gets again.
+(`vmq.streams.groups.share`). A member has partitions, which it reads from where the group is in them. What it has not
+acknowledged when a partition leaves it, the next one gets again.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine, LosePartition
 from vmq.streams.groups.share import GroupShare
 from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
 from vmq.streams.replay.group_request import GroupRequest
-from vmq.streams.replay.reading import ReplayReader
-from vmq.streams.replay.sending import Progress, ReplaySender
 
 log = logging.getLogger("vmq.streams")
 
@@ -27,18 +24,27 @@ SETTLING: Final = 5.0
 MAX_DELIVERIES: Final = 20
 
 
+class GivenBack(NamedTuple):
+    """How far a member came in a partition, and the first row that it got and did not acknowledge (-1: none)."""
+
+    done: int
+    waiting: int = -1
+
+
 class PartitionMember(Protocol):
-    """A member, as its group knows it; see `vmq.streams.replay.member`."""
+    """A member, as its group knows it: a client of MQTT (`vmq.streams.replay.member`), or a program (`.program`)."""
 
     name: str
-    queue: Queue
-    reader: ReplayReader
-    sender: ReplaySender
     generations: dict[int, int]
+    #: Until when (monotonic) it has to settle what it is to give back.
     leaving: dict[int, float]
+    #: Since when it has acknowledged nothing, while something waits for that.
     quiet_since: float
     is_stalled: bool
-    on_over: "Callable[[Any, str], None]"
+
+    @property
+    def client_id(self) -> str:
+        """Who it is, for people."""
 
     def give(self, partition: int, start: int, generation: int) -> None:
         """It has a partition from now on."""
@@ -46,8 +52,29 @@ class PartitionMember(Protocol):
     def take_away(self, partition: int, until: float) -> None:
         """It is to give a partition back: nothing more of it goes out."""
 
-    def lose(self, partition: int) -> None:
+    def lose(self, partition: int) -> GivenBack:
         """It has a partition no more."""
+
+    def is_waiting(self, partition: int | None = None) -> bool:
+        """Whether it has something, of a partition or at all, that it has not acknowledged."""
+
+    def may_give_back(self, partition: int) -> bool:
+        """Whether it can lose a partition now."""
+
+    def positions(self) -> Mapping[int, int]:
+        """How far it is."""
+
+    def ends(self) -> Mapping[int, int]:
+        """Where its partitions end, as far as it has looked."""
+
+    def moved(self) -> int:
+        """Rows by which it is further than at `settle`."""
+
+    def settle(self) -> None:
+        """Where it is is being kept."""
+
+    def end(self, why: str) -> None:
+        """It cannot be a member any more."""
 
 
 class ConsumerGroup:
@@ -101,12 +128,12 @@ class ConsumerGroup:
         self.obey(self.machine.join(member.name))
         if member.name in self.machine.standing_by():
             text = "group=%s stream=%s: client=%s stands by, each partition has a member"
-            log.info(text, self.request.group, self.stream.name, member.queue.client_id)
+            log.info(text, self.request.group, self.stream.name, member.client_id)
 
     def leave(self, member: PartitionMember) -> None:
         """It is gone: others have at once what it had."""
         for number in self.machine.of(member.name):
-            self.take_back(number, member.sender.forget(number))
+            self.take_back(number, member.lose(number))
         del self.members[member.name]
         self.obey(self.machine.leave(member.name))
 
@@ -115,8 +142,7 @@ class ConsumerGroup:
         for effect in effects:
             member = self.members[effect.member]
             if isinstance(effect, LosePartition):
-                member.lose(effect.partition)
-                self.positions[effect.partition] = member.sender.forget(effect.partition).done
+                self.positions[effect.partition] = member.lose(effect.partition).done
             elif isinstance(effect, GivePartition):
                 start = self.positions.setdefault(effect.partition, 0)
                 member.give(effect.partition, start, effect.generation)
@@ -130,31 +156,28 @@ class ConsumerGroup:
         now = self.clock()
         effects: list[Effect] = []
         for number, until in list(member.leaving.items()):
-            if now < until and member.sender.progress_of(number).order:
+            if (now < until and member.is_waiting(number)) or not member.may_give_back(number):
                 continue
             generation = member.generations[number]
-            member.lose(number)
-            self.take_back(number, member.sender.forget(number))
+            self.take_back(number, member.lose(number))
             effects += self.machine.release(member.name, number, generation)
         if effects:
             self.obey(effects)
 
-    def take_back(self, number: int, progress: Progress) -> None:
-        """A partition has left its member, which had come so far."""
+    def take_back(self, number: int, given: GivenBack) -> None:
+        """A partition has left its member."""
         before = self.positions.get(number, 0)
-        self.positions[number] = progress.done
-        self.moved_before += progress.done - before
-        if progress.done > before:
+        self.positions[number] = given.done
+        self.moved_before += given.done - before
+        if given.done > before:
             self.deliveries.pop(number, None)
-        waiting = next((each for each in progress.order if not each.is_done), None)
-        if waiting is None:
+        if given.waiting < 0:
             return
         count = self.deliveries[number] = self.deliveries.get(number, 0) + 1
         if count >= MAX_DELIVERIES:
-            offset = waiting.following - 1
             del self.deliveries[number]
-            self.positions[number] = waiting.following
-            self.on_poison(self, number, offset)
+            self.positions[number] = given.waiting + 1
+            self.on_poison(self, number, given.waiting)
 
     # Time
 
@@ -165,7 +188,7 @@ class ConsumerGroup:
             self.obey(self.machine.grow(len(self.stream.partitions)))
         for member in list(self.members.values()):
             self.release_settled(member)
-            if member.is_stalled or not member.sender.unacknowledged:
+            if member.is_stalled or not member.is_waiting():
                 member.quiet_since = now
             elif now - member.quiet_since > ACK_TIMEOUT:
                 self.stall(member)
@@ -173,11 +196,9 @@ class ConsumerGroup:
     def stall(self, member: PartitionMember) -> None:
         """A member acknowledges nothing: others have its partitions until it does."""
         text = "group=%s stream=%s: client=%s has acknowledged nothing for %d s, others have its partitions"
-        names = self.request.group, self.stream.name, member.queue.client_id
-        log.warning(text, *names, ACK_TIMEOUT)
+        log.warning(text, self.request.group, self.stream.name, member.client_id, ACK_TIMEOUT)
         for number in self.machine.of(member.name):
-            member.lose(number)
-            self.take_back(number, member.sender.forget(number))
+            self.take_back(number, member.lose(number))
         member.is_stalled = True
         self.obey(self.machine.stall(member.name))
 
@@ -204,11 +225,11 @@ class ConsumerGroup:
         return self.place()
 
     def clients(self) -> dict[str, str]:
-        return {name: member.queue.client_id for name, member in self.members.items()}
+        return {name: member.client_id for name, member in self.members.items()}
 
     def refuse(self, why: str) -> None:
         for member in list(self.members.values()):
-            member.on_over(member, why)
+            member.end(why)
 
     # How far it is
 
@@ -218,17 +239,21 @@ class ConsumerGroup:
     def place(self) -> Place:
         positions = dict(self.positions)
         for member in self.members.values():
-            positions |= member.sender.positions()
+            positions |= member.positions()
         return Place(positions, dict(self.deliveries))
 
     def moved(self) -> int:
-        return self.moved_before + sum(each.sender.moved for each in self.members.values())
+        return self.moved_before + sum(each.moved() for each in self.members.values())
 
     def settle(self) -> None:
         """Its place is being kept."""
         self.moved_before = 0
         for member in self.members.values():
-            member.sender.moved = 0
+            member.settle()
+
+    def has_lost(self, partition: int, generation: int) -> bool:
+        """Whether what was done in a generation counts for nothing: the coordinator has the partition elsewhere."""
+        return self.share is not None and self.share.lost.get(partition) == generation
 
     def lag(self) -> dict[int, int]:
         """By partition: rows that are committed and not acknowledged; in a cluster of those that members here have."""
@@ -236,7 +261,7 @@ class ConsumerGroup:
         if self.share is not None:
             ends: dict[int, int] = {}
             for member in self.members.values():
-                ends |= member.reader.seen
+                ends |= member.ends()
             return {
                 number: max(0, ends.get(number, 0) - positions.get(number, 0))
                 for number in self.share.holds

@@ -12,14 +12,15 @@ from vmq.runtime.metrics import Family, Sample
 from vmq.streams.catalog import Catalog
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.share import GroupShare
-from vmq.streams.log.errors import StreamError
+from vmq.streams.log.errors import PassingError, StreamError
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.places import PageQuery
-from vmq.streams.replay.cursors import CursorKey, Place
+from vmq.streams.replay.cursors import CursorError, CursorKey, Place
 from vmq.streams.replay.group import MAX_DELIVERIES, ConsumerGroup
 from vmq.streams.replay.group_request import OWNER, GroupRequest
 from vmq.streams.replay.keeping import ROWS, Keeping
 from vmq.streams.replay.member import GroupMember
+from vmq.streams.replay.program import ProgramMember
 from vmq.streams.replay.replay import Replay, ReplayStart
 from vmq.streams.replay.sending import ReplaySender
 
@@ -50,7 +51,9 @@ class Groups:
         self.threads = threads
         self.loop = asyncio.get_running_loop()
         self.all: dict[CursorKey, ConsumerGroup] = {}
+        #: Those that are clients of MQTT, and programs.
         self.members: set[Replay] = set()
+        self.programs: set[ProgramMember] = set()
         self.timer: asyncio.TimerHandle | None = None
         self.dead = 0
 
@@ -58,8 +61,8 @@ class Groups:
         """Why there can be no more members, if so."""
         if self.catalog.places is not None and self.catalog.groups is None:
             return "this node keeps no replicas, and takes no part in groups: see vmq status"
-        if len(self.members) >= MOST:
-            return f"{MOST} clients are members of groups already"
+        if len(self.members) + len(self.programs) >= MOST:
+            return f"{MOST} clients and programs are members of groups already"
         return ""
 
     # Members
@@ -68,6 +71,11 @@ class Groups:
         self, start: ReplayStart, queue: Queue, topic_filter: str, sender: ReplaySender, told: Told
     ) -> GroupMember:
         """A member of the group that it asked for."""
+        group = self.group_of(start)
+        return GroupMember(start, queue, topic_filter, sender, self.threads, *told, group)
+
+    def group_of(self, start: ReplayStart) -> ConsumerGroup:
+        """The group that somebody asks for."""
         request = start.request
         assert isinstance(request, GroupRequest)
         key = request.key()
@@ -76,7 +84,7 @@ class Groups:
             place = self.place_of(key, start)
             group = ConsumerGroup(request, start.stream, place, self.core.clock, self.on_poison)
             self.all[key] = group
-        return GroupMember(start, queue, topic_filter, sender, self.threads, *told, group)
+        return group
 
     def place_of(self, key: CursorKey, start: ReplayStart) -> Place | GroupShare:
         """Where a group is that has no members here, or this node's part of it."""
@@ -86,9 +94,12 @@ class Groups:
         share.starts = dict(start.starts)
         return share
 
-    def join(self, member: GroupMember) -> None:
+    def join(self, member: GroupMember | ProgramMember) -> None:
         """Gives it what is its share."""
-        self.members.add(member)
+        if isinstance(member, GroupMember):
+            self.members.add(member)
+        else:
+            self.programs.add(member)
         group = member.group
         if group.share is not None and self.catalog.groups is not None and not group.members:
             self.catalog.groups.begin(group.share.key, group)
@@ -96,9 +107,12 @@ class Groups:
         if self.timer is None:
             self.timer = self.loop.call_later(_TICK, self.look)
 
-    def leave(self, member: GroupMember) -> None:
+    def leave(self, member: GroupMember | ProgramMember) -> None:
         """It is gone."""
-        self.members.discard(member)
+        if isinstance(member, GroupMember):
+            self.members.discard(member)
+        else:
+            self.programs.discard(member)
         group = member.group
         group.leave(member)
         self.keeping.leave(group)
@@ -123,6 +137,28 @@ class Groups:
     def may_send(self, replay: Replay) -> bool:
         """Whether something of it may go out now."""
         return not isinstance(replay, GroupMember) or replay.group.may_send()
+
+    async def keep(self, group: ConsumerGroup) -> None:
+        """Returns once it is kept how far a group is.
+
+        Raises:
+            PassingError: that cannot be now; it is tried again.
+        """
+        if group.share is not None and self.catalog.groups is not None:
+            await self.catalog.groups.kept(group.share.key)
+            return
+        try:
+            await self.keeping.write(group)
+        except CursorError as error:
+            raise PassingError(str(error)) from None
+
+    def on_heard(self, member: ProgramMember, *, has_committed: bool) -> None:
+        """A program has said where it is."""
+        group = member.group
+        if has_committed:
+            group.on_acknowledged(member)
+        group.release_settled(member)
+        self.on_moved(group)
 
     def on_acknowledged(self, member: GroupMember) -> None:
         """A member has acknowledged something."""

@@ -19,6 +19,8 @@ ROWS: Final = 1000
 #: Seconds between two looks for cursors that nobody uses.
 _SWEEP: Final = 3600.0
 
+FILE: Final = "cursors.sqlite"
+
 Kept = tuple[CursorKey, str, Place]
 
 
@@ -97,7 +99,7 @@ class Keeping:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise CursorError(f"{self.folder} cannot be used: {error.strerror}") from error
-            self.cursors = Cursors(self.folder / "cursors.sqlite")
+            self.cursors = Cursors(self.folder / FILE)
             self.cursors.expire()
         return self.cursors
 
@@ -152,6 +154,22 @@ class Keeping:
         self.unwritten.pop(key, None)
         kept = [(key, stream, place)]
         await self.loop.run_in_executor(self.writer, lambda: self._open().keep(kept))
+
+    async def write(self, reader: HasPlace, *, is_synced: bool = False) -> None:
+        """Has written where a reader is now; `is_synced`: on the disk, not only with the system.
+
+        Raises:
+            CursorError: the disk; it is tried again with all others.
+        """
+        key = reader.key
+        assert key is not None
+        kept = key, reader.stream_name(), reader.place()
+        self.unwritten[key] = kept
+        await self.loop.run_in_executor(
+            self.writer, lambda: self._open().keep([kept], is_synced=is_synced)
+        )
+        if self.unwritten.get(key) is kept:
+            del self.unwritten[key]
 
     async def forget(self, key: CursorKey) -> None:
         """A cursor is needed no more."""

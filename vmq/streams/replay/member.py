@@ -1,10 +1,10 @@
 """A member of a consumer group: a replay of the partitions that the group gives it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from vmq.core.queue import Queue
-from vmq.streams.replay.group import ConsumerGroup
+from vmq.streams.replay.group import ConsumerGroup, GivenBack
 from vmq.streams.replay.replay import Replay, ReplayStart
 from vmq.streams.replay.sending import Progress, ReplaySender
 
@@ -42,27 +42,50 @@ class GroupMember(Replay):
         self.reader.parts = []
         self.reader.grows = False
         self.generations: dict[int, int] = {}
-        #: Until when (monotonic) it has to settle what it is to give back.
         self.leaving: dict[int, float] = {}
-        #: Since when it has acknowledged nothing, while something waits for that.
         self.quiet_since = group.clock()
         self.is_stalled = False
 
+    @property
+    def client_id(self) -> str:
+        return self.queue.client_id
+
     def give(self, partition: int, start: int, generation: int) -> None:
-        """It has a partition from now on."""
         self.generations[partition] = generation
         self.sender.progress[partition] = Progress(start)
         self.changes.append((partition, start))
         self.wake()
 
     def take_away(self, partition: int, until: float) -> None:
-        """It is to give a partition back: nothing more of it goes out."""
         self.leaving[partition] = until
         self.sender.drop_queued(partition)
         self.changes.append((partition, None))
 
-    def lose(self, partition: int) -> None:
-        """It has a partition no more."""
+    def lose(self, partition: int) -> GivenBack:
         del self.generations[partition]
         if self.leaving.pop(partition, None) is None:
             self.changes.append((partition, None))
+        progress = self.sender.forget(partition)
+        waiting = next((each for each in progress.order if not each.is_done), None)
+        return GivenBack(progress.done, -1 if waiting is None else waiting.following - 1)
+
+    def is_waiting(self, partition: int | None = None) -> bool:
+        sender = self.sender
+        return bool(
+            sender.unacknowledged if partition is None else sender.progress_of(partition).order
+        )
+
+    def may_give_back(self, _partition: int) -> bool:
+        return True
+
+    def positions(self) -> Mapping[int, int]:
+        return self.sender.positions()
+
+    def ends(self) -> Mapping[int, int]:
+        return self.reader.seen
+
+    def moved(self) -> int:
+        return self.sender.moved
+
+    def end(self, why: str) -> None:
+        self.on_over(self, why)

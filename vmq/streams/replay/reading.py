@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vmq.streams.log.archive import in_a_hurry
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.message import TailQuery
 from vmq.streams.logs import OffsetSpan, RowLogs, RowPage
@@ -109,9 +110,9 @@ class ReplayReader:
         self.began = start if isinstance(start, int) else time.time_ns() // 1000
         numbers = range(self.logs.count())
         if known is None:
-            found = starts(
-                self.logs, self.logs.spans(numbers, _PATIENCE), query_of(self.stream, start)
-            )
+            spans = self.logs.spans(numbers, _PATIENCE)
+            with in_a_hurry():
+                found = starts(self.logs, spans, query_of(self.stream, start))
             begin: dict[int, int | None] = {number: found.get(number) for number in numbers}
         else:
             # What a stream had grown by meanwhile is read from its beginning.
@@ -228,7 +229,8 @@ class ReplayReader:
         size = max(_LEAST_AHEAD, AHEAD // len(self.parts))
         wanted = PageQuery(start, min(end, start + _LOOK), _PAGE_ROWS, size, self.topics)
         try:
-            page = self.logs.rows(part.number, wanted, self.columns)
+            with in_a_hurry():
+                page = self.logs.rows(part.number, wanted, self.columns)
         except OutOfRangeError as error:
             self._fit(part, OffsetSpan(error.earliest, error.latest))
             return RowPage(no_rows(self.columns), part.start)

@@ -59,9 +59,13 @@ def _tell(kind: int, term: int, marks: tuple[Mark, ...], data: bytes) -> str:
 def batch_of(frame: Frame, raw: bytes) -> Batch:
     """The batch that lies in a segment as `raw`; of rows `raw` may be left out where only the head is of interest.
 
+    Rows from before there was a group are of term 0, and of no producer.
+
     Raises:
         BadFrameError: it is not a group's.
     """
+    if not frame.raft and frame.rows:
+        return Batch(frame.offset, frame.rows, 0, ROWS, (), raw)
     try:
         kind, term, marks, data = _TOLD.decode(base64.b64decode(frame.raft, validate=True))
     except (binascii.Error, msgspec.MsgspecError):

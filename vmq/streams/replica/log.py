@@ -12,19 +12,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import crc32c
-
 from vmq.streams.log import checkpoint as checkpoints
-from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, boot_id
+from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import CHECKPOINT, Partition, Sealed, sealed_of
-from vmq.streams.log.segment import SUFFIX, index_path
+from vmq.streams.log.partition import CHECKPOINT, Partition
+from vmq.streams.log.segment import SUFFIX, Sealed, index_path, sealed_of
 from vmq.streams.replica.aside import FilesAside, Mend, describe
 from vmq.streams.replica.batches import Codec
 from vmq.streams.replica.copy import PartitionCopy
-from vmq.streams.replica.opening import load, read_commit
+from vmq.streams.replica.opening import commit_note, forgets, load, read_commit
 from vmq.streams.replica.segment import LooseSegment
 from vmq_cluster.raft.messages import ROWS, STATE, Batch, Mark, SealedFile
 
@@ -53,18 +51,17 @@ class ReplicaLog:
     def __init__(self, partition: PartitionCopy) -> None:
         self._partition = partition
         self._folder = folder = partition.folder
-        self._header = partition.header
-        self._codec = Codec(partition.header)
-        self._aside = FilesAside(folder, partition.header)
+        self._header = header = partition.header
+        self._codec, self._aside = Codec(header), FilesAside(folder, header)
         self._mend: Mend | None = None
         self._digests: dict[int, SealedFile] = {}
         self._began = 0.0
         for leftover in folder.glob("*.tmp"):
-            leftover.unlink()
+            leftover.unlink(missing_ok=True)
         noted = checkpoints.read(folder / CHECKPOINT)
         committed = read_commit(folder / COMMIT)
         paths = sorted(folder.glob("*" + SUFFIX))
-        loaded = load(paths, self._header, noted, committed, LOOSE)
+        loaded = load(paths, header, noted, committed, LOOSE)
         self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
         #: Committed offsets that cannot be read here, as (first, end).
         self.damage = loaded.damage
@@ -73,21 +70,15 @@ class ReplicaLog:
         lost = loaded.lost
         if noted is not None and noted.next_offset > self.end:
             lost = lost or bool(noted.trusted(noted.base))
-        self.forgot = bool(paths) and (lost or self._forgets(noted))
+        lost = lost or forgets(folder / CLEAN, partition.options.durability, noted)
+        self.forgot = bool(paths) and lost
         (folder / CLEAN).unlink(missing_ok=True)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
         self._commit_fd = os.open(folder / COMMIT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         self.sync()
         self.committed = max(self.first, min(committed, self.end))
+        self._retire()
         self._show()
-
-    def _forgets(self, noted: PartitionCheckpoint | None) -> bool:
-        """Whether what was safe need not be there, though all is well with what is."""
-        if (self._folder / CLEAN).exists():
-            return False
-        durability = self._partition.options.durability
-        is_same_boot = noted is None or noted.boot == boot_id()
-        return durability == "memory" or (durability == "os" and not is_same_boot)
 
     def _drop_files(self, paths: list[Path]) -> None:
         """What was not taken over goes, and the last segment can be written on."""
@@ -142,6 +133,11 @@ class ReplicaLog:
         if self.segments:
             return self.segments[-1].end
         return self.old[-1].end if self.old else self.base
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is anything of a group's, and not only what there was before it."""
+        return bool(self.segments) and not self.segments[-1].is_earlier
 
     @property
     def first(self) -> int:
@@ -327,16 +323,21 @@ class ReplicaLog:
     def commit(self, end: int) -> None:
         """So much is committed: readers may see it, and whole segments become old."""
         self.committed = end
-        raw = end.to_bytes(8, "big")
-        os.pwrite(self._commit_fd, raw + crc32c.crc32c(raw).to_bytes(4, "big"), 0)
-        while len(self.segments) > 1 + LOOSE and self.segments[0].end <= end:
+        os.pwrite(self._commit_fd, commit_note(end), 0)
+        self._retire()
+        self._show()
+
+    def _retire(self) -> None:
+        """Whole segments become old: all but the last of them, and all from before there was a group."""
+        while len(self.segments) > 1 and self.segments[0].end <= self.committed:
             segment = self.segments[0]
+            if len(self.segments) <= 1 + LOOSE and not segment.is_earlier:
+                break
             segment.sync()
             sealed = sealed_of(segment.path, segment.index)
             self.segments.pop(0)
             self.old.append(sealed)
             segment.close()
-        self._show()
 
     def _show(self) -> None:
         """Shows readers what is committed."""

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import crc32c
 
-from vmq.streams.log.checkpoint import PartitionCheckpoint
+from vmq.streams.log.checkpoint import PartitionCheckpoint, boot_id
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.partition import Sealed, sealed_of
 from vmq.streams.log.recovery import recover_sealed
-from vmq.streams.log.segment import Header
+from vmq.streams.log.segment import Header, Sealed, sealed_of
 from vmq.streams.replica.segment import LooseSegment
 
 
@@ -129,6 +128,19 @@ def _load_last(
     found.segments.append(segment)
     trusted = None if noted is None else noted.trusted(segment.base)
     return segment.flaw(trusted) is not None
+
+
+def forgets(clean: Path, durability: str, noted: PartitionCheckpoint | None) -> bool:
+    """Whether what was safe need not be there, though all is well with what is. `clean`: it was closed in order."""
+    is_same_boot = noted is None or noted.boot == boot_id()
+    may = durability == "memory" or (durability == "os" and not is_same_boot)
+    return may and not clean.exists()
+
+
+def commit_note(end: int) -> bytes:
+    """What notes how far the log is committed."""
+    raw = end.to_bytes(8, "big")
+    return raw + crc32c.crc32c(raw).to_bytes(4, "big")
 
 
 def read_commit(path: Path) -> int:

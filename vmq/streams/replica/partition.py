@@ -1,5 +1,6 @@
 """One node's copy of a partition, as readers know partitions: up to the commit index, and nothing behind it."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -10,8 +11,8 @@ from typing import Any
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import Active, Partition, Sealed
-from vmq.streams.log.segment import Header
+from vmq.streams.log.partition import Active, Partition
+from vmq.streams.log.segment import Header, Sealed
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.segment import LooseSegment
 
@@ -38,11 +39,16 @@ class ReplicaPartition(Partition):
         self.set_options(options)
         self.on_publish = lambda: None
         self.changed = threading.Lock()
-        self.unmerged: list[Sealed] = []
         self.gone = False
         self.closed = False
         self.is_copy = False
         self.flaws = {}
+        self.begin()
+        self.show((), None, 0, 0)
+
+    def begin(self) -> None:
+        """It is a replica from now on, and is not open yet."""
+        self.unmerged = []
         self.log: ReplicaLog | None = None
         #: Called, by whoever reads, when damage is met.
         self.on_damage: Callable[[], None] = lambda: None
@@ -50,7 +56,6 @@ class ReplicaPartition(Partition):
         self.on_write: Callable[[], None] = lambda: None
         #: Has whoever writes it let go of it.
         self.on_close: Callable[[], None] = lambda: None
-        self.show((), None, 0, 0)
 
     def open(self) -> ReplicaLog:
         """Opens what lies here. Raises `OSError`."""
@@ -67,8 +72,13 @@ class ReplicaPartition(Partition):
     def erase(self) -> None:
         """This node has no copy any more. Raises `OSError`."""
         self.shut(clean=False)
+        self.is_copy = False
+        self.show((), None, 0, 0)
         for path in self.folder.iterdir():
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def show(
         self, sealed: tuple[Sealed, ...], growing: LooseSegment | None, visible: int, end: int

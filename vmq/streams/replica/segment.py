@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, BadFrameError, Frame, check, parse
 from vmq.streams.log.index import Index, IndexEnd
-from vmq.streams.log.partition import sync_folder
 from vmq.streams.log.recovery import is_torn
 from vmq.streams.log.segment import Header, SegmentFlawError, file_name, index_path, walk
 from vmq.streams.replica.batches import batch_of
@@ -35,6 +35,8 @@ class LooseSegment:
         self.times = array("q")
         #: Bytes that are on the disk itself.
         self.synced = start
+        #: It is from before there was a group: its batches say nothing of one.
+        self.is_earlier = False
 
     @classmethod
     def make(cls, folder: Path, base: int, header: Header) -> "LooseSegment":
@@ -104,6 +106,8 @@ class LooseSegment:
 
     def note(self, position: int, frame: Frame) -> None:
         """A batch lies there."""
+        if not self.offsets:
+            self.is_earlier = not frame.raft
         self.offsets.append(frame.offset)
         self.positions.append(position)
         self.index.add(frame.offset, frame.rows, frame.size, frame.time)

@@ -54,9 +54,9 @@ class BrokerAccess:
         """Whether this is the user, and may connect at all."""
         return self.in_loop(self.may_connect(user, password))
 
-    def may_read(self, user: str | None, filters: Sequence[str]) -> bool:
-        """Whether the user may subscribe to all these topic filters."""
-        return self.in_loop(self.may_subscribe(user, filters))
+    def may_read(self, user: str | None, filters: Sequence[str], group: str = "") -> bool:
+        """Whether the user may subscribe to all these topic filters; as a member of a group, if it is named."""
+        return self.in_loop(self.may_subscribe(user, filters, group))
 
     def may_write(self, user: str | None, topic: str) -> bool:
         """Whether the user may publish to a topic."""
@@ -89,11 +89,13 @@ class BrokerAccess:
         answer = await verdict_of(hook(self.peer, identity(user), user, given, True))
         return is_granted(answer, user, "connect", "")
 
-    async def may_subscribe(self, user: str | None, filters: Sequence[str]) -> bool:
+    async def may_subscribe(
+        self, user: str | None, filters: Sequence[str], group: str = ""
+    ) -> bool:
         hook = self.hooks.auth_on_subscribe
         if hook is None:
             return True
-        wanted = [Subscription(each) for each in filters]
+        wanted = [Subscription(each, group=group) for each in filters]
         answer = await verdict_of(hook(user, identity(user), wanted))
         if isinstance(answer, list):
             # What is granted instead of a filter is not that filter.

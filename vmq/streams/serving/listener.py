@@ -19,9 +19,11 @@ from vmq.listeners.certificates import CertificateError, build_context
 from vmq.streams.catalog import Catalog
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.front import Orders
+from vmq.streams.flight.groups import ProgramGroups
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.sink import Sink
 from vmq.streams.serving.process import FlightProcess
+from vmq.streams.sql.running import SqlRunner
 
 #: Seconds after which a thread that computes lets another one have the interpreter.
 SWITCH_INTERVAL: Final = 0.0005
@@ -39,7 +41,14 @@ class FlightListener:
     connections: Final = 0
 
     def __init__(
-        self, name: str, options: ListenerOptions, catalog: Catalog, access: Access, sink: Sink
+        self,
+        name: str,
+        options: ListenerOptions,
+        catalog: Catalog,
+        access: Access,
+        sink: Sink,
+        groups: ProgramGroups,
+        runner: SqlRunner,
     ) -> None:
         self.name = name
         self.options = options
@@ -50,6 +59,8 @@ class FlightListener:
         self.catalog = catalog
         self.access = access
         self.sink = sink
+        self.groups = groups
+        self.runner = runner
         self.server: StreamServer | None = None
         self.process: FlightProcess | None = None
         self.folder = -1
@@ -79,12 +90,17 @@ class FlightListener:
         # By the folder's descriptor: a socket's path may have some hundred bytes only. The folder is this
         # process' own, so whatever has the name was left by one that is gone.
         inner = f"/proc/self/fd/{self.folder}/.flight-{next(_numbers)}.sock"
+        # Protobuf is loaded by who has such a listener.
+        from vmq.streams.flightsql.statements import FlightSql
+
         self.server = StreamServer(
             self.catalog,
             access=self.access,
             sink=self.sink,
+            groups=self.groups,
             local_reads=self.options.local_reads,
             socket=inner,
+            statements=FlightSql(self.catalog, self.access, self.runner),
         )
         Path(inner).chmod(0o600)
         orders = Orders(inner, self.endpoint.host, self.endpoint.port, tls)

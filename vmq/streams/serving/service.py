@@ -26,6 +26,7 @@ from vmq.streams.log.staging import Staging
 from vmq.streams.replay.port import StreamReaders
 from vmq.streams.serving.access import BrokerAccess
 from vmq.streams.serving.listener import FlightListener
+from vmq.streams.serving.programs import Programs, recover_cursors
 from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
 from vmq.streams.sql.running import SqlRunner
@@ -72,6 +73,7 @@ class Streaming:
         self.core = core
         self.registry = registry
         staging = Staging(folder.with_name("sinks"))
+        recover_cursors(staging, folder.with_name("readers"))
         self.commits = Commits(asyncio.get_running_loop())
         self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
@@ -89,6 +91,7 @@ class Streaming:
         self.sinks = Sinks(core, registry, staging, self.catalog)
         self.readers = StreamReaders(core, registry, self.catalog, folder.with_name("readers"))
         core.readers = self.readers
+        self.programs = Programs(self.readers, self.sinks)
         self.sql = SqlRunner()
         #: Those that were opened, closed ones included.
         self.listeners: list[FlightListener] = []
@@ -114,7 +117,8 @@ class Streaming:
         access = BrokerAccess(
             name, hooks, anonymous, secure=options.endpoint.is_tls, options=self.core.options
         )
-        listener = FlightListener(name, options, self.catalog, access, self.sinks)
+        parts = self.sinks, self.programs, self.sql
+        listener = FlightListener(name, options, self.catalog, access, *parts)
         await listener.open()
         self.listeners.append(listener)
         return listener
@@ -137,6 +141,7 @@ class Streaming:
         if self.recovery is not None:
             self.recovery.cancel()
         await self.sinks.stop()
+        await self.programs.stop()
 
     async def write(self) -> None:
         """Writes what is gathered, so that who waits for it is acknowledged; gives up on a bad disk."""
@@ -190,6 +195,10 @@ class Streaming:
             where = f"partition {each.number} of stream {each.stream!r}"
             yield f"{where} is damaged and refused: {each.damage}; {ADVICE}"
         for partition in self.catalog.all_partitions():
+            archive = partition.archive
+            if archive is not None and archive.failure:
+                where = f"partition {partition.number} of stream {partition.stream!r}"
+                yield f"{where} cannot be archived to {archive.url.shown}: {archive.failure}"
             for path, flaw in list(partition.flaws.items()):
                 if path.exists():  # the retention may have deleted it
                     yield f"readers of a segment are refused from there on: {flaw}"
@@ -209,8 +218,13 @@ class Streaming:
         )
         for name, text, value in counters:
             yield Family(name, "counter", text, samples(streams, value))
+        archived = [each for each in streams if each.options.archive]
+        if archived:
+            text = "Messages that retention deleted though no archive has them."
+            yield Family("stream_unarchived", "counter", text, samples(archived, unarchived_of))
         text = "Bytes of a stream's segments on disk."
         yield Family("stream_bytes", "gauge", text, samples(streams, size_of))
+        yield from self._column_families(streams)
         waiting = Sample((), self.commits.pending())
         text = "Bytes of messages that the streams' disk has not taken yet."
         yield Family("stream_uncommitted_bytes", "gauge", text, (waiting,))
@@ -219,6 +233,21 @@ class Streaming:
             text = "Processes of Flight listeners that ended and were started again."
             restarts = sum(each.restarts for each in self.listeners)
             yield Family("flight_process_restarts", "counter", text, (Sample((), restarts),))
+
+    def _column_families(self, streams: list[Stream]) -> Iterator[Family]:
+        """What payloads did not give the typed columns of sealed segments that have them beside them."""
+        found = [
+            ((("stream", each.name), ("column", column)), unfit)
+            for each in streams
+            if each.options.schema
+            for column, unfit in self.catalog.columns.counts(each.partitions).columns.items()
+        ]
+        text = "Rows of sealed segments without a value for a typed column."
+        missing = tuple(Sample(labels, unfit.missing) for labels, unfit in found)
+        yield Family("stream_column_missing", "gauge", text, missing)
+        text = "Rows of sealed segments whose value does not fit a typed column."
+        unfits = tuple(Sample(labels, unfit.unfit) for labels, unfit in found)
+        yield Family("stream_column_unfit", "gauge", text, unfits)
 
 
 def samples(streams: list[Stream], value: Callable[[Stream], int]) -> tuple[Sample, ...]:
@@ -231,6 +260,10 @@ def messages_of(stream: Stream) -> int:
 
 def dropped_of(stream: Stream) -> int:
     return stream.appender.dropped
+
+
+def unarchived_of(stream: Stream) -> int:
+    return sum(partition.unarchived for partition in stream.partitions)
 
 
 def size_of(stream: Stream) -> int:

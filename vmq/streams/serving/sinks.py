@@ -10,7 +10,7 @@ interrupted step is looked up in them.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,7 +26,15 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.streams.appender import REFUSED, AppendWay
 from vmq.streams.catalog import Catalog
 from vmq.streams.earlier import Earlier, marks_of
-from vmq.streams.log.staging import BusyError, Marks, Staging, StagingError, messages_of
+from vmq.streams.log.staging import (
+    MEMBERS,
+    BusyError,
+    Marks,
+    StagedCursor,
+    Staging,
+    StagingError,
+    messages_of,
+)
 from vmq.streams.serving.batch_commit import SinkStep
 
 log = logging.getLogger("vmq.streams")
@@ -91,7 +99,14 @@ class Sinks:
             log.error("batch %d of query %s cannot be published: %s", batch, query, error)
         else:
             log.info("published the rest of batch %d of query %s: %d messages", batch, query, count)
+            if query.startswith(MEMBERS):
+                await self.forget(query)
         return True
+
+    async def forget(self, query: str) -> None:
+        """A member of a group has ended, and with it what it published."""
+        await asyncio.to_thread(self.staging.forget, query)
+        self.locks.pop(query, None)
 
     async def stop(self) -> None:
         """Publishes nothing more; what is left of a batch is published after the next start."""
@@ -101,15 +116,21 @@ class Sinks:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
 
-    async def publish_once(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
-        """Publishes a batch, or what is left of it; how many messages that were.
+    async def publish_once(
+        self,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        cursor: "SinkCursor | None" = None,
+    ) -> int:
+        """Publishes a batch, or what is left of it, and moves a cursor with it; how many messages that were.
 
         Raises:
             StagingError: parts are missing, or the store cannot write.
         """
         if self.is_stopping:
             raise BusyError("the broker ends; the batch stays staged")
-        work = asyncio.ensure_future(self.publish_in_turn(query, batch, parts))
+        work = asyncio.ensure_future(self.publish_in_turn(query, batch, parts, cursor))
         self.works.add(work)
         work.add_done_callback(self.works.discard)
         try:
@@ -120,7 +141,11 @@ class Sinks:
             raise
 
     async def publish_in_turn(
-        self, query: str, batch: int, parts: Sequence[tuple[int, int]]
+        self,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        cursor: "SinkCursor | None" = None,
     ) -> int:
         """Publishes a batch behind the one that was decided before, which nobody may ask for again."""
         # Refuses a name that is none before anything is kept of it.
@@ -130,14 +155,23 @@ class Sinks:
             before = await asyncio.to_thread(self.staging.decided, query)
             if before is not None and before != batch:
                 await self.publish_alone(query, before, [])
-            return await self.publish_alone(query, batch, parts)
+            return await self.publish_alone(query, batch, parts, cursor)
 
-    async def publish_alone(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
+    async def publish_alone(
+        self,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        cursor: "SinkCursor | None" = None,
+    ) -> int:
         is_new = await asyncio.to_thread(self.staging.decided, query) is None
         marks = await self.marks() if is_new else None
-        files = await asyncio.to_thread(self.staging.decide, query, batch, parts, marks)
+        staged = None if cursor is None else cursor.staged
+        files = await asyncio.to_thread(self.staging.decide, query, batch, parts, marks, staged)
         if files is None:
             return 0
+        if cursor is not None:
+            await cursor.move()
         if query not in self.given:
             if not is_new:
                 await self.look_up(query, batch, files)
@@ -307,6 +341,13 @@ class Sinks:
         except ProtocolError as error:
             log.warning("a staged message cannot be published: %s", error)
             return None
+
+
+class SinkCursor(NamedTuple):
+    """A cursor that moves with a batch, and who moves it once that is decided, and is safe; again, if need be."""
+
+    staged: StagedCursor
+    move: Callable[[], Awaitable[None]]
 
 
 def is_mapping(tap: Any) -> bool:

@@ -9,6 +9,8 @@ import resource
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import duckdb
@@ -19,9 +21,11 @@ from pyarrow import ipc
 
 from vmq.config.columns import read_columns
 from vmq.streams.flight.far import FarCursor, FarLog, Located
+from vmq.streams.log.column_file import PLAIN, ColumnFile, path_of
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.frame import END as END_MARK
 from vmq.streams.log.schema import STORED, projected
 from vmq.streams.log.typed import typed_schema
 from vmq.streams.sql.talk import (
@@ -114,26 +118,85 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
         needed = needed or ["retain"]
         schema = pa.schema([self._schema.field(name) for name in needed])
         return ds.Scanner.from_batches(
-            self._batches(needed), schema=schema, columns=wanted, filter=filter
+            self._batches(needed, filter), schema=schema, columns=wanted, filter=filter
         )
 
-    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: Sequence[str], condition: Any) -> Iterator[pa.RecordBatch]:
         for partition in self._stream.partitions:
             if partition.is_far:
                 yield from self._far(partition, columns)
             elif partition.end > partition.earliest:
-                yield from self._near(partition, columns)
+                yield from self._near(partition, columns, condition)
 
-    def _near(self, partition: SqlPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _near(
+        self, partition: SqlPartition, columns: Sequence[str], condition: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """By the columns beside a segment, where they are and suffice; what is left by the segments themselves."""
+
         def ask(offset: int) -> Located:
             _, data = self._broker.ask(SqlAsk(self._number, partition.number, offset))
             return msgspec.json.decode(data, type=Located)
 
-        log = FarLog(self._stream.name, partition.number, ask(partition.earliest), ask)
-        log.end = max(log.end, partition.end)
-        reader = LogReader(log, columns, None, FarCursor, self._typed)
-        for chunk in reader.read(partition.earliest, partition.end):
-            yield chunk.rows
+        suffices = set(columns) <= {
+            *PLAIN,
+            "stream",
+            "partition",
+            *(each.name for each in self._typed),
+        }
+        at = partition.earliest
+        while at < partition.end:
+            found = ask(at)
+            end = partition.end
+            spot = found.spot
+            if suffices and spot is not None:
+                end = min(end, spot.last)
+                path = path_of(Path(spot.path), spot.limit + len(END_MARK), self._stream.schema)
+                with suppress(FileNotFoundError):
+                    yield from self._beside(path, partition.number, columns, condition, at, end)
+                    at = end
+                    continue
+            log = FarLog(self._stream.name, partition.number, found, ask)
+            log.end = max(log.end, end)
+            reader = LogReader(log, columns, None, FarCursor, self._typed)
+            for chunk in reader.read(at, end):
+                yield chunk.rows
+            at = end
+
+    def _beside(
+        self,
+        path: Path,
+        number: int,
+        columns: Sequence[str],
+        condition: Any,
+        start: int,
+        end: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment by the columns beside it.
+
+        Raises:
+            FileNotFoundError: there are none.
+            StreamError: they are damaged.
+        """
+        file = ColumnFile(path)
+        given = {"stream": pa.scalar(self._stream.name), "partition": pa.scalar(number, pa.int32())}
+        kept = [each for each in columns if each not in given]
+        text = str(condition)
+        try:
+            for rows in file.batches(
+                kept, None if any(name in text for name in given) else condition, start, end
+            ):
+                arrays = [
+                    pa.repeat(given[name], rows.num_rows) if name in given else rows.column(name)
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        except (OSError, pa.ArrowException) as error:
+            path.unlink(missing_ok=True)
+            raise StreamError(
+                f"{path} is damaged ({error}): it was deleted, the segment has it all; try again"
+            ) from None
+        finally:
+            file.close()
 
     def _far(self, partition: SqlPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         projection = Projection(columns, None, self._typed)
@@ -166,8 +229,14 @@ def connect(orders: SqlOrders, broker: AskingBroker) -> "duckdb.DuckDBPyConnecti
             "max_temp_directory_size": "0B",
         },
     )
+    # So that a stream has the names that it has in Spark, and that tools put together: vmq.NAME, vmq.main.NAME.
+    connection.execute("attach ':memory:' as vmq")
+    connection.execute("use vmq")
     for number, stream in enumerate(orders.streams):
         connection.register(stream.name, StreamTable(number, stream, broker))
+        name = '"' + stream.name.replace('"', '""') + '"'
+        view = f"create view vmq.main.{name} as select * from temp.main.{name}"  # noqa: S608 - a quoted name
+        connection.execute(view)
     for each in _LOCKED:
         connection.execute(each)
     return connection
@@ -190,8 +259,12 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
         raise ValueError(
             "accepted: one statement that reads, as select, from, with, describe, show or explain"
         )
-    result = connection.execute(statements[0])
-    reader: Any = result.to_arrow_reader(_ROWS)
+    result: Any = (
+        connection.sql(orders.query).limit(0)
+        if orders.describe
+        else connection.execute(statements[0])
+    )
+    reader = result.to_arrow_reader(_ROWS)
     sink = pa.BufferOutputStream()
     rows = size = 0
     with ipc.new_stream(sink, reader.schema) as writer:

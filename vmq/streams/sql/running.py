@@ -78,8 +78,8 @@ class SqlRunner:
         self.queries = 0
         self.refused = 0
 
-    def run(self, query: str, sources: Sequence[SqlSource]) -> pa.Table:
-        """The result of a query on those streams.
+    def run(self, query: str, sources: Sequence[SqlSource], *, describe: bool = False) -> pa.Table:
+        """The result of a query on those streams. `describe`: its columns, without a row.
 
         Raises:
             SqlError: it is no query, or one that takes too much; or rows cannot be read.
@@ -91,14 +91,14 @@ class SqlRunner:
             raise PassingError(f"{MOST} queries run already; try again")
         try:
             self.queries += 1
-            return self._run(query, sources)
+            return self._run(query, sources, describe)
         except SqlError:
             self.refused += 1
             raise
         finally:
             self.turns.release()
 
-    def _run(self, query: str, sources: Sequence[SqlSource]) -> pa.Table:
+    def _run(self, query: str, sources: Sequence[SqlSource], describe: bool) -> pa.Table:
         orders = SqlOrders(
             query=query,
             streams=[seen(each) for each in sources],
@@ -106,6 +106,7 @@ class SqlRunner:
             threads=1,
             rows=_RESULT_ROWS,
             size=_RESULT_BYTES,
+            describe=describe,
         )
         until = time.monotonic() + self.seconds
         process = None

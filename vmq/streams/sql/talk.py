@@ -38,7 +38,7 @@ class SqlStream(msgspec.Struct, frozen=True):
 class SqlOrders(msgspec.Struct, frozen=True, kw_only=True):
     """What the process is to do; its first line.
 
-    `memory`: bytes of DuckDB. `rows` and `size`: of the result, at most.
+    `memory`: bytes of DuckDB. `rows` and `size`: of the result, at most. `describe`: only its columns are wanted.
     """
 
     query: str
@@ -47,6 +47,7 @@ class SqlOrders(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     rows: int
     size: int
+    describe: bool = False
 
 
 class SqlAsk(msgspec.Struct, frozen=True):

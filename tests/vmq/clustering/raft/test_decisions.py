@@ -103,3 +103,59 @@ def test_voters_of_the_meta_group_stay_while_they_are_hosts() -> None:
     assert set(meta_voters(("a", "b", "c"), ("b", "c", "d"))) == {"b", "c", "d"}
     assert len(meta_voters(("a", "b", "c"), tuple("abcdefg"))) == 5
     assert meta_voters(("a",), ()) == ("a",)
+
+
+def hosts_of(known: Known, voters: tuple[str, ...]) -> list[str]:
+    return sorted(known.labels.get(each, each) for each in voters)
+
+
+def test_nodes_of_one_host_have_no_two_copies_of_a_partition() -> None:
+    labels = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c": "c"}
+    two = Known(("a1", "a2", "b1", "b2"), {"s": WantedStream(8, 3)}, labels=labels)
+    decided = Definitions()
+    settle(decided, two)
+    assert not decided.streams, "four nodes on two hosts have room for two copies"
+    three = Known((*two.hosts, "c"), two.streams, labels=labels)
+    settle(decided, three)
+    assert [hosts_of(three, each.wanted) for each in decided.groups.values()] == [[*"abc"]] * 8
+    news = {group: (each.wanted, 1) for group, each in decided.groups.items()}
+    settle(decided, Known(("a2", "b1", "b2", "c"), two.streams, members=news, labels=labels))
+    gone = [each.wanted for each in decided.groups.values() if "a1" in each.voters]
+    assert gone
+    assert {frozenset(hosts_of(three, each)) for each in gone} == {frozenset("abc")}
+    assert not any("a1" in each for each in gone)
+    assert hosts_of(three, meta_voters(("a1",), three.hosts, labels)) == [*"abc"]
+
+
+def test_nodes_that_turn_out_to_share_a_host_part_with_a_copy() -> None:
+    decided = Definitions()
+    streams = {"s": WantedStream(1, 2)}
+    settle(decided, Known(("a", "b", "c"), streams))
+    one, two = decided.groups["id/0"].wanted
+    known = Known(("a", "b", "c"), streams, labels={one: "same", two: "same"})
+    settle(decided, known)
+    assert len(set(hosts_of(known, decided.groups["id/0"].wanted))) == 2
+
+
+def test_a_group_begins_with_who_has_the_only_copy_and_gets_others() -> None:
+    decided = Definitions()
+    streams = {"s": WantedStream(2, 3, ("b", ""))}
+    settle(decided, Known(("a", "b", "c"), streams))
+    first, second = decided.groups["id/0"], decided.groups["id/1"]
+    assert (first.first, first.voters, first.wanted[0]) == (("b",), ("b",), "b")
+    assert sorted(first.wanted) == ["a", "b", "c"]
+    assert sorted(second.first) == ["a", "b", "c"]
+
+
+def test_a_stream_gets_more_replicas_and_fewer() -> None:
+    decided = Definitions()
+    hosts = ("a", "b", "c", "d")
+    settle(decided, Known(hosts, {"s": WantedStream(4, 2)}))
+    before = {group: each.wanted for group, each in decided.groups.items()}
+    settle(decided, Known(hosts, {"s": WantedStream(4, 3)}))
+    for group, each in decided.groups.items():
+        assert each.wanted[:2] == before[group]
+        assert len(each.wanted) == 3
+    news = {group: (each.wanted, 1) for group, each in decided.groups.items()}
+    settle(decided, Known(hosts, {"s": WantedStream(4, 2)}, members=news))
+    assert {group: each.wanted for group, each in decided.groups.items()} == before

@@ -28,6 +28,9 @@ class Road:
         self.known = Producers()
         self.rows: list[bytes] = []
         self.loss = 0.0
+        self.asked = 0
+        #: Seconds that a message takes, at least and at most.
+        self.delay = (0.001, 0.02)
 
     def now(self) -> float:
         return self.time
@@ -48,9 +51,9 @@ class Road:
     ) -> bool:
         if self.random.random() < self.loss:
             return self.random.random() < 0.5
+        self.asked += 1
         mark, rows = sent.mark, list(sent.rows.payloads)
-        delay = self.random.uniform(0.001, 0.02)
-        self.later(delay, lambda: self._arrive(to, mark, rows, answer))
+        self.later(self.random.uniform(*self.delay), lambda: self._arrive(to, mark, rows, answer))
         return True
 
     def _arrive(
@@ -64,7 +67,7 @@ class Road:
                 self.known.add(mark)
                 self.rows += rows[there:]
         if self.random.random() >= self.loss:
-            self.later(self.random.uniform(0.001, 0.02), lambda: answer(status, self.leader))
+            self.later(self.random.uniform(*self.delay), lambda: answer(status, self.leader))
 
     def run(self, until: float) -> None:
         while self.calls and min(self.calls)[0] <= until:
@@ -97,6 +100,24 @@ def test_every_message_is_there_once_in_order() -> None:
             assert producer.safe.reached == producer.taken == 200
             assert road.rows == [b"%d" % number for number in range(200)]
             assert producer.size == 0
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 4])
+@pytest.mark.parametrize("leader", ["a", "b", "c"])
+def test_who_leads_is_found_however_many_batches_are_under_way(batches: int, leader: str) -> None:
+    """Each of them is answered by who does not lead, all at once; one answer is enough to ask the next."""
+    road = Road()
+    road.delay = (0.01, 0.01)
+    road.leader = "nobody"
+    producer = Producer("g", False, road, lambda _count: None)
+    for number in range(batches):
+        put(producer, b"%d" % number)
+        road.run(road.time + 0.003)
+    road.run(road.time + 0.5)
+    road.leader = leader
+    road.run(road.time + 5)
+    assert producer.safe.reached == batches
+    assert road.asked < 100, "nobody is asked again and again"
 
 
 def test_what_is_lost_with_a_majority_is_followed_by_the_rest() -> None:

@@ -55,7 +55,7 @@ async def test_partitions_have_their_leaders_spread(tmp_path: Path) -> None:
         assert sorted(first) == ["a", "a", "b", "b", "c", "c"]
         for number in range(6):
             assert sorted(groups(a).places.replicas("s", number)) == list(NAMES)
-            assert not groups(a).wish("s", number, first[number])
+            assert not groups(a).requests.wish("s", number, first[number])
         await until(lambda: [leader(a, number) for number in range(6)] == first)
 
 
@@ -178,8 +178,8 @@ async def test_a_fourth_node_reads_writes_leads_and_takes_the_place_of_one_that_
         reader = clustering(d).streams.owner("s", 0)
         assert reader in NAMES
         # It may be asked to lead before it has its copy.
-        assert not groups(d).move("s", 0, ["b", "c", "d"])
-        assert not groups(d).wish("s", 0, "d")
+        assert not groups(d).requests.move("s", 0, ["b", "c", "d"])
+        assert not groups(d).requests.wish("s", 0, "d")
         await until(lambda: leader(d, 0) == "d")
         assert await clustering(brokers["b"]).streams.leave(30)
         await until(lambda: sorted(groups(d).places.replicas("s", 0)) == ["a", "c", "d"])
@@ -198,10 +198,10 @@ async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it
         assert [len(groups(a).places.replicas("t", number)) for number in (0, 1)] == [3, 3]
         assert groups(a).places.is_led("t")
         made = stream(a, "t").options
-        assert (made.replicas, made.acks) == (3, "quorum")
+        assert (made.replicas, made.acknowledged_by) == (3, "quorum")
         two = await asyncio.to_thread(here, *create, "two", "-t", "two/#", "--replicas", "2")
         assert two.code == 0, two.err
-        assert stream(a, "two").options.acks == "leader"
+        assert stream(a, "two").options.acknowledged_by == "leader"
         one = await asyncio.to_thread(here, *create, "one", "-t", "one/#", "--replicas", "1")
         assert one.code == 0, one.err
         assert not groups(a).places.covers("one")

@@ -63,7 +63,7 @@ async def test_a_node_that_was_down_learns_of_both(tmp_path: Path) -> None:
 
 
 async def test_what_a_configuration_says_counts_when_it_is_new(tmp_path: Path) -> None:
-    first, second = options(filters=["x/#"]), options(filters=["y/#"])
+    first, second = (options(filters=[each], replicas=1) for each in ("x/#", "y/#"))
     async with nodes(tmp_path, "a", "b", s=first) as (a, b):
         places = address(a), address(b)
         await b.stop()

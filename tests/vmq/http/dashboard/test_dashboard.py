@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import time
+from weakref import ref
 
 from vmq.broker import Broker
 from vmq.config.options import Config
@@ -49,3 +51,15 @@ async def test_walks_for_pages_come_one_after_the_other(config: Config) -> None:
         began = time.monotonic()
         await asyncio.gather(dashboard.walk_turn(), dashboard.walk_turn())
         assert time.monotonic() - began >= module.WALK_PAUSE
+
+
+async def test_a_broker_that_has_ended_is_let_go(config: Config) -> None:
+    broker = Broker(config)
+    async with broker:
+        dashboard_of(broker).start()
+        await dashboard_of(broker).stop()
+    kept = ref(broker)
+    del broker
+    await asyncio.sleep(0)
+    gc.collect()
+    assert kept() is None

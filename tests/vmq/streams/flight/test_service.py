@@ -120,6 +120,10 @@ def test_offsets_by_action(client: flight.FlightClient) -> None:
         "latest",
         "by-timestamp",
         "file",
+        "group-join",
+        "group-beat",
+        "group-publish",
+        "group-leave",
     }
 
 

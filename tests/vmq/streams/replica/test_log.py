@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.vmq.streams.replica.support import Leader, numbers_of, partition_in, seen
 from vmq.streams.log import checkpoint
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.replica import log as replica_log
+from vmq.streams.replica import opening
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.raft.messages import STATE, Batch, SealedFile
@@ -308,7 +308,7 @@ def test_another_boot_of_the_machine_may_have_forgotten(
     partitions = {each: filled(tmp_path / each, durability=each)[0] for each in ("os", "fsync")}
     for partition in partitions.values():
         partition.shut(clean=False)
-    for module in (checkpoint, replica_log):
+    for module in (checkpoint, opening):
         monkeypatch.setattr(module, "boot_id", lambda: b"another boot 123")
     assert partitions["os"].open().forgot
     assert not partitions["fsync"].open().forgot

@@ -1,0 +1,149 @@
+"""`vmq sql` beside DuckDB on Parquet, on the same rows: python -m tests.bench.sql [--rows 10000000] [--rounds 5]
+
+The rows are JSON of about a hundred bytes, of a hundred devices that take turns; `temp` and `device` are typed columns.
+The query is an aggregate by device. It is asked in turn of the sealed segments, as `vmq sql` does with the columns that
+lie beside them, and of one Parquet file with the same columns, by DuckDB with one thread, each in a process of its own
+from its start to its end; the ratio is that of the medians. `tail` is the same for rows of a segment that still grows,
+which are read out of their payloads.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from tests.vmq.streams.flight_support import Running
+from vmq.config.streams import StreamOptions
+from vmq.streams.flight.service import StreamServer
+from vmq.streams.sql.running import SqlRunner, sources_of
+
+DEVICES: Final = 100
+#: Rows of one put.
+PUT: Final = 100_000
+QUERY: Final = (
+    "select device, avg(temp) as mean, count(*) as n from {} group by device order by device"
+)
+PARQUET: Final = """
+import duckdb, sys
+duckdb.connect(config={"threads": 1}).execute(sys.argv[1]).fetchall()
+"""
+
+
+def readings(rows: int, random: Random) -> pa.Table:
+    """What devices send, in turn."""
+    numbers = range(rows)
+    return pa.table(
+        {
+            "topic": [f"sensors/d{number % DEVICES}/reading" for number in numbers],
+            "payload": pa.array(
+                [
+                    f'{{"seq": {number}, "ts": {1_700_000_000_000 + number}, "hum": 40.5, "unit": "C",'
+                    f' "temp": {random.uniform(10, 30):.2f}, "ok": true}}'.encode()
+                    for number in numbers
+                ],
+                pa.binary(),
+            ),
+        }
+    )
+
+
+def fill(running: Running, stream: str, rows: int) -> None:
+    """Puts rows into a stream."""
+    table = readings(PUT, Random(1))
+    server = StreamServer(running.catalog)
+    try:
+        with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+            writer, answers = client.do_put(flight.FlightDescriptor.for_path(stream), table.schema)
+            for done in range(0, rows, PUT):
+                batch = table.slice(0, min(PUT, rows - done)).combine_chunks().to_batches()[0]
+                writer.write_batch(batch)
+                answers.read()
+            writer.close()
+    finally:
+        server.close()
+
+
+def seconds(running: Running, stream: str) -> float:
+    """How long `vmq sql` takes."""
+    began = perf_counter()
+    sources = sources_of(running.catalog, lambda _stream: True)
+    found = SqlRunner(seconds=600).run(QUERY.format(f"vmq.{stream}"), sources)
+    assert found.num_rows == DEVICES
+    return perf_counter() - began
+
+
+def parquet_seconds(path: Path) -> float:
+    """How long a process with DuckDB takes."""
+    began = perf_counter()
+    query = QUERY.format(f"read_parquet('{path}')")
+    subprocess.run([sys.executable, "-c", PARQUET, query], check=True)
+    return perf_counter() - began
+
+
+def compare(running: Running, stream: str, path: Path, rounds: int) -> str:
+    """Both in turn."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(seconds(running, stream))
+        theirs.append(parquet_seconds(path))
+    mine, other = median(ours), median(theirs)
+    return f"{mine:6.2f} s   DuckDB on Parquet {other:6.2f} s   ratio {mine / other:5.2f}"
+
+
+def copied(running: Running, stream: str, path: Path) -> Path:
+    """The typed columns of a stream as one Parquet file, in the order of the log."""
+    import pyarrow.parquet as pq
+
+    partition = running.catalog.streams[stream].partitions[0]
+    from vmq.streams.log.cursor import LogReader
+
+    typed = running.catalog.streams[stream].options.typed
+    reader = LogReader(partition, ["device", "temp"], typed=typed)
+    with pq.ParquetWriter(path, reader.projection.schema) as writer:
+        for chunk in reader.read(partition.earliest, partition.end):
+            writer.write_batch(chunk.rows)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--tail-rows", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    plain = {
+        "filters": ["sensors/#"],
+        "schema": {"temp": "double", "device": "string level:2"},
+        "segment_age": "1d",
+    }
+    made = msgspec.convert(plain, StreamOptions)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        running = Running(folder / "streams", sealed=made, tail=made)
+        try:
+            fill(running, "sealed", options.rows)
+            (partition,) = running.catalog.streams["sealed"].partitions
+            running.catalog.commits.writer.call(partition.roll).result(60)
+            running.catalog.janitor.tidy()
+            running.catalog.columns.tidy()
+            fill(running, "tail", options.tail_rows)
+            for stream, rows in (("sealed", options.rows), ("tail", options.tail_rows)):
+                path = copied(running, stream, folder / f"{stream}.parquet")
+                print(
+                    f"{stream:8}{rows:>12,} rows  {compare(running, stream, path, options.rounds)}"
+                )
+        finally:
+            running.close()
+
+
+if __name__ == "__main__":
+    main()

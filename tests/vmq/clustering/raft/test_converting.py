@@ -1,0 +1,97 @@
+"""Streams of which one node had each partition get copies, while they are read and written."""
+
+import asyncio
+from pathlib import Path
+
+from tests.support.until import until
+from tests.vmq.clustering.nodes import address, clustering, together
+from tests.vmq.clustering.raft.replicas import groups, is_led, node_config, payloads
+from tests.vmq.clustering.stream_nodes import nodes, owners, stream
+from tests.vmq.streams.support import options
+from vmq.admin import streams as admin
+from vmq.broker import Broker
+from vmq.streams.log.cursor import LogReader
+
+NAMES = ("a", "b", "c")
+
+
+def is_whole(broker: Broker, partitions: int = 1) -> bool:
+    """Whether a node reads its own copies of `s`, of which there are three."""
+    places = groups(broker).places
+    return all(
+        sorted(places.replicas("s", number)) == [*NAMES] and places.is_here("s", number)
+        for number in range(partitions)
+    )
+
+
+def offsets(broker: Broker, number: int = 0) -> list[int]:
+    partition = stream(broker, "s").partitions[number]
+    found: list[int] = []
+    for chunk in LogReader(partition, ["offset"]).read(partition.earliest):
+        found += chunk.rows.column(0).to_pylist()
+    return found
+
+
+async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_path: Path) -> None:
+    made = options(filters=["s/#"], key="topic", partitions=2, durability="os")
+    async with nodes(tmp_path, *NAMES, s=made) as brokers:
+        sent: list[bytes] = []
+
+        async def publish(count: int) -> None:
+            for _ in range(count):
+                sent.append(b"%d" % len(sent))
+                await brokers[len(sent) % 3].publish(f"s/{len(sent) % 3}", sent[-1], qos=1)
+
+        await publish(90)
+        had = owners(brokers[0], "s")
+        by_name = dict(zip(NAMES, brokers, strict=True))
+        before = [offsets(by_name[had[number]], number) for number in range(2)]
+        publishing = asyncio.create_task(publish(300))
+        row = admin.alter_stream(brokers[1], "s", 3)
+        assert row.stream == "s"
+        await publishing
+        await until(lambda: all(is_whole(each, 2) for each in brokers))
+        await publish(30)
+
+        def all_rows(broker: Broker) -> list[list[bytes]]:
+            return [payloads(broker, number) for number in range(2)]
+
+        await until(lambda: all(sum(map(len, all_rows(each))) == len(sent) for each in brokers))
+        found = all_rows(brokers[0])
+        assert all(all_rows(each) == found for each in brokers)
+        assert sorted((row for each in found for row in each), key=int) == sent
+        for each in brokers:
+            for number in range(2):
+                assert offsets(each, number)[: len(before[number])] == before[number]
+        # What a client sent by one node to one topic stands in its order.
+        for rest in range(3):
+            for part in found:
+                own = [int(row) for row in part if int(row) % 3 == rest]
+                assert own == sorted(own)
+
+
+async def test_a_stream_of_the_configuration_gets_copies_as_nodes_join(tmp_path: Path) -> None:
+    made = options(filters=["s/#"], key="topic", durability="os")
+    brokers: list[Broker] = []
+    try:
+        for name in NAMES:
+            join = address(brokers[0]) if brokers else ""
+            brokers.append(Broker(node_config(tmp_path, name, join, made)))
+            await brokers[-1].start()
+            await brokers[-1].publish("s/t", name.encode(), qos=1)
+        await together(*brokers)
+        await until(lambda: all(is_whole(each) for each in brokers))
+        assert stream(brokers[0], "s").options.replicas == 3
+        await until(lambda: sorted(payloads(brokers[2])) == [b"a", b"b", b"c"])
+        config = brokers[1].config
+        await brokers[1].stop()
+        brokers[1] = Broker(config)
+        await brokers[1].start()
+        assert stream(brokers[1], "s").is_replicated
+        await until(lambda: is_led(brokers[1]))
+        await brokers[1].publish("s/t", b"d", qos=1)
+        await until(lambda: sorted(payloads(brokers[1])) == [b"a", b"b", b"c", b"d"])
+        assert clustering(brokers[0]).streams.replicas.hosts == 3
+    finally:
+        for each in brokers:
+            await each.stop()

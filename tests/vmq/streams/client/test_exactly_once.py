@@ -1,0 +1,291 @@
+"""What a program reads of a group and what it publishes for it are one step, whenever the broker is killed."""
+
+import asyncio
+import json
+import shutil
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import vmq.streams
+from tests.support.until import until
+from tests.support.wire import PUBACK, Wire, publish_packet
+from tests.vmq.streamed import config_in, payloads_of, streams_of
+from tests.vmq.streams.client.test_group import payloads, served
+from tests.vmq.streams.groups.test_members import publish
+from tests.vmq.streams.support import options
+from vmq.broker import Broker
+from vmq.streams.client.aio import AsyncStreamGroup
+from vmq.streams.client.group import StreamGroup
+from vmq.streams.client.messages import table_of
+from vmq.streams.log.staging import BusyError
+from vmq.streams.replay import group as module
+from vmq.streams.serving.sinks import SinkCursor
+from vmq.testing.process import BrokerProcess
+
+
+@asynccontextmanager
+async def broker_of(folder: Path) -> AsyncIterator[tuple[Broker, str]]:
+    """Streams `s`, which is read, and `out`, which has what came of it."""
+    streams = {
+        "s": options(filters=["s/#"], partitions=2, key="topic"),
+        "out": options(filters=["out/#"]),
+    }
+    async with Broker(config_in(folder, **streams)) as broker:
+        with served(broker) as server:
+            yield broker, server
+
+
+def doubled(rows: pa.RecordBatch) -> list[tuple[str, bytes]]:
+    return [("out/1", b"%d" % (2 * each)) for each in payloads(rows)]
+
+
+async def work(member: AsyncStreamGroup, count: int) -> None:
+    """Reads so many rows, and publishes what comes of them."""
+    done = 0
+    while done < count:
+        rows = await member.read()
+        assert rows is not None
+        await member.commit(doubled(rows))
+        done += rows.num_rows
+
+
+async def out_of(broker: Broker) -> list[int]:
+    return [int(each) for each in await payloads_of(broker, "out")]
+
+
+async def test_what_is_published_goes_with_the_commit(tmp_path: Path) -> None:
+    async with broker_of(tmp_path) as (broker, server):
+        await publish(broker, range(20))
+        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=3)
+        async with group as member:
+            await work(member, 20)
+            assert sorted(await out_of(broker)) == [2 * each for each in range(20)]
+            assert await member.read(0.0) is None
+            with pytest.raises(ValueError, match="nothing was read"):
+                await member.commit([("out/1", b"x")])
+            await member.commit()
+        await until(lambda: not list(tmp_path.glob("data/sinks/members.*")))
+        async with group as member:
+            assert await member.read(0.0) is None
+
+
+async def test_who_is_fenced_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SETTLING", 0.0)
+    async with broker_of(tmp_path) as (broker, server):
+        await publish(broker, range(20), topics=8)
+        group = vmq.streams.group("s", "g", server=server, start="earliest")
+        async with group as first:
+            found: list[tuple[str, bytes]] = []
+            while len(found) < 20:
+                rows = await first.read()
+                assert rows is not None
+                found += doubled(rows)
+            async with group as second:
+                await until(lambda: second.partitions and len(first.partitions) == 1)
+                with pytest.raises(vmq.streams.FencedError):
+                    await first.commit(found)
+                assert await out_of(broker) == []
+                async with asyncio.TaskGroup() as tasks:
+                    for member in (first, second):
+                        tasks.create_task(work(member, 1))
+            assert sorted(await out_of(broker)) == [2 * each for each in range(20)]
+
+
+async def test_a_partition_stays_until_what_is_decided_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the store cannot write at first; whoever comes meanwhile waits for it, and so does the one who leaves."""
+    monkeypatch.setattr(module, "SETTLING", 0.0)
+    async with broker_of(tmp_path) as (broker, server):
+        await publish(broker, range(6), topics=1)
+        sinks = streams_of(broker).sinks
+        publish_rows, fails = sinks.publish_rows, [True]
+
+        async def once_it_can(*args: object) -> None:
+            if fails[0]:
+                raise BusyError("the store cannot write")
+            await publish_rows(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(sinks, "publish_rows", once_it_can)
+        monkeypatch.setattr("vmq.streams.serving.programs.RETRY_AFTER", 0.01)
+        group = vmq.streams.group("s", "g", server=server, start="earliest", patience=0.0)
+        async with group as first:
+            rows = await first.read()
+            assert rows is not None
+            publishing = asyncio.create_task(first.commit(doubled(rows)))
+            programs = streams_of(broker).programs
+            await until(lambda: any(each.busy for each in programs.members.values()))
+            (known,) = programs.members.values()
+            known.quiet_since = known.heard = -1e9  # as if it were silent, and stalled
+            programs.look_at_all()
+            known.group.look()
+            programs.end(known)
+            assert known.name in programs.members
+            fails[0] = False
+            await publishing
+            assert known.name not in programs.members
+        assert await out_of(broker) == [2 * each for each in payloads(rows)]
+        async with group as member:
+            assert await member.read(0.2) is None
+
+
+@pytest.mark.parametrize("step", ["decided", "moved", "published"])
+async def test_killed_at_any_step_it_is_done_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """What lies on the disk at a step is all that the next broker has."""
+    copy = tmp_path / "copy"
+
+    def keep() -> None:
+        if not copy.exists():
+            shutil.copytree(tmp_path / "data", copy / "data")
+
+    async with broker_of(tmp_path) as (broker, server):
+        await publish(broker, range(10), topics=1)
+        sinks = streams_of(broker).sinks
+        publish_alone, publish_rows = sinks.publish_alone, sinks.publish_rows
+
+        async def alone(query: str, batch: int, parts: object, cursor: SinkCursor | None) -> int:
+            assert cursor is not None
+
+            async def move() -> None:
+                if step == "decided":
+                    keep()
+                await cursor.move()
+                if step == "moved":
+                    keep()
+
+            return await publish_alone(query, batch, parts, SinkCursor(cursor.staged, move))  # type: ignore[arg-type]
+
+        async def rows(*args: object) -> None:
+            await publish_rows(*args)  # type: ignore[arg-type]
+            await streams_of(broker).commits.wait()
+            if step == "published":
+                keep()
+
+        monkeypatch.setattr(sinks, "publish_alone", alone)
+        monkeypatch.setattr(sinks, "publish_rows", rows)
+        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=4)
+        async with group as member:
+            await work(member, 4)
+    async with broker_of(copy) as (broker, server):
+        group = vmq.streams.group("s", "g", server=server, rows=4)
+        async with group as member:
+            await work(member, 6)
+            assert await member.read(0.0) is None
+        await until(lambda: not list(copy.glob("data/sinks/members.*")))
+        assert await out_of(broker) == [2 * each for each in range(10)]
+
+
+ROWS = 1200
+
+
+def found(server: str) -> list[int]:
+    """What is in the stream of answers."""
+    ticket = json.dumps({"stream": "out"}).encode()
+    try:
+        with flight.connect(server) as client:
+            table = client.do_get(flight.Ticket(ticket)).read_all()
+    except flight.FlightError:
+        return []
+    return [int(each) for each in table.column("payload").to_pylist()]
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    waited = threading.Event()
+    for _ in range(600):
+        if holds():
+            return
+        waited.wait(0.1)
+    raise AssertionError("it took too long")
+
+
+def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """The program goes on by itself, and each row has its answer, once and in order."""
+    config = tmp_path / "vmq.toml"
+    config.write_text(
+        '[streams.s]\nfilters = ["s/#"]\npartitions = 2\nkey = "topic"\n[streams.out]\nfilters = ["out/#"]\n'
+    )
+    args = ("--config", str(config), "--allow-anonymous")
+    listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+    random = Random(1)
+    with BrokerProcess.start(listen, tmp_path / "data", args=args) as broker:
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.connect("devices")
+            for number in range(ROWS):
+                packet = publish_packet(
+                    f"s/{number % 2}", b"%d" % number, qos=1, packet_id=1 + number
+                )
+                wire.send(packet)
+            for _ in range(ROWS):
+                wire.expect(PUBACK)
+        done = 0
+        urls = [broker._url("grpc")]
+        stopping = threading.Event()
+
+        def read(member: StreamGroup) -> None:
+            nonlocal done
+            rows = member.read(0.5)
+            if rows is None:
+                return
+            try:
+                member.commit([(f"out/{each % 2}", b"%d" % each) for each in payloads(rows)])
+                done += rows.num_rows
+            except vmq.streams.FencedError:
+                pass  # it comes again, if it was not published
+
+        def reached(enough: int) -> bool:
+            return done > enough
+
+        def run() -> None:
+            # The port is another one after each start.
+            while not stopping.is_set():
+                try:
+                    group = vmq.streams.group(
+                        "s", "g", server=urls[-1], start="earliest", rows=60, patience=0.0
+                    )
+                    with group as member:
+                        while not stopping.is_set():
+                            read(member)
+                except vmq.streams.BrokerAwayError:
+                    stopping.wait(0.1)
+
+        program = threading.Thread(target=run)
+        program.start()
+        try:
+            for kill in range(3):
+                enough = kill * 300 + random.randrange(200)
+                wait_for(partial(reached, enough))
+                broker.restart()
+                urls.append(broker._url("grpc"))
+            wait_for(lambda: len(found(urls[-1])) >= ROWS)
+        finally:
+            stopping.set()
+            program.join()
+        rows = found(urls[-1])
+        assert sorted(rows) == list(range(ROWS))
+        for at in range(2):
+            assert [each for each in rows if each % 2 == at] == list(range(at, ROWS, 2))
+
+
+def test_messages_are_taken_as_tuples_and_as_tables() -> None:
+    table = table_of([("a", b"1"), ("b", "2", 0), ("c", b"3", 2, True)])
+    assert table.to_pylist() == [
+        {"topic": "a", "payload": b"1", "qos": 1, "retain": False},
+        {"topic": "b", "payload": b"2", "qos": 0, "retain": False},
+        {"topic": "c", "payload": b"3", "qos": 2, "retain": True},
+    ]
+    assert table_of(table.select(["payload", "topic"])).column("qos").to_pylist() == [1, 1, 1]
+    for wrong in ([("a",)], [("a", 5)], [("a", b"", 1, False, 0)], pa.table({"topic": ["a"]})):
+        with pytest.raises(ValueError, match="message"):
+            table_of(wrong)

@@ -1,0 +1,141 @@
+"""The columns beside sealed segments: they say what the segments say, and are not missed where they are not."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vmq.streams.flight_support import Running
+from tests.vmq.streams.support import options
+from vmq.streams.column_writer import ColumnWriter
+from vmq.streams.log.column_file import SUFFIX, ColumnCounts
+from vmq.streams.log.errors import StreamError
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.typed import Unfit
+from vmq.streams.sql.running import SqlRunner, sources_of
+
+SCHEMA = {"temp": "double", "device": "string level:2"}
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    found = Running(tmp_path / "s", sensors=options(filters=["sensors/#"], schema=SCHEMA))
+    with closing(found):
+        yield found
+
+
+def fill(running: Running, *payloads: bytes, seals: bool = True) -> Partition:
+    """Rows in a segment of their own, which is sealed and merged."""
+    (partition,) = running.catalog.streams["sensors"].partitions
+    for number, payload in enumerate(payloads):
+        running.append(f"sensors/d{number % 3}", payload, client_id=f"c{number}")
+    if seals:
+        running.catalog.commits.writer.call(partition.roll).result(30)
+        running.catalog.janitor.tidy()
+    return partition
+
+
+def readings(count: int) -> list[bytes]:
+    return [b'{"temp": %d}' % number for number in range(count)]
+
+
+def writer_of(running: Running) -> ColumnWriter:
+    return ColumnWriter(running.catalog.all_partitions, least=0)
+
+
+def files(partition: Partition) -> list[str]:
+    return sorted(each.name for each in partition.folder.glob("*" + SUFFIX))
+
+
+def ask(running: Running, query: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (
+        SqlRunner().run(query, sources_of(running.catalog, lambda _stream: True)).to_pylist()
+    )
+    return found
+
+
+QUERIES = [
+    'select * exclude (payload, headers) from sensors order by "offset"',
+    "select device, count(*) as n, avg(temp) as mean from sensors group by all order by all",
+    "select topic, \"offset\" from sensors where topic = 'sensors/d1' and temp > 3 order by all",
+    "select \"offset\" from sensors where stream = 'sensors' and partition = 0 order by all",
+    "select payload from sensors where device = 'd2' order by all",
+    "select count(*) as n from sensors",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_say_the_same_with_them_and_without(running: Running, query: str) -> None:
+    fill(running, *readings(10))
+    fill(running, b"broken", b'{"temp": "warm"}', b"{}")
+    partition = fill(running, *readings(5), seals=False)
+    before = ask(running, query)
+    writer_of(running).tidy()
+    assert len(files(partition)) == 2
+    assert ask(running, query) == before
+
+
+def test_what_is_looked_at_is_counted(running: Running) -> None:
+    partition = fill(running, *readings(3), b"broken", b'{"temp": "warm"}', b"{}")
+    writer = writer_of(running)
+    writer.tidy()
+    found = ColumnCounts(6, 1, {"temp": Unfit(2, 1), "device": Unfit()})
+    assert writer.counts([partition]) == found
+    again = writer_of(running)
+    again.tidy()  # by what the files say
+    assert again.counts([partition]) == found
+
+
+def reschema(running: Running, partition: Partition) -> None:
+    stream = running.catalog.streams["sensors"]
+    changed = options(filters=["sensors/#"], schema={**SCHEMA, "unit": "string"})
+    running.call(lambda: stream.set_options(changed))
+
+
+def forget(_running: Running, partition: Partition) -> None:
+    partition._forget_sealed()
+
+
+@pytest.mark.parametrize(("change", "left"), [(reschema, 1), (forget, 0)])
+def test_files_are_those_of_the_segments_and_the_schema(
+    running: Running, change: Callable[[Running, Partition], None], left: int
+) -> None:
+    partition = fill(running, *readings(4))
+    writer = writer_of(running)
+    writer.tidy()
+    before = files(partition)
+    change(running, partition)
+    writer.tidy()
+    assert len(files(partition)) == left
+    assert not set(files(partition)) & set(before)
+
+
+def test_small_segments_have_none(running: Running) -> None:
+    partition = fill(running, *readings(4))
+    running.catalog.columns.tidy()
+    assert files(partition) == []
+
+
+def test_a_damaged_file_is_deleted_and_the_segment_has_it_all(running: Running) -> None:
+    partition = fill(running, *readings(4))
+    writer_of(running).tidy()
+    (name,) = files(partition)
+    path = partition.folder / name
+    whole = path.read_bytes()
+    footer = int.from_bytes(whole[-8:-4], "little") + 8
+    path.write_bytes(bytes(each ^ 0x10 for each in whole[:-footer]) + whole[-footer:])
+    with pytest.raises(StreamError, match="try again"):
+        ask(running, "select sum(temp) as s, max(device) as d, max(topic) as t from sensors")
+    assert ask(running, "select sum(temp) as s from sensors") == [{"s": 6.0}]
+
+
+@pytest.mark.parametrize("command", [["/bin/false"], ["/nowhere/at/all"]])
+def test_a_process_that_fails_leaves_the_segments_as_they_are(
+    running: Running, command: list[str]
+) -> None:
+    partition = fill(running, *readings(4))
+    ColumnWriter(running.catalog.all_partitions, least=0, command=command).tidy()
+    assert files(partition) == []
+    assert ask(running, "select sum(temp) as s from sensors") == [{"s": 6.0}]

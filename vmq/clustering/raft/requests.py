@@ -1,0 +1,96 @@
+"""What an operator asks of groups: to go elsewhere, to be led by another, to go on with what is left."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from vmq.clustering.raft.places import Places
+from vmq.clustering.raft.publishing import moves_of
+from vmq.clustering.raft.records import GroupRecords, node_of
+from vmq.clustering.raft.thread import GroupThread
+from vmq_cluster.raft.placement import apart
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog
+
+
+class GroupRequests:
+    """Wishes stand in the metadata, so that whoever leads a group follows them.
+
+    Args:
+        records: of the groups.
+        catalog: the streams.
+        places: where partitions are.
+        thread: this node's groups.
+    """
+
+    def __init__(
+        self, records: GroupRecords, catalog: "Catalog", places: Places, thread: GroupThread
+    ) -> None:
+        self._records = records
+        self._catalog = catalog
+        self._places = places
+        self._thread = thread
+
+    def move(self, stream: str, number: int, nodes: list[str]) -> str:
+        """Has a partition go to other nodes; returns what is wrong with that, "" if nothing is."""
+        names = self._records.nodes()
+        place = self._places.places.get((stream, number))
+        if place is None:
+            return f"stream {stream!r} has no partition {number} that is placed"
+        strange = [each for each in nodes if each not in names]
+        known = self._catalog.streams.get(stream)
+        count = len(nodes) if known is None else known.options.replicas
+        hosts = {node_of(name): host for name, host in self._records.labels().items()}
+        if strange or len(nodes) != count or len(apart(nodes, hosts)) < len(nodes):
+            there = ", ".join(sorted(names))
+            given = ", ".join(strange or nodes) or "none"
+            return f"{given}; accepted: {count} nodes that keep streams, each on a host of its own: {there}"
+        self._records.put("\0".join(names[each] for each in nodes).encode(), "move", place.group)
+        return ""
+
+    def wish(self, stream: str, number: int, node: str) -> str:
+        """Has another replica lead a partition; returns what is wrong with that, "" if nothing is.
+
+        One that a move is about to make leads as soon as it can.
+        """
+        place = self._places.places.get((stream, number))
+        voters: tuple[str, ...] = ()
+        if place is not None:
+            voters = (*place.voters, *moves_of(self._records).get(place.group, ()))
+        to = next((each for each in voters if node_of(each) == node), "")
+        if place is None or not to:
+            there = ", ".join(map(node_of, voters)) or "none"
+            return (
+                f"{node!r} has no replica of partition {number} of stream {stream!r}: {there} have"
+            )
+        self._records.put(to.encode(), "wish", place.group)
+        return ""
+
+    async def recover(self, stream: str, number: int | None, system: Iterable[str]) -> str:
+        """Has partitions without a leader, and the groups of no stream (`system`), go on with this node's copies alone.
+
+        Returns what is wrong with that, "" if nothing is.
+        """
+        groups = {
+            place.group: key[1]
+            for key, place in self._places.places.items()
+            if key[0] == stream
+            and number in (None, key[1])
+            and (number is not None or not self._places.leaders.get(place.group))
+        }
+        if not groups:
+            return f"no partition of stream {stream!r} is without a leader"
+        names = [*system, *groups]
+        wrong = await asyncio.wrap_future(self._thread.post(self._thread.recover, names))
+        told = [f"partition {at}: {wrong[each]}" for each, at in groups.items() if each in wrong]
+        return f"stream {stream!r}: {'; '.join(told[:10])}" if told else ""
+
+    def follow(self) -> None:
+        """Hands over what this node leads and somebody wants led elsewhere."""
+        for parts, raw in self._records.all("wish"):
+            to = raw.decode(errors="replace")
+            if self._places.leaders.get(parts[0]) == to:
+                self._records.delete("wish", *parts)
+            elif self._places.own.get(parts[0]) == self._places.name:
+                self._thread.post(self._thread.transfer, parts[0], to)

@@ -1,0 +1,1 @@
+"""The side of programs: members of consumer groups, over Arrow Flight. Knows nothing of the broker's modules."""
