@@ -80,6 +80,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     state: Annotated[str, Meta(description="queued; delayed; active = a worker has it; dead")]
     priority: int
     age: Annotated[float, Meta(description="Seconds since it was added")]
+    created: Annotated[int, Meta(description="When that was: nanoseconds since 1970")]
     next: Annotated[
         float | None,
         Meta(description="Seconds until it is due, or given again; null = it is queued"),
@@ -316,6 +317,7 @@ def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
         state="dead" if job.queue.is_dead and is_queued else state,
         priority=int(job.priority),
         age=round(_age(machine, job, now), 3),
+        created=int(job.created),
         next=None if is_queued else round(max(0.0, job.due - now), 3),
         ttl=round(max(0.0, job.expires - now), 3),
         retry=machine.retry_of(job),
