@@ -25,12 +25,9 @@ from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine, recover_active, recover_sealed
 from vmq.streams.log.segment import SUFFIX, Header, file_name, index_path
+from vmq.streams.log.small import FewRows, pieces
 
 log = logging.getLogger("vmq.streams")
-
-#: A batch in a segment has at most this many rows, and about this many bytes in memory.
-BATCH_ROWS: Final = 16_384
-BATCH_BYTES: Final = 4 << 20
 
 #: A segment is sealed when it has this many batches and they are small, so that they are merged soon: a small one costs
 #: a reader as much time as a thousand rows of a large one.
@@ -219,7 +216,7 @@ class Partition:
     # Writing: one thread
 
     def append(
-        self, batch: pa.RecordBatch, newest: int, receipts: Sequence[tuple[int, str]] = ()
+        self, batch: pa.RecordBatch | FewRows, newest: int, receipts: Sequence[tuple[int, str]] = ()
     ) -> None:
         """Writes rows behind the last; nobody sees them before `publish`, which comes before the next call.
 
@@ -234,7 +231,8 @@ class Partition:
         if self.is_due(batch.nbytes):
             self.roll()
         schema_size = len(self.header.raw)
-        batch = batch.replace_schema_metadata(self.header.schema.metadata)
+        if not isinstance(batch, FewRows):
+            batch = batch.replace_schema_metadata(self.header.schema.metadata)
         last = done = 0
         for piece in pieces(batch):
             index = self.active.index
@@ -244,9 +242,13 @@ class Partition:
             while last < len(receipts) and receipts[last][0] < done:
                 receipt = receipts[last][1]
                 last += 1
-            head, body = encode(piece, index.end, newest, schema_size, self.write_options, receipt)
-            self.active.write((head, body))
-            index.add(index.end, piece.num_rows, len(head) + len(body), newest, receipt)
+            parts: Sequence[bytes | memoryview]
+            if isinstance(piece, FewRows):
+                parts = piece.message(index.end, receipt)
+            else:
+                parts = encode(piece, index.end, newest, schema_size, self.write_options, receipt)
+            self.active.write(parts)
+            index.add(index.end, piece.num_rows, sum(map(len, parts)), newest, receipt)
 
     def is_due(self, size: int = 0) -> bool:
         """Whether the active segment is to be sealed before more is written."""
@@ -480,15 +482,6 @@ def sealed_of(path: Path, index: Index) -> Sealed:
     return Sealed(
         path, index.base, index.end, found.st_size, index.time, found.st_ino, index.merged
     )
-
-
-def pieces(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """A batch in parts that are not too large to be read at once."""
-    rows = BATCH_ROWS
-    if batch.nbytes > BATCH_BYTES:
-        rows = max(1, min(rows, batch.num_rows * BATCH_BYTES // batch.nbytes))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
 
 
 def sync_folder(folder: Path) -> None:
