@@ -38,6 +38,7 @@ COMPILED = (
     "vmq/core/inflight.py",
     "vmq/core/waiting.py",
     "vmq/core/queue.py",
+    "vmq/protocol/front_queue.py",
     "vmq/core/trie.py",
     "vmq/core/route_cache.py",
     "vmq/core/subscription_set.py",

@@ -418,6 +418,7 @@ class Broker(Configured):
             self.banning,
             turn_away=self._turn_away,
             nearby=None if self.share is None else self.share.sockets,
+            durability=self.config.store.durability,
         )
         try:
             await clustering.start(None if self._streams is None else self._streams.catalog)

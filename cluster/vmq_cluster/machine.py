@@ -326,7 +326,7 @@ class Machine:
 
     def _frame(self, messages: list[AnyMessage]) -> Frame:
         self._frames += 1
-        speaks, reads = self.dialects.own
+        speaks, reads, _ = self.dialects.own
         return Frame(FORMAT, self.name, self.identity.epoch, self._frames, messages, speaks, reads)
 
 

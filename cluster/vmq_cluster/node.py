@@ -234,6 +234,11 @@ class ClusterNode:
         """The node without its loop, for what is shown of it: counters, clocks, records."""
         return self._running
 
+    @property
+    def versions(self) -> Versions:
+        """Those of this node."""
+        return self._versions
+
     def spoken_by(self, peer: str) -> int:
         """The version that a peer speaks, as far as it was heard."""
         return self._running.dialects.spoken_by(peer)

@@ -230,6 +230,11 @@ class Publisher(Device):
         enough = self.acknowledged + messages
         self.wait(lambda: self.acknowledged >= enough, f"acknowledged {messages} more messages")
 
+    def sent_and_acknowledged(self) -> set[Message]:
+        """Those that were taken for good."""
+        with self.changed:
+            return {each for mid, each in self._sent.items() if mid in self._acknowledged}
+
     def retain(self, topic: str, payload: str) -> None:
         """Publishes a message to be retained, apart from the others, and returns when it is taken."""
         sent = self.client.publish(topic, payload, 1, retain=True)

@@ -54,6 +54,23 @@ class MemberRow(Struct, frozen=True, kw_only=True):
             description="Copies of this node's sessions that it is to have, and that lack something"
         ),
     ] = 0
+    slots_owned: Annotated[
+        int | None,
+        Meta(
+            description='Slots of durable sessions that it owns; null with cluster.sessions = "nodes"'
+        ),
+    ] = None
+    slots_followed: Annotated[int | None, Meta(description="Slots that it has a copy of")] = None
+    slots_without_follower: Annotated[
+        int | None, Meta(description="Slots that it owns and nobody has a copy of")
+    ] = None
+    slots_waiting: Annotated[
+        int | None,
+        Meta(
+            description="Slots that it owns and does not serve yet, for other nodes have not said what they have of "
+            "them; null = only the node itself knows"
+        ),
+    ] = None
 
 
 class Joined(Struct, frozen=True, omit_defaults=True):
@@ -115,6 +132,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             offline = sum(len(each.offline) for each in broker.registries.values())
         messages, size = clustering.outboxes.waiting_for(name)
         sessions = tally.clean + tally.durable
+        slots = None if clustering.slots is None else clustering.slots.tally(name)
         yield MemberRow(
             node=name,
             status=Status(record.status).name.lower(),
@@ -128,6 +146,10 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             waiting_messages=messages,
             waiting_bytes=size,
             lagging_copies=lagging.get(name, 0),
+            slots_owned=None if slots is None else slots.owned,
+            slots_followed=None if slots is None else slots.followed,
+            slots_without_follower=None if slots is None else slots.alone,
+            slots_waiting=None if slots is None else slots.waiting,
         )
     for address in machine.contacts:
         yield MemberRow(node="", status="asked", is_up=False, is_self=False, address=address)
@@ -199,6 +221,8 @@ async def drain(
     node, clustering = _node_of(broker), _clustering_of(broker)
     if undo:
         broker.jobs.take_part()
+        if clustering.slots is not None:
+            clustering.slots.take_part()
         await clustering.admission.turn_elsewhere("")
         return Drained(node.name, drained=False, complete=True)
     if not set(node.up) - broker.worker_names:
@@ -208,6 +232,8 @@ async def drain(
         broker.jobs.hand_over(timeout),
         clustering.leaving.hand_over_sessions(timeout, broker.worker_names),
     )
+    if clustering.slots is not None:
+        sessions = await clustering.slots.hand_over(timeout) and sessions
     return Drained(node.name, drained=True, complete=jobs and sessions)
 
 

@@ -41,6 +41,34 @@ async def ask(
     return await clustering.sessions.ask(node, mountpoint, client_id)
 
 
+async def ask_slot(broker: "BrokerView", client_id: str) -> "SessionFigures | None":
+    """What its owner says of a session that is in a slot; None: there is none, or the owner does not answer."""
+    clustering = broker.clustering
+    if clustering is None or not clustering.is_running:
+        return None
+    return await clustering.sessions.ask_owner(client_id)
+
+
+def home_of_slot(broker: "BrokerView", client_id: str) -> str:
+    """The node whose slot has a client's session, if it has one; "": sessions are in no slots, or nobody has it."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    return "" if slots is None else slots.owner_of(client_id)
+
+
+def end_in_slot(broker: "BrokerView", client_id: str) -> None:
+    """Ends a client's session in a slot, with its connection."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    if slots is not None:
+        slots.end_session(client_id)
+
+
+def away_in_slots(broker: "BrokerView") -> "Iterator[tuple[str, SessionFigures]]":
+    """The sessions in slots of this node whose clients are not connected."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    if slots is not None:
+        yield from slots.status.away()
+
+
 def records(
     broker: "BrokerView", mountpoint: str | None
 ) -> "Iterator[tuple[str, str, Record | None]]":
@@ -73,6 +101,8 @@ def targets(
     registry.trie.remote.complete(route)
     up = set(clustering.node.up)
     for target in route.nodes:
+        if not target.node:
+            continue
         name: str = target.node
         granted = min(qos, target.qos)
         if name in up:

@@ -112,6 +112,8 @@ def list_sessions(
     Only this node's with `local`.
     """
     rows = _rows(broker, registries(broker, mountpoint))
+    if not mountpoint:
+        rows = chain(rows, _rows_in_slots(broker))
     if not local:
         rows = chain(rows, _rows_elsewhere(broker, mountpoint))
     return Listing(SessionRow, rows, selection)
@@ -123,6 +125,12 @@ def _rows(broker: "BrokerView", trees: list[Registry]) -> Iterator[SessionRow | 
         for client_id in list(registry.subscribers):
             subscriber = registry.subscribers.get(client_id)
             yield None if subscriber is None else row_of(registry, subscriber, node)
+
+
+def _rows_in_slots(broker: "BrokerView") -> Iterator[SessionRow | None]:
+    node = elsewhere.own_name(broker)
+    for client_id, figures in elsewhere.away_in_slots(broker):
+        yield _row(figures, node, "", client_id)
 
 
 def _rows_elsewhere(broker: "BrokerView", mountpoint: str | None) -> Iterator[SessionRow | None]:
@@ -148,9 +156,13 @@ async def show_session(
     """One session with its subscriptions, also one that another node has (not with `local`): that node is asked."""
     registry = registry_of(broker, mountpoint)
     record = None
+    in_slot = None if mountpoint else await elsewhere.ask_slot(broker, client_id)
     if not local and client_id not in registry.subscribers:
         record = elsewhere.record_of(broker, mountpoint, client_id)
-    if record is None:
+    if record is None and in_slot is not None and client_id not in registry.subscribers:
+        row = _row(in_slot, elsewhere.home_of_slot(broker, client_id), mountpoint, client_id)
+        granted = in_slot.subscriptions
+    elif record is None:
         subscriber = find(broker, client_id, mountpoint)
         row = row_of(registry, subscriber, elsewhere.own_name(broker))
         granted = {name: each.qos for name, each in subscriber.subscriptions.items()}
@@ -164,6 +176,13 @@ async def show_session(
             granted = figures.subscriptions
     filters = [SubscriptionRow(name, qos) for name, qos in sorted(granted.items())]
     values = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
+    if (
+        in_slot is not None and row.is_online
+    ):  # its connection is one node's business, its queue another's
+        waiting = in_slot.queue_size
+        values.update(
+            queue_size=waiting, online_messages=waiting, waiting_acks=in_slot.waiting_acks
+        )
     return SessionDetails(**values, filters=filters)
 
 
@@ -213,11 +232,20 @@ def _when(seconds: float) -> str | None:
     return when.removesuffix("+00:00") + "Z"
 
 
-def disconnect(
+async def disconnect(
     broker: "BrokerView", client_id: str, mountpoint: str = "", *, cleanup: bool = False
 ) -> Disconnected:
     """Closes a client's connection; its will is published. With `cleanup` its session ends, too."""
     registry = registry_of(broker, mountpoint)
+    in_slot = await elsewhere.ask_slot(broker, client_id) if cleanup and not mountpoint else None
+    if in_slot is not None:
+        elsewhere.end_in_slot(broker, client_id)
+        return Disconnected(
+            client_id=client_id,
+            mountpoint=mountpoint,
+            was_online=in_slot.is_online,
+            session_ended=True,
+        )
     subscriber = find(broker, client_id, mountpoint)
     output = subscriber.output
     if output is not None:

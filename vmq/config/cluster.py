@@ -146,6 +146,22 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "with copies (replicas) it always waits for the latter, and for as many stores in all if a node is down."
         ),
     ] = "local"
+    sessions: Annotated[
+        Literal["nodes", "slots"],
+        Meta(
+            description="Who has durable sessions: the node to which their client connected last, or the owners of "
+            "slots, which any node may be the front of. All nodes of a cluster have it alike, and a data directory "
+            "keeps to it. docs/cluster.md says what sessions in slots promise, and what they do not have yet."
+        ),
+    ] = "nodes"
+    slots: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2047,
+            description='Slots of the cluster with sessions = "slots", alike on all nodes and for ever.',
+        ),
+    ] = 1024
     replicas: Annotated[
         int,
         Meta(

@@ -8,10 +8,20 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.config.columns import COLUMN_FORMS, TypedColumn, read_columns
-from vmq.config.json_schema import FORMS as SCHEMA_FILE_FORMS
-from vmq.config.json_schema import columns_of_file
-from vmq.config.values import DURATION_FORMS, DURATION_PATTERN, parse_duration
+from vmq.config.columns import (
+    COLUMN_FORMS,
+    SCHEMA_FILE_FORMS,
+    TypedColumn,
+    columns_of_file,
+    read_columns,
+)
+from vmq.config.values import (
+    ARCHIVE_FORMS,
+    DURATION_FORMS,
+    DURATION_PATTERN,
+    parse_duration,
+    read_archive,
+)
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import SHARE_PREFIX, check_filter
 
@@ -92,6 +102,22 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "node has it; 0 = three, or as many as there are. It may be raised later.",
         ),
     ] = 0
+    archive: Annotated[
+        str,
+        Meta(
+            max_length=1000,
+            description="Where segments go that retention takes, as Parquet; they stay readable from there. Empty = "
+            "nowhere. With it replicas is 1.",
+            extra={"accepts": ARCHIVE_FORMS},
+        ),
+    ] = ""
+    archive_required: Annotated[
+        bool,
+        Meta(
+            description="Nothing is deleted that is not archived, though it is more than retention_bytes; else it is "
+            "deleted then, and counted (stream_unarchived)."
+        ),
+    ] = False
     schema: Annotated[
         dict[str, str],
         Meta(
@@ -124,7 +150,9 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = "os"
 
     def __post_init__(self) -> None:
-        """What earlier versions called acks is durability."""
+        """What earlier versions called acks is durability; and one node alone archives."""
+        if self.archive and not self.replicas:
+            msgspec.structs.force_setattr(self, "replicas", 1)
         if self.acks in {"memory", "os", "fsync"}:
             msgspec.structs.force_setattr(self, "durability", self.acks)
             msgspec.structs.force_setattr(self, "acks", "")
@@ -211,6 +239,14 @@ def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
                 yield "filters", f"{what}; accepted: {FILTER_FORMS}"
             elif "\0" in each:
                 yield "filters", f"U+0000 is in no topic; accepted: {FILTER_FORMS}"
+    try:
+        if read_archive(options.archive) is not None and options.replicas > 1:
+            yield (
+                "archive",
+                "a stream with replicas has none; accepted: replicas = 1, or no archive",
+            )
+    except ValueError as error:
+        yield "archive", str(error)
     try:
         read_columns(options.schema)
     except ValueError as error:

@@ -1,12 +1,12 @@
-"""Values that the configuration writes as text: listener addresses and time spans.
+"""Values that the configuration writes as text: listener addresses, time spans, archives.
 
 Nothing here knows the options; `vmq.config.options` says which option holds which kind of value.
 """
 
 import ipaddress
 import re
-from typing import Final, Literal
-from urllib.parse import urlsplit
+from typing import Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -244,3 +244,50 @@ def parse_duration(text: str) -> int | None:
     if text == "never":
         return None
     return int(text[:-1]) * _UNIT_SECONDS[text[-1]]
+
+
+ARCHIVE_FORMS: Final = (
+    '"file:///FOLDER" or "s3://BUCKET/FOLDER", with ?region= and ?endpoint= if need be'
+)
+#: What may follow a bucket, and what Arrow calls it.
+_OF_BUCKET: Final = {"region": "region", "endpoint": "endpoint_override"}
+
+
+class ArchiveUrl(NamedTuple):
+    """A folder of a file system. `shown`: as people may see it."""
+
+    is_local: bool
+    path: str
+    options: tuple[tuple[str, str], ...]
+    shown: str
+
+
+def read_archive(text: str) -> ArchiveUrl | None:
+    """What an option says; None: there is none.
+
+    Raises:
+        ValueError: it is none; the text says what is accepted.
+    """
+    if not text:
+        return None
+    url = urlsplit(text)
+    accepted = f"accepted: {ARCHIVE_FORMS}"
+    if url.username is not None or url.password is not None or "@" in url.netloc:
+        raise ValueError(
+            "credentials stand in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), not here; "
+            + accepted
+        )
+    path = url.path.rstrip("/")
+    if url.scheme == "file" and not url.netloc and path and not url.query:
+        return ArchiveUrl(True, path, (), f"file://{path}")
+    options = dict(parse_qsl(url.query, keep_blank_values=True))
+    if url.scheme != "s3" or not url.netloc or options.keys() - _OF_BUCKET.keys():
+        raise ValueError(f"{text.partition('?')[0][:200]!r} names no archive; {accepted}")
+    named = {_OF_BUCKET[name]: value for name, value in options.items()}
+    endpoint = named.get("endpoint_override", "")
+    scheme, mark, host = endpoint.partition("://")
+    if mark:
+        if scheme not in ("http", "https") or not host:
+            raise ValueError(f"endpoint is an address, as in http://127.0.0.1:9000; {accepted}")
+        named |= {"endpoint_override": host, "scheme": scheme}
+    return ArchiveUrl(False, url.netloc + path, tuple(named.items()), f"s3://{url.netloc}{path}")

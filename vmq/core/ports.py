@@ -34,13 +34,44 @@ class SessionListener:
 class Claims:
     """Who has which session, where other nodes may have it."""
 
-    def claim(self, registry: Any, client_id: str, clean: bool) -> Pending | None:
-        """A client has come: None: it may have its session; else `Pending` comes when another node has given it up."""
+    def claim(self, registry: Any, client_id: str, clean: bool, user: str = "") -> Pending | None:
+        """A client of a user has come: None: it may have its session; else `Pending` comes when it may.
+
+        It brings None, `Refuse`, or `Placed`.
+        """
         return None
 
     def find_owner(self, mountpoint: str, client_id: str) -> str:
         """The user whose durable session is on another node; "" if none, or nobody's."""
         return ""
+
+
+class Placed:
+    """What `Claims.claim` brings where the durable session of a client is in a slot; see `vmq.protocol.front_queue`."""
+
+    def __init__(self, is_present: bool) -> None:
+        #: There was a session.
+        self.is_present = is_present
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class FrontPort:
+    """The owners of sessions that are in slots, for the connections of this node, which have numbers."""
+
+    def keep(self, number: int, message: Any, qos: int) -> None:
+        """A retained message, for this client alone."""
+
+    def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
+        """The client has sent PUBACK, PUBREC or PUBCOMP."""
+
+    def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
+        """The client has sent PUBREL packets of four bytes each: what answers them waits for the owner."""
+
+    def on_online(self, number: int) -> None:
+        """CONNACK is sent: what is of the session may follow."""
+
+    def on_offline(self, number: int) -> None:
+        """The connection has ended."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -5,12 +5,14 @@ that it goes through are authenticating, taking over and opening.
 """
 
 import logging
+from typing import Final
 
 from vmq_hooks.modifiers import RegisterModifiers
 from vmq_hooks.types import Subscription
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import Answer, Pending
+from vmq.core.ports import Placed
 from vmq.core.states import ONLINE, OPENING, TAKING_OVER
 from vmq.core.subscriber import OURS
 from vmq.mqtt.encoder import connack
@@ -18,6 +20,7 @@ from vmq.mqtt.message import Message
 from vmq.mqtt.packets import (
     ACCEPTED,
     LEVEL_3_1,
+    REFUSED_CLIENT_ID,
     REFUSED_PROTOCOL_LEVEL,
     REFUSED_UNAVAILABLE,
     Connect,
@@ -45,6 +48,9 @@ from vmq.store.store import DAMAGED
 
 log = logging.getLogger("vmq.session")
 
+#: A session in a slot keeps no RETAIN as it was published.
+NO_BRIDGE: Final = 'a bridge has to connect with clean session where cluster.sessions is "slots"'
+
 
 def nothing() -> None:
     """Cancels what needs no cancelling."""
@@ -59,6 +65,8 @@ class ClientLogin:
         self.output = client.output
         self.connect = connect
         self.will: Message | None = None
+        #: Where the session is in a slot.
+        self.placed: Placed | None = None
         #: Whether a session was there, and its subscriptions that plugins are asked about again: so many are done.
         self.present = False
         self.wanted: list[Subscription] = []
@@ -174,7 +182,9 @@ class ClientLogin:
         check_flapping(client.registry, connect.username, client.client_id)
         check_owner(client.registry, client.client_id, self.user())
         claims = self.core.claims
-        pending = claims.claim(client.registry, client.client_id, connect.clean_session)
+        pending = claims.claim(
+            client.registry, client.client_id, connect.clean_session, self.user()
+        )
         if pending is None:
             self.accept()
             return
@@ -184,6 +194,12 @@ class ClientLogin:
     def on_claimed(self, answer: Answer) -> None:
         if isinstance(answer, Refuse) and answer.unavailable:
             raise refuse(answer, self.core.options.refusal_code)
+        if isinstance(answer, Refuse) and answer.bad_credentials:  # another user's session
+            raise ConnectRefused(answer.reason, REFUSED_CLIENT_ID)
+        if isinstance(answer, Placed):
+            self.placed = answer
+            if self.connect.bridge:
+                raise ConnectRefused(NO_BRIDGE, REFUSED_UNAVAILABLE)
         if isinstance(answer, Refuse):
             # It was never accepted: no CONNACK says that somebody else has its place.
             self.output.close(answer.reason)
@@ -215,12 +231,14 @@ class ClientLogin:
         client.username = connect.username
         client.keep_alive = connect.keep_alive
         client.started_at = self.core.wall_clock()
-        user = self.user()
+        user, placed = self.user(), self.placed
         before = registry.subscribers.get(client.client_id)
         is_others = before is not None and before.owner is not None and before.owner != user
         subscriber, self.present = registry.register(
-            client.client_id, connect.clean_session, self.output, user
+            client.client_id, connect.clean_session or placed is not None, self.output, user
         )
+        if placed is not None:
+            self.present = placed.is_present
         client.subscriber = subscriber
         subscriber.queue.username = client.username
         subscriber.queue.options = client.options

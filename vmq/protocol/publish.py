@@ -389,6 +389,8 @@ class Publisher(Client):
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
             self.output.answer_after(self.output.outbox.stored, store.barrier())
+        else:
+            queue.on_received(packet_id, self.decoder.head & 8 != 0)
         return True
 
     def acknowledge(self, qos: int, packet_id: int) -> None:
@@ -409,6 +411,7 @@ class Publisher(Client):
         subscriber = self.subscriber
         assert subscriber is not None
         received = subscriber.received_ids(self.core)
+        subscriber.queue.on_pubrels(run, self.output)
         for index in range(0, len(run), 4):
             packet_id = packet_id_at(run, index, PUBREL)
             if self.core.jobs.is_on:

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.protocol.connection import Connection
+from vmq.protocol.front_queue import FrontQueue
 
 _Count = Annotated[int, Meta(ge=0)]
 _Text = Annotated[str, Meta(max_length=65_535)]
@@ -37,7 +38,7 @@ def figures_of(registry: Registry, subscriber: Subscriber) -> SessionFigures:
     session = output.session if isinstance(output, Connection) else None
     return SessionFigures(
         is_online=queue.online,
-        is_durable=queue.durable,
+        is_durable=queue.durable or isinstance(queue, FrontQueue),
         user=queue.username,
         peer=None if output is None else output.describe(),
         protocol=None if session is None else session.level,

@@ -27,10 +27,11 @@ from vmq.streams.appender import Appender
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.damaged import open_partition
 from vmq.streams.groups.port import GroupsElsewhere
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
-from vmq.streams.log.partition import Partition, sync_folder
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.retention import Janitor
 from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import PartitionPlaces

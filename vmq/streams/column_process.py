@@ -14,8 +14,7 @@ import msgspec
 
 from vmq.streams.log.column_file import make
 from vmq.streams.log.errors import StreamError
-from vmq.streams.log.partition import Sealed
-from vmq.streams.log.segment import Header
+from vmq.streams.log.segment import Header, Sealed
 
 #: The file is there; there is none, since the segment is not there any more, or not what was written.
 MADE: Final = b"+"

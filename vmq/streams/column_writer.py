@@ -14,7 +14,8 @@ import msgspec
 from vmq.streams.column_process import MADE, ColumnOrder
 from vmq.streams.helper import HelperProcess
 from vmq.streams.log.column_file import ColumnCounts, counts_of, leftovers, path_of
-from vmq.streams.log.partition import Partition, Sealed
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.segment import Sealed
 from vmq.streams.log.typed import Unfit
 
 log = logging.getLogger("vmq.streams")

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.config.streams import StreamOptions
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.partition import Partition, sync_folder
+from vmq.streams.log.partition import Partition
 
 log = logging.getLogger("vmq.streams")
 

@@ -9,9 +9,9 @@ from vmq.streams.log import checkpoint
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
-from vmq.streams.log.partition import CHECKPOINT, Sealed
+from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.log.recovery import examine, is_torn
-from vmq.streams.log.segment import Header, SegmentFlawError, index_path, walk
+from vmq.streams.log.segment import Header, Sealed, SegmentFlawError, index_path, walk
 from vmq.streams.stored import StoredPartition
 
 
@@ -32,6 +32,8 @@ class RestingLog:
     """
 
     damage: DamagedError | None = None
+    #: What the broker has archived nobody fetches here.
+    archive = None
 
     def __init__(self, stored: StoredPartition) -> None:
         self.stream = stored.stream
@@ -53,6 +55,11 @@ class RestingLog:
 
     def note(self, damage: DamagedError) -> None:
         """Who reads it tells what he meets."""
+
+    @property
+    def kept(self) -> int:
+        """The first offset that is there."""
+        return self.earliest
 
     @property
     def earliest(self) -> int:

@@ -18,6 +18,8 @@ from vmq.http.report import BrokerReport
 PATIENCE: Final = 60.0
 #: Seconds that it has to give its figures.
 QUICK: Final = 3.0
+#: Seconds that a query may take, and wait for its turn.
+_QUERY: Final = 120.0
 #: Seconds without a sign of life after which a trace has ended.
 _SILENCE: Final = 15.0
 #: The same of a stream's messages, which may have to be looked for.
@@ -81,12 +83,12 @@ class WorkerClient:
             else {name: _plain(each) for name, each in given.items()},
             json=given if method == "POST" else None,
         )
-        if status == 200:
-            return body
-        text = str(msgspec.json.decode(body, type=dict[str, Any]).get("error"))
-        error = _KINDS.get(status, AdminError)(text)
-        error.status = status
-        raise error
+        return _granted(status, body)
+
+    async def sql(self, number: int, query: bytes) -> bytes:
+        """The result of a query on streams, as an Arrow IPC stream. Raises the same."""
+        status, body = await self._request(number, "POST", PREFIX + "/sql", _QUERY, data=query)
+        return _granted(status, body)
 
     async def report(self, number: int) -> BrokerReport:
         """All figures of a worker.
@@ -157,6 +159,16 @@ class WorkerClient:
             session = aiohttp.ClientSession("http://worker", connector=connector)
             self._sessions[number] = session
         return session
+
+
+def _granted(status: int, body: bytes) -> bytes:
+    """What a worker answers, unless it refuses."""
+    if status == 200:
+        return body
+    text = str(msgspec.json.decode(body, type=dict[str, Any]).get("error"))
+    error = _KINDS.get(status, AdminError)(text)
+    error.status = status
+    raise error
 
 
 def _said(number: int, error: Exception) -> str:

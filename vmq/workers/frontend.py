@@ -21,7 +21,7 @@ from vmq.workers.dispatch import Ways
 from vmq.workers.door import WorkerDoor
 from vmq.workers.page import WorkersSource
 from vmq.workers.pool import WorkerPool
-from vmq.workers.tailing import WorkerTails
+from vmq.workers.tailing import WorkerQueries, WorkerTails
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
 
@@ -42,9 +42,11 @@ class Frontend:
         self.dashboard = Dashboard(WorkersSource(supervisor, self.client, self.listeners))
         self.keys = self.dashboard.api_keys
         self._do = in_turns(self.dashboard, Ways(supervisor, self).do)
+        pool = WorkerPool(supervisor, self.client)
         self._live = {
             "/trace": Traces(supervisor, self.client).stream,
-            "/stream/tail": WorkerTails(WorkerPool(supervisor, self.client), self.client).stream,
+            "/stream/tail": WorkerTails(pool, self.client).stream,
+            "/sql": WorkerQueries(pool, self.client).serve,
         }
         self._admin: AdminSocket | None = None
 

@@ -1,4 +1,4 @@
-"""A stream of several workers: any of them follows all its partitions, wherever they are."""
+"""Streams of several workers: any of them follows all partitions, and queries them, wherever they are."""
 
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,23 @@ from vmq.workers.asking import UnreachableError, WorkerClient
 
 if TYPE_CHECKING:
     from vmq.workers.pool import WorkerPool
+
+
+class WorkerQueries:
+    """Has a worker answer queries: it sees the streams of all."""
+
+    def __init__(self, pool: "WorkerPool", client: WorkerClient) -> None:
+        self._pool = pool
+        self._client = client
+
+    async def serve(self, request: web.Request) -> web.Response:
+        """Answers one query.
+
+        Raises:
+            AdminError: no worker runs, or the one that was asked refuses.
+        """
+        found = await self._client.sql(self._pool.running()[0].number, await request.read())
+        return web.Response(body=found, content_type="application/vnd.apache.arrow.stream")
 
 
 class WorkerTails:

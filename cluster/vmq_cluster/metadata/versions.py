@@ -22,6 +22,8 @@ class Versions(NamedTuple):
 
     speaks: int = 1
     reads: int = 1
+    #: What else could be done about nodes that it cannot talk with.
+    hint: str = ""
 
 
 class Dialects:
@@ -60,11 +62,12 @@ class Dialects:
             return
         _put(self._refused, frame.sender, said)
         where = "this node" if own.speaks < frame.reads else "that one"
+        advice = f"upgrade vmq on {where}" + (f", or {own.hint}" if own.hint else "")
         self._outbox.emit(
             Refused(
                 frame.sender,
                 f"it speaks version {frame.speaks} of the cluster's protocol and talks with {frame.reads} and later, "
-                f"this node speaks {own.speaks} and talks with {own.reads} and later; upgrade vmq on {where}",
+                f"this node speaks {own.speaks} and talks with {own.reads} and later; {advice}",
             )
         )
 

@@ -331,7 +331,7 @@ class SessionWorld:
             for number in effects.closed:
                 self._closed_by_front(number)
             effects.closed.clear()
-            for number, is_present in effects.present:
+            for number, is_present, _ in effects.present:
                 self._queue(number, "present", is_present)
             effects.present.clear()
             for number, packet, qos in effects.acknowledged:

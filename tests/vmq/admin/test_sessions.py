@@ -82,14 +82,14 @@ async def test_show_lists_subscriptions(node: Broker) -> None:
 async def test_disconnect_keeps_a_durable_session(node: Broker) -> None:
     durable = Peer(node.registry(), "durable", clean=False)
     clean = Peer(node.registry(), "clean")
-    done = disconnect(node, "durable")
+    done = await disconnect(node, "durable")
     assert not durable.is_open
     assert (done.was_online, done.session_ended) == (True, False)
     assert not (await show_session(node, "durable")).is_online
-    done = disconnect(node, "clean")
+    done = await disconnect(node, "clean")
     assert not clean.is_open
     assert done.session_ended
-    done = disconnect(node, "durable", cleanup=True)
+    done = await disconnect(node, "durable", cleanup=True)
     assert (done.was_online, done.session_ended) == (False, True)
     assert not node.registry().subscribers
 
@@ -97,7 +97,7 @@ async def test_disconnect_keeps_a_durable_session(node: Broker) -> None:
 async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
     peer = Peer(node.registry(), "me", clean=False)
     peer.subscribe(("t", 1))
-    assert disconnect(node, "me", cleanup=True).session_ended
+    assert (await disconnect(node, "me", cleanup=True)).session_ended
     assert not peer.is_open
     assert not node.registry().trie.match("t")
     Peer(node.registry(), "me", clean=False)
@@ -124,7 +124,7 @@ async def test_nobody_by_that_name(node: Broker) -> None:
     with pytest.raises(NotFoundError, match="no session of client 'nobody'"):
         await show_session(node, "nobody")
     with pytest.raises(NotFoundError):
-        disconnect(node, "nobody")
+        await disconnect(node, "nobody")
     with pytest.raises(NotFoundError):
         unsubscribe(node, "nobody", "a")
 
@@ -185,4 +185,4 @@ async def test_sessions_of_other_nodes_are_listed_and_shown_as_far_as_they_are_k
         with pytest.raises(NotFoundError, match="on this node; node 'b' has it: ask there"):
             await show_session(a, "clean", local=True)
         with pytest.raises(NotFoundError, match="node 'b' has it"):
-            disconnect(a, "clean")
+            await disconnect(a, "clean")

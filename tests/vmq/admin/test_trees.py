@@ -81,7 +81,7 @@ async def test_commands_reach_the_named_tree_only(node: Broker, peers: tuple[Pee
     assert unsubscribe(node, "me", "t", "plant").mountpoint == "plant"
     assert [each.filter for each in (await show_session(node, "me")).filters] == ["t"]
     assert (await show_session(node, "me", "plant")).filters == []
-    disconnect(node, "me", "plant")
+    await disconnect(node, "me", "plant")
     assert here.is_open
     assert not there.is_open
 

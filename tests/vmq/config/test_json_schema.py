@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vmq.config.json_schema import columns_of_file
+from vmq.config.columns import columns_of_file
 from vmq.config.load import load
 from vmq.config.sources import ConfigError
 

@@ -147,6 +147,8 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "suback_after": "local",
             "suback_timeout": 5.0,
             "ack_after": "local",
+            "sessions": "nodes",
+            "slots": 1024,
             "replicas": 2,
             "replica_timeout": 2.0,
             "adopt_after": 10.0,

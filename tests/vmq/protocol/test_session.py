@@ -425,7 +425,7 @@ class OtherNode(Claims):
         self.pending: Pending | None = None
         house.core.claims = self
 
-    def claim(self, registry: Registry, client_id: str, clean: bool) -> Pending:
+    def claim(self, registry: Registry, client_id: str, clean: bool, user: str = "") -> Pending:
         self.asked.append((client_id, clean))
         self.pending = Pending(self.on_cancel)
         return self.pending

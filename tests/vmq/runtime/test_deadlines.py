@@ -105,7 +105,7 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
     pending = Pending(lambda: None)
 
     class Slow(Claims):
-        def claim(self, registry: Registry, client_id: str, clean: bool) -> Pending:
+        def claim(self, registry: Registry, client_id: str, clean: bool, user: str = "") -> Pending:
             return pending
 
     house.core.claims = Slow()

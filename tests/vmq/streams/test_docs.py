@@ -12,6 +12,7 @@ from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import make, options, put, rows_from
 from vmq.config.listeners import problems_of
 from vmq.config.options import ListenerOptions, StreamOptions
+from vmq.config.streams import problems_of as flaws_of
 from vmq.streams.flight.service import StreamServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "streams.md"
@@ -22,7 +23,8 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_options_are_valid() -> None:
-    found, clustered, replicated = map(tomllib.loads, blocks("toml"))
+    found, archived, clustered, replicated = map(tomllib.loads, blocks("toml"))
+    assert list(flaws_of(msgspec.convert(archived["streams"]["sensors"], StreamOptions))) == []
     assert msgspec.convert(replicated["streams"]["orders"], StreamOptions).replicas == 3
     assert msgspec.convert(found["streams"]["sensors"], StreamOptions).partitions == 4
     listener = msgspec.convert(clustered["listeners"]["flight"], ListenerOptions)

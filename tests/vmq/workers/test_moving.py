@@ -39,6 +39,10 @@ def follow(several: Several, expected: list[bytes]) -> None:
     told = sorted(json.loads(line)["payload"].encode() for line in done.out.splitlines())
     assert (done.code, done.err, told) == (0, "", expected)
     folder = ("--data-dir", str(several.folder))
+    done = run("sql", "select count(*) as n from s", "--csv", *folder)
+    assert (done.code, done.err, done.out.split()) == (0, "", [b"n", b"%d" % len(expected)])
+    done = run("sql", "select nothing from s", *folder)
+    assert (done.code, "nothing" in done.err) == (2, True)
     done = run("stream", "verify", *folder)
     assert (done.code, done.err, done.out.splitlines()[-1]) == (0, "", b"ok")
     target = several.folder / "s.parquet"

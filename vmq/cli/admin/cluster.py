@@ -30,6 +30,10 @@ COLUMNS: Final = Columns(
         "waiting_messages",
         "waiting_bytes",
         "lagging_copies",
+        "slots_owned",
+        "slots_followed",
+        "slots_without_follower",
+        "slots_waiting",
     )
 )
 

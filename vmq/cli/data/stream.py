@@ -185,7 +185,7 @@ def create(
 
 
 def _columns(path: Path) -> dict[str, str]:
-    from vmq.config.json_schema import columns_of_file
+    from vmq.config.columns import columns_of_file
 
     try:
         return columns_of_file(path)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from vmq.clustering.delivery.outbox_storage import Place, TakenPlaces, full_place_of
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.codec import VERSIONS, AnyMessage, WireError, decode, decode_parcel
+from vmq.clustering.messages.codec import AnyMessage, WireError, decode, decode_parcel
 from vmq.core.context import Core
 from vmq.core.on_commit import OnCommit
 from vmq_cluster.effects import Arrived
@@ -217,7 +217,7 @@ class Inbox:
 
     def _passes_over(self, peer: str, fault: str) -> bool:
         """Whether what cannot be read is what a later version has to say besides; that is logged once."""
-        if self._node.spoken_by(peer) <= VERSIONS.speaks:
+        if self._node.spoken_by(peer) <= self._node.versions.speaks:
             return False
         if peer not in self._newer:
             self._newer.add(peer)

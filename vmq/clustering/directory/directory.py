@@ -41,6 +41,7 @@ from vmq.core.context import CHANGED, CLAIMED
 from vmq.core.ports import SessionListener
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
+from vmq.protocol.front_queue import FrontQueue
 from vmq_cluster.effects import Changed
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
@@ -178,6 +179,8 @@ class Directory(SessionListener):
             # A session that has come here may not know yet whose it is.
             user = subscriber.owner if subscriber.owner is not None else before and before.user
             after = msgspec.structs.replace(after, user=user or "")
+        if isinstance(subscriber.queue, FrontQueue):
+            after = msgspec.structs.replace(after, is_in_slot=True)
         self._renew(key, before, after, subscriber, None)
 
     def changed(self, registry: Registry, subscriber: Subscriber, topic_filter: str = "") -> None:

@@ -45,6 +45,9 @@ class Record(Struct, array_like=True, frozen=True):
     source: Annotated[str, Meta(max_length=255)] = ""
     #: The user whose durable session it is; empty: nobody's, or of a node that does not say.
     user: Annotated[str, Meta(max_length=65_535)] = ""
+    #: Its durable session is in a slot (`vmq.clustering.slots`), which gets what is published at QoS 1 and 2 for
+    #: subscriptions of these; its node gets what is of QoS 0.
+    is_in_slot: bool = False
 
     def is_recent(self, now: int) -> bool:
         """Whether it became what it is so lately that the session may still be on its way."""
@@ -52,7 +55,8 @@ class Record(Struct, array_like=True, frozen=True):
 
     def like(self, subscriptions: dict[str, int]) -> "Record":
         """A session of the same owner and kind that subscribes to just this."""
-        return Record(self.node, self.since, self.clean, subscriptions, self.online)
+        same = Record(self.node, self.since, self.clean, subscriptions, self.online)
+        return msgspec.structs.replace(same, is_in_slot=self.is_in_slot)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")

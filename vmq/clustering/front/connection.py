@@ -33,12 +33,14 @@ class FrontConnection:
         slot: int,
         is_clean: bool,
         will: tuple[bytes, bytes, int] | None,
+        user: str | None = None,
     ) -> None:
         self.number = number
         self.client = client
         self.slot = slot
         self.is_clean = is_clean
         self.will = will
+        self.user = user
         #: Its number among the client's connections; 0: no owner has given it one.
         self.rank = 0
         self.attached: tuple[Lineage, int] | None = None

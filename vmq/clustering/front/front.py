@@ -54,6 +54,10 @@ class SessionFront:
         self._origin = origin
         self._view = view
         self.connections: dict[int, FrontConnection] = {}
+        #: The same by slot.
+        self._in_slot: dict[int, dict[int, FrontConnection]] = {}
+        #: Connections with steps for their owners.
+        self._touched: dict[int, None] = {}
         #: The last connection of each client here.
         self._clients: dict[str, int] = {}
 
@@ -66,6 +70,7 @@ class SessionFront:
         slot: int,
         is_clean: bool = False,
         will: tuple[bytes, bytes, int] | None = None,
+        user: str | None = None,
     ) -> None:
         """A client has connected; `Effects.present` says when its session is there."""
         older = self._clients.get(client)
@@ -73,29 +78,35 @@ class SessionFront:
             self._close(older)
         self._clients[client] = number
         self.connections[number] = connection = FrontConnection(
-            number, client, slot, is_clean, will
+            number, client, slot, is_clean, will, user
         )
+        self._in_slot.setdefault(slot, {})[number] = connection
         self._attach(connection)
 
     def disconnect(self, number: int, in_order: bool) -> None:
         """A connection has ended; `in_order`: with DISCONNECT."""
-        connection = self.connections.pop(number, None)
+        connection = self._take_out(number)
         if connection is None:
             return
-        if self._clients.get(connection.client) == number:
-            del self._clients[connection.client]
         if connection.attached is not None:
             connection.steps.append(SessionStep(GONE, is_again=in_order))
             self._flush(connection)
 
     def _close(self, number: int) -> None:
         """The client has a newer connection."""
+        if self._take_out(number) is not None:
+            self._here.effects.closed.append(number)
+
+    def _take_out(self, number: int) -> FrontConnection | None:
         connection = self.connections.pop(number, None)
-        if connection is None:
-            return
-        if self._clients.get(connection.client) == number:
-            del self._clients[connection.client]
-        self._here.effects.closed.append(number)
+        if connection is not None:
+            if self._clients.get(connection.client) == number:
+                del self._clients[connection.client]
+            there = self._in_slot[connection.slot]
+            del there[number]
+            if not there:
+                del self._in_slot[connection.slot]
+        return connection
 
     def _key(self, slot: int) -> tuple[Lineage, int]:
         view = self._view(slot)
@@ -118,10 +129,9 @@ class SessionFront:
 
     def on_moved(self, slot: int) -> None:
         """A slot has another lineage."""
-        for connection in self.connections.values():
-            if connection.slot == slot:
-                self.detach(connection)
-                self._attach(connection)
+        for connection in self._in_slot.get(slot, {}).values():
+            self.detach(connection)
+            self._attach(connection)
 
     def _attach(self, connection: FrontConnection) -> None:
         lineage, link = self._key(connection.slot)
@@ -138,6 +148,7 @@ class SessionFront:
             connection.is_clean,
             connection.will,
             self._here.clock,
+            connection.user,
         )
         self._here.send(store_of(lineage[1]), asked)
 
@@ -153,6 +164,8 @@ class SessionFront:
         if isinstance(message, Attached):
             self._on_attached(message)
         elif isinstance(message, AttachRefused):
+            if message.is_others:
+                self._here.effects.refused.append(message.connection)
             self._close(message.connection)
             self._origin.drop(message.connection)
         elif isinstance(message, ToClient):
@@ -173,8 +186,10 @@ class SessionFront:
             return
         connection.attached = key
         if not connection.rank:
-            self._here.effects.present.append((connection.number, message.is_present))
+            news = connection.number, message.is_present, list(message.filters)
+            self._here.effects.present.append(news)
         connection.rank = message.rank
+        self._touched[connection.number] = None
         self.send_again(connection)
         held, connection.held = connection.held, []
         for step in held:
@@ -224,6 +239,7 @@ class SessionFront:
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
         connection.unanswered.append(Unanswered(step, topic, payload))
         connection.send(step)
+        self._touched[number] = None
 
     def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
         """The owner of the publisher's slot knows where a QoS 2 message goes."""
@@ -248,6 +264,7 @@ class SessionFront:
         connection = self.connections.get(number)
         if connection is None:
             return
+        self._touched[number] = None
         if step.kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE):
             connection.unanswered.append(Unanswered(step))
             connection.send(step)
@@ -267,8 +284,10 @@ class SessionFront:
 
     def flush(self) -> None:
         """The turn is over: each owner gets what there is for it."""
-        for connection in self.connections.values():
-            if connection.steps:
+        touched, self._touched = self._touched, {}
+        for number in touched:
+            connection = self.connections.get(number)
+            if connection is not None and connection.steps:
                 self._flush(connection)
 
     def _flush(self, connection: FrontConnection) -> None:

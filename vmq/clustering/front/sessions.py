@@ -29,6 +29,8 @@ class SessionNode:
         self.origin = Origin(here, self.slots.view)
         self.front = SessionFront(here, self.origin, self.slots.view)
         self.routes = SlotRoutes()
+        #: There is a link that attachments do not know.
+        self._is_linked_anew = False
         #: Messages of groups that are on their way to another slot.
         self._handing: dict[tuple[int, Lineage, Dot], None] = {}
 
@@ -51,6 +53,26 @@ class SessionNode:
         moved, self.slots.moved = self.slots.moved, {}
         for slot in moved:
             self.front.on_moved(slot)
+            self.origin.on_moved(slot)
+
+    def receive_all(self, sender: int, messages: list[NodeMessage]) -> None:
+        """The same, of several messages."""
+        try:
+            for each in messages:
+                self._take(sender, each)
+        finally:
+            self._finish()
+
+    def beat(self, store: int) -> None:
+        """Tells a peer that this node is there, out of turn."""
+        self.slots.beat(store)
+        self._finish()
+
+    def hand_over(self) -> None:
+        """This node is leaving: owners look for others at once."""
+        self.slots.look(True)
+        self._notice_moves()
+        self._finish()
 
     def tick(self, now: int) -> None:
         """Time has passed, by this node's clock, in milliseconds."""
@@ -58,7 +80,10 @@ class SessionNode:
         is_beat = self.here.reach.tick(now)
         self.slots.look(is_beat)
         self._notice_moves()
-        self.front.look(is_beat)
+        if is_beat or self._is_linked_anew:
+            self._is_linked_anew = False
+            self.front.look(True)
+            self.origin.look()
         if is_beat:
             for owner in self.slots.owners.values():
                 self._publish_wills(owner)
@@ -68,6 +93,7 @@ class SessionNode:
     def on_link(self, store: int, life: int) -> None:
         """There is a link to a peer, which both ends call by this number."""
         self.here.reach.on_link(store, life)
+        self._is_linked_anew = True
 
     def on_break(self, store: int, is_dead: bool) -> None:
         """The link to a peer broke; `is_dead`: its process has ended."""
@@ -75,6 +101,7 @@ class SessionNode:
         self.slots.look(False)
         self._notice_moves()
         self.front.look(False)
+        self.origin.look()
         self._finish()
 
     def on_stored(self, number: int) -> None:
@@ -96,10 +123,11 @@ class SessionNode:
         client: str,
         is_clean: bool = False,
         will: tuple[bytes, bytes, int] | None = None,
+        user: str | None = None,
     ) -> None:
-        """A client has connected to this node."""
+        """A client has connected to this node; `user`: whose session it is to be."""
         slot = slot_of(client, self.slots.slots)
-        self.front.connect(number, client, slot, is_clean, will)
+        self.front.connect(number, client, slot, is_clean, will, user)
         self._finish()
 
     def finish(self) -> None:

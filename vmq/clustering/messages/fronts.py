@@ -5,6 +5,7 @@ An origin is where a message was published, a front where a client's connection 
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
 from vmq.clustering.messages.base import NodeMessage
@@ -27,6 +28,7 @@ from vmq.clustering.messages.slots import (
 DotOf = tuple[Number, Number]
 #: Where a message goes: for each slot and share group ("": all others there) concerned its dot there.
 Addresses = Annotated[list[tuple[SlotNumber, DotOf, str]], Meta(max_length=1 << 16)]
+Filters = Annotated[list[tuple[str, int]], Meta(max_length=1_000_000)]
 ClientId = Annotated[str, Meta(min_length=1, max_length=66_000)]
 PacketId = Annotated[int, Meta(ge=0, le=65_535)]
 
@@ -41,7 +43,7 @@ class OfferedMessage(Struct, array_like=True, frozen=True):
     group: str = ""
 
 
-class Offer(NodeMessage, frozen=True, tag=79):
+class Offer(NodeMessage, frozen=True, tag=109):
     """What is not confirmed, oldest first: number `index` of the offers since the last break (0: from the oldest)."""
 
     slot: SlotNumber
@@ -53,7 +55,7 @@ class Offer(NodeMessage, frozen=True, tag=79):
     clock: Number = 0
 
 
-class OfferTaken(NodeMessage, frozen=True, tag=80):
+class OfferTaken(NodeMessage, frozen=True, tag=110):
     """These are safe. `again`: the owner did not take what was offered; offer from the oldest."""
 
     slot: SlotNumber
@@ -72,7 +74,7 @@ class TableEntry(Struct, array_like=True, frozen=True):
     qos: Annotated[int, Meta(ge=1, le=2)]
 
 
-class Attach(NodeMessage, frozen=True, tag=81):
+class Attach(NodeMessage, frozen=True, tag=111):
     """A connection asks for the owner of its client's session.
 
     `rank` numbers the client's connections (0: the owner is to number it); `is_clean`: the session before it ends.
@@ -90,9 +92,11 @@ class Attach(NodeMessage, frozen=True, tag=81):
     will: tuple[bytes, bytes, int] | None = None
     #: The greatest stamp that the front knows of: what the client does now is later.
     clock: Number = 0
+    #: Whose session it is to be; None: whoever had it before.
+    user: Annotated[str, Meta(max_length=65_535)] | None = None
 
 
-class Attached(NodeMessage, frozen=True, tag=82):
+class Attached(NodeMessage, frozen=True, tag=112):
     """The owner serves it; `is_present`: what CONNACK says of the session."""
 
     client: ClientId
@@ -102,13 +106,16 @@ class Attached(NodeMessage, frozen=True, tag=82):
     link: Number
     is_present: bool
     clock: Number = 0
+    #: What the session subscribes to, with the QoS granted.
+    filters: Filters = msgspec.field(default_factory=list)
 
 
-class AttachRefused(NodeMessage, frozen=True, tag=83):
-    """A newer connection of the client has taken its place: close this one."""
+class AttachRefused(NodeMessage, frozen=True, tag=113):
+    """Close this connection: a newer one of the client has taken its place, or `is_others`, another user's session."""
 
     client: ClientId
     connection: Number
+    is_others: bool = False
 
 
 class SessionStep(Struct, array_like=True, frozen=True):
@@ -125,10 +132,10 @@ class SessionStep(Struct, array_like=True, frozen=True):
     topic: bytes = b""
     payload: bytes = b""
     qos: Annotated[int, Meta(ge=0, le=2)] = 0
-    filters: Annotated[list[tuple[str, int]], Meta(max_length=10_000)] = []
+    filters: Filters = msgspec.field(default_factory=list)
 
 
-class FromClient(NodeMessage, frozen=True, tag=84):
+class FromClient(NodeMessage, frozen=True, tag=114):
     """Packets of a client, in order, for the owner to which its connection is attached."""
 
     slot: SlotNumber
@@ -140,7 +147,7 @@ class FromClient(NodeMessage, frozen=True, tag=84):
     clock: Number = 0
 
 
-class ToClient(NodeMessage, frozen=True, tag=85):
+class ToClient(NodeMessage, frozen=True, tag=115):
     """What the owner has for a connection that is attached to it, in order."""
 
     client: ClientId

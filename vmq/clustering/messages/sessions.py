@@ -18,6 +18,8 @@ class AskSession(NodeMessage, frozen=True, tag=65):
     question: Question
     mountpoint: Mountpoint
     client_id: ClientId
+    #: Of a session in a slot: as its owner has it, not its client's connection.
+    of_owner: bool = False
 
 
 class SessionFound(NodeMessage, frozen=True, tag=66):

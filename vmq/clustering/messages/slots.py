@@ -34,7 +34,7 @@ class SlotView(Struct, array_like=True, frozen=True, order=True):
         return self.epoch, self.owner
 
 
-class Beat(NodeMessage, frozen=True, tag=70):
+class Beat(NodeMessage, frozen=True, tag=100):
     """I am there, in this incarnation, and hear these stores; `is_leaving`: give me no slots."""
 
     incarnation: Number
@@ -44,13 +44,13 @@ class Beat(NodeMessage, frozen=True, tag=70):
     clock: Number = 0
 
 
-class SlotViews(NodeMessage, frozen=True, tag=71):
+class SlotViews(NodeMessage, frozen=True, tag=101):
     """Who has which slots, as far as the sender knows."""
 
     views: Annotated[list[tuple[SlotNumber, SlotView]], Meta(max_length=10_000)]
 
 
-class AskFork(NodeMessage, frozen=True, tag=72):
+class AskFork(NodeMessage, frozen=True, tag=102):
     """An owner asks: do you have any state of this slot that mine does not include?"""
 
     slot: SlotNumber
@@ -58,7 +58,7 @@ class AskFork(NodeMessage, frozen=True, tag=72):
     included: Included
 
 
-class NoFork(NodeMessage, frozen=True, tag=73):
+class NoFork(NodeMessage, frozen=True, tag=103):
     """None; and I accept your lineage. What I have is exactly version `version` of `lineage` (0: nothing is whole)."""
 
     slot: SlotNumber
@@ -69,7 +69,7 @@ class NoFork(NodeMessage, frozen=True, tag=73):
     current: LineageOf = (0, 0)
 
 
-class StatePart(NodeMessage, frozen=True, tag=74):
+class StatePart(NodeMessage, frozen=True, tag=104):
     """A part of a whole state at a version of a lineage: for a new follower, or a fork for the owner.
 
     Parts come in order, from 0; the first of a fork tells that it is one.
@@ -87,7 +87,7 @@ class StatePart(NodeMessage, frozen=True, tag=74):
     current: LineageOf = (0, 0)
 
 
-class SlotRecords(NodeMessage, frozen=True, tag=75):
+class SlotRecords(NodeMessage, frozen=True, tag=105):
     """What the owner changed behind version `after` of its lineage, up to `version`."""
 
     slot: SlotNumber
@@ -101,7 +101,7 @@ class SlotRecords(NodeMessage, frozen=True, tag=75):
     safe: Number = 0
 
 
-class SlotStored(NodeMessage, frozen=True, tag=76):
+class SlotStored(NodeMessage, frozen=True, tag=106):
     """Everything up to this version is on the follower's disk; not `is_whole`: since it became follower."""
 
     slot: SlotNumber
@@ -110,7 +110,7 @@ class SlotStored(NodeMessage, frozen=True, tag=76):
     is_whole: bool
 
 
-class ForkIncluded(NodeMessage, frozen=True, tag=77):
+class ForkIncluded(NodeMessage, frozen=True, tag=107):
     """The owner's state, safe, includes this. Who is neither owner nor follower deletes what it has of it."""
 
     slot: SlotNumber
@@ -118,7 +118,7 @@ class ForkIncluded(NodeMessage, frozen=True, tag=77):
     included: Included
 
 
-class TakeTurn(NodeMessage, frozen=True, tag=78):
+class TakeTurn(NodeMessage, frozen=True, tag=108):
     """Handover by plan: the owner asks a whole follower to take over."""
 
     slot: SlotNumber

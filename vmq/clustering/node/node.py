@@ -12,8 +12,9 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.heard import LOOK, has_heard
 from vmq.clustering.directory.reconcile import Reconciler
+from vmq.clustering.directory.records import SUBSCRIBERS
 from vmq.clustering.hinted_handoff.redirect import Redirect
-from vmq.clustering.messages.codec import VERSIONS
+from vmq.clustering.messages.codec import SLOT_VERSIONS, VERSIONS
 from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
 from vmq.clustering.node.job_links import ClusterJobLinks
@@ -29,6 +30,9 @@ from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier
+from vmq.clustering.running.opening import open_slots
+from vmq.clustering.running.routes import SLOT_ROUTES
+from vmq.clustering.running.service import SlotService
 from vmq.clustering.streams.service import Streams
 from vmq.clustering.takeover.takeover import Takeover
 from vmq.config.cluster import ClusterOptions
@@ -78,6 +82,7 @@ class Clustering:
         world: what the node sees of its machine, if that is not this one.
         turn_away: closes all connections of clients, for a reason.
         nearby: Unix sockets of nodes of this machine, this one's too, by name.
+        durability: as `store.durability`.
     """
 
     def __init__(
@@ -94,7 +99,9 @@ class Clustering:
         world: Surroundings | None = None,
         turn_away: Callable[[str], None] = lambda _reason: None,
         nearby: Mapping[str, str] | None = None,
+        durability: str = "os",
     ) -> None:
+        self._durability = durability
         self._open_storage = open_storage
         self._world = world
         self._nearby = nearby
@@ -124,6 +131,8 @@ class Clustering:
         self._restoring: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
+        #: Durable sessions in slots, with `sessions = "slots"`.
+        self.slots: SlotService | None = None
         #: Asks other nodes to take this one in.
         self.joining = Joining(node_name(options), lambda: self.node)
         #: Lets clients in or not, once it is started.
@@ -160,7 +169,7 @@ class Clustering:
                 key=key,
                 advertise=options.advertise,
                 options=_link_options(options),
-                versions=VERSIONS,
+                versions=SLOT_VERSIONS if options.sessions == "slots" else VERSIONS,
                 world=self._world,
                 nearby=self._nearby,
             )
@@ -178,11 +187,13 @@ class Clustering:
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave
             )
+            self.slots = self._open_slots(node, outboxes, self._routing)
             await self._save_life()
             await node.start()
         except BaseException as error:
             if node is not None:
                 await node.stop()
+            await self._close_slots()
             self._close_storage()
             if isinstance(error, StoreError):
                 raise ClusterError(str(error)) from None
@@ -194,11 +205,28 @@ class Clustering:
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self.joining.join_configured(options.join)
 
+    def _open_slots(
+        self, node: ClusterNode, outboxes: Outboxes, routing: Routing
+    ) -> SlotService | None:
+        return open_slots(
+            self.options,
+            self._folder,
+            node,
+            self._core,
+            outboxes,
+            routing,
+            self._registries,
+            self._durability,
+            is_worker=self._nearby is not None,
+        )
+
     def _take_part(self, node: ClusterNode, outboxes: Outboxes, routing: Routing) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
         core = self._core
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
+        if self.slots is not None:
+            self.slots.watch()
         directory.is_unsure = lambda: core.cluster_is_split or not has_heard(node, frozenset())
         self._directory = directory
         self._fencing = self._make_fencing(node, directory)
@@ -247,6 +275,7 @@ class Clustering:
         self._mover = mover
         mover.start(reconciler.made)
         self._stand_in(node, mover, directory)
+        self._begin_slots()
         if outboxes.is_new:
             self._expect_own(mover, replication)
         else:
@@ -266,7 +295,7 @@ class Clustering:
             self.options.adopt_after,
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
-        self._sessions = SessionQuestions(outboxes, self._registries)
+        self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
         self._wills = wills = ClusterWills(
             node, self._core, outboxes, directory, self._find_registry, self.options.adopt_after
         )
@@ -313,6 +342,7 @@ class Clustering:
             core.clock,
             loop.call_soon,
             loop.call_later,
+            (SUBSCRIBERS, SLOT_ROUTES),
         )
         if self.options.suback_after == "cluster":
             core.propagation = BarrierPropagation(fencing, directory)
@@ -361,6 +391,9 @@ class Clustering:
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
         await self.admission.stop()
+        if self.slots is not None and self._node is not None and self._node.is_running:
+            await self.slots.hand_over()
+        await self._close_slots()
         if self._node is not None and self._node.is_running:
             await say_farewell(self._node, self.outboxes, self._committer)
         if self._streams is not None:
@@ -416,6 +449,16 @@ class Clustering:
         assert self._core.store is not None
         if self._core.store.failing:
             raise ClusterError("the store cannot be written")
+
+    def _begin_slots(self) -> None:
+        if self.slots is not None:
+            assert self._fencing is not None
+            self.slots.start(self._fencing)
+
+    async def _close_slots(self) -> None:
+        slots, self.slots = self.slots, None
+        if slots is not None:
+            await slots.stop()
 
     def _close_storage(self) -> None:
         if self._storage is not None:
@@ -520,7 +563,8 @@ class Clustering:
         leaving = self.leaving
         await self.admission.turn_elsewhere(LEAVES)
         try:
-            return await leaving.leave(timeout)
+            has_given = self.slots is None or await self.slots.hand_over(timeout)
+            return await leaving.leave(timeout) and has_given
         finally:
             await self.admission.turn_elsewhere("")
 
@@ -543,6 +587,8 @@ class Clustering:
             yield f"the cluster node stopped: {node.failure}"
         elif node is not None and not self.admission.reason:
             yield from self._problems.of(node, self._replication)
+        if self.slots is not None and node is not None and node.is_running:
+            yield from self.slots.problems()
         if self._mover is not None:
             yield from self._mover.moving.damaged.problems()
         if self._streams is not None:
@@ -573,6 +619,8 @@ class Clustering:
             yield from self._streams.families()
         if self._replication is not None:
             yield from self._replication.families()
+        if self.slots is not None:
+            yield from self.slots.status.families()
 
 
 def _link_options(options: ClusterOptions) -> Options:

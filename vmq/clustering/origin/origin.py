@@ -28,12 +28,18 @@ class Origin:
         self._here = here
         self._view = view
         self._outboxes: dict[int, SlotOutbox] = {}
+        #: Slots with something to offer.
+        self._touched: dict[int, None] = {}
         self._max_bytes = max_bytes
         self.bytes = 0
 
     def is_full(self) -> bool:
         """Whether publishers have to wait."""
         return self.bytes >= self._max_bytes
+
+    def is_half_full(self) -> bool:
+        """Whether they have to wait on, once they do."""
+        return self.bytes >= self._max_bytes // 2
 
     def reserve(self, targets: list[tuple[int, str]]) -> list[Address]:
         """Dots for the next message: one for each slot and share group that is to get it."""
@@ -65,6 +71,7 @@ class Origin:
         for slot, dot, group in addresses:
             message = OfferedMessage(dot, topic, payload, qos, group)
             older = self._outbox(slot).add(message, publication)
+            self._touched[slot] = None
             if older is not None:  # of a connection that is gone: nobody waits for it
                 older.then = _nothing
                 self._confirm(older)
@@ -82,6 +89,7 @@ class Origin:
             self._confirm(outbox.remove(dot))
         if message.again:
             outbox.restart()
+            self._touched[message.slot] = None
 
     def _confirm(self, publication: Publication | None) -> None:
         if publication is None:
@@ -99,10 +107,23 @@ class Origin:
                     publication.then = _nothing
                     self._confirm(outbox.remove(dot))
 
+    def look(self) -> None:
+        """Time has passed, or links have: what an owner does not have may be for another one, or by another link."""
+        for slot, outbox in self._outboxes.items():
+            if outbox.entries:
+                self._touched[slot] = None
+
+    def on_moved(self, slot: int) -> None:
+        """A slot has another lineage."""
+        if slot in self._outboxes:
+            self._touched[slot] = None
+
     def flush(self) -> None:
         """Offers what there is."""
         reach = self._here.reach
-        for slot, outbox in self._outboxes.items():
+        touched, self._touched = self._touched, {}
+        for slot in touched:
+            outbox = self._outboxes[slot]
             if not outbox.entries:
                 continue
             view = self._view(slot)

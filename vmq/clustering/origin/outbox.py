@@ -60,6 +60,10 @@ class SlotOutbox:
         entry = self.entries.pop(dot, None)
         return None if entry is None else entry[1]
 
+    def has_unsent(self) -> bool:
+        """Whether something is to be offered that was not, since the last break."""
+        return bool(self._unsent)
+
     def restart(self) -> None:
         """From the oldest again."""
         self._unsent = list(self.entries)

@@ -1,6 +1,19 @@
 """Which slots get a topic's messages: filter -> slots, as replicated. Whose subscription it is, only the slot knows."""
 
-from vmq.mqtt.topics import matches, split_shared
+from collections.abc import Iterator
+
+from vmq.mqtt.topics import split_shared
+
+
+class RouteLevel:
+    """One level of the filters. Wildcards are words like others; only a search knows what they mean."""
+
+    __slots__ = ("below", "filters")
+
+    def __init__(self) -> None:
+        self.below: dict[str, RouteLevel] = {}
+        #: The whole filters that end here: one, and those of share groups.
+        self.filters: dict[str, None] = {}
 
 
 class SlotRoutes:
@@ -8,17 +21,39 @@ class SlotRoutes:
 
     def __init__(self) -> None:
         self._slots: dict[str, set[int]] = {}
+        self._root = RouteLevel()
         self._turn = 0
 
     def add(self, topic_filter: str, slot: int) -> None:
-        self._slots.setdefault(topic_filter, set()).add(slot)
+        slots = self._slots.get(topic_filter)
+        if slots is None:
+            slots = self._slots[topic_filter] = set()
+            level = self._root
+            for word in split_shared(topic_filter)[1].split("/"):
+                level = level.below.setdefault(word, RouteLevel())
+            level.filters[topic_filter] = None
+        slots.add(slot)
 
     def remove(self, topic_filter: str, slot: int) -> None:
         slots = self._slots.get(topic_filter)
-        if slots is not None:
-            slots.discard(slot)
-            if not slots:
-                del self._slots[topic_filter]
+        if slots is None:
+            return
+        slots.discard(slot)
+        if slots:
+            return
+        del self._slots[topic_filter]
+        path = [self._root]
+        words = split_shared(topic_filter)[1].split("/")
+        for word in words:
+            path.append(path[-1].below[word])
+        del path[-1].filters[topic_filter]
+        for index in range(len(words) - 1, -1, -1):
+            if path[index + 1].filters or path[index + 1].below:
+                break
+            del path[index].below[words[index]]
+
+    def has(self, topic_filter: str, slot: int) -> bool:
+        return slot in self._slots.get(topic_filter, ())
 
     def all(self) -> list[tuple[str, int]]:
         return [(each, slot) for each, slots in self._slots.items() for slot in sorted(slots)]
@@ -27,16 +62,35 @@ class SlotRoutes:
         """Slot and share group ("": all subscribers there) for a message; of a group one slot, each in its turn."""
         plain: set[int] = set()
         found: list[tuple[int, str]] = []
-        for each, slots in self._slots.items():
-            group, topic_filter = split_shared(each)
-            if not matches(topic_filter, topic):
-                continue
-            if group:
-                self._turn += 1
-                found.append((sorted(slots)[self._turn % len(slots)], each))
-            else:
-                plain |= slots
+        for level in self._matching(topic):
+            for each in level.filters:
+                slots = self._slots[each]
+                if split_shared(each)[0]:
+                    self._turn += 1
+                    found.append((sorted(slots)[self._turn % len(slots)], each))
+                else:
+                    plain |= slots
         return [*[(slot, "") for slot in sorted(plain)], *found]
+
+    def _matching(self, topic: str) -> Iterator[RouteLevel]:
+        """The levels at which matching filters end: without recursion, for a topic may have 32,768 levels."""
+        current = [self._root]
+        is_system = topic.startswith("$")  # hidden from leading wildcards [MQTT-4.7.2-1]
+        for index, word in enumerate(topic.split("/")):
+            following: list[RouteLevel] = []
+            for level in current:
+                if not (is_system and index == 0):
+                    if (rest := level.below.get("#")) is not None:
+                        yield rest
+                    if (any_word := level.below.get("+")) is not None:
+                        following.append(any_word)
+                if (exact := level.below.get(word)) is not None:
+                    following.append(exact)
+            current = following
+        for level in current:
+            yield level
+            if (rest := level.below.get("#")) is not None:  # a/# matches a as well
+                yield rest
 
     def slot_for(self, group: str, but: int) -> int:
         """Another slot with members of a group, always the same while routes are; -1: there is none."""

@@ -15,7 +15,7 @@ from typing import Final
 import crc32c
 import msgspec
 
-from vmq.streams.log.partition import sync_folder
+from vmq.streams.log.checkpoint import sync_folder
 from vmq_cluster.raft.effects import Ballot
 
 _HEAD: Final = struct.Struct(">II")

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from vmq.streams.log.frame import BATCH_BYTES, BATCH_ROWS
 from vmq.streams.log.gathering import Gathering
-from vmq.streams.log.small import BATCH_BYTES, BATCH_ROWS
 from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.state import GAP, Producers
 

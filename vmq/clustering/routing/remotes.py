@@ -5,10 +5,14 @@ to a node once, at the highest QoS that anybody there asked for. Who gets it the
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from vmq.clustering.directory.records import Record
 from vmq.clustering.routing.shares import ShareMembers
 from vmq.mqtt.topics import split_shared
+
+#: In front of a node's name: it wants what is published at QoS 0 alone, for sessions that are in slots.
+QUICK: Final = "\0"
 
 
 class FilterLevel:
@@ -34,6 +38,8 @@ class TopicTargets:
     def __init__(self) -> None:
         #: The highest QoS that a node wants, by node.
         self.nodes: dict[str, int] = {}
+        #: Nodes that want what is published at QoS 0, whatever else they want.
+        self.quick: set[str] = set()
         #: Those of them with sessions that keep them, whatever becomes of the node.
         self.keeping: set[str] = set()
         #: The members of each share group that has some on other nodes, by the group's whole name and by node, this
@@ -80,7 +86,10 @@ class RemoteSubscriptions:
         wishes = {}
         for name, qos in record.subscriptions.items():
             is_shared = bool(split_shared(name)[0])
-            if is_shared or not is_own:
+            if record.is_in_slot and qos and not is_shared:
+                if not is_own:
+                    wishes[QUICK + record.node, name] = qos
+            elif is_shared or not is_own:
                 wishes[record.node, name] = qos + base + (away if is_shared else 0)
         return wishes
 
@@ -125,6 +134,9 @@ class RemoteSubscriptions:
         targets = TopicTargets()
         for level in self._matching(topic):
             for node, members in level.nodes.items():
+                if node.startswith(QUICK):
+                    targets.quick.add(node[len(QUICK) :])
+                    continue
                 targets.nodes[node] = max(members.highest, targets.nodes.get(node, 0))
                 if members.keeps:
                     targets.keeping.add(node)

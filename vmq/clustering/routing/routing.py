@@ -14,6 +14,8 @@ them, looks like one that cannot be reached, whose clients are still there.
 import logging
 from collections.abc import Iterable, Mapping, Set
 
+from mypy_extensions import mypyc_attr
+
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
@@ -36,14 +38,31 @@ log = logging.getLogger("vmq.cluster")
 
 
 class RouteTarget:
-    """Another node that wants a topic's messages, at `qos` at most, and whether sessions there keep them."""
+    """Another node that wants a topic's messages, at `qos` at most, and whether sessions there keep them.
 
-    __slots__ = ("keeps", "node", "qos")
+    `quick_only`: it wants what is published at QoS 0. Without a node it stands for the `slots` that want the others.
+    """
 
-    def __init__(self, node: str, qos: int, keeps: bool) -> None:
+    __slots__ = ("keeps", "node", "qos", "quick_only", "slots")
+
+    def __init__(self, node: str, qos: int, keeps: bool, quick_only: bool = False) -> None:
         self.node = node
         self.qos = qos
         self.keeps = keeps
+        self.quick_only = quick_only
+        self.slots: list[tuple[int, str]] = []
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SlotTargets:
+    """What slots want, if sessions are in slots; this one is of a node whose sessions are not."""
+
+    def find(self, topic: str) -> list[tuple[int, str]]:
+        """The slots that want the messages of a topic at QoS 1 and 2, with share groups."""
+        return []
+
+    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
+        """Has these slots get a message."""
 
 
 class Routing(Elsewhere):
@@ -67,6 +86,7 @@ class Routing(Elsewhere):
         self._remotes: dict[str, RemoteSubscriptions] = {}
         self._members: set[str] = set()
         self._sources: dict[str, Source] = {}
+        self.slots = SlotTargets()
         #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
         self.passed: Mapping[str, Set[bytes]] = {}
         self._sharing = SharedDispatch(name, core, registries, outboxes, self._members_of)
@@ -139,14 +159,19 @@ class Routing(Elsewhere):
         publish, publisher = publish_of(registry, message), source.publisher()
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
-            send(self._outboxes, target.node, target.qos, publish, publisher, target.keeps)
+            if target.slots:
+                if message.qos:
+                    self.slots.offer(target.slots, message, source)
+            elif not (target.quick_only and message.qos):
+                send(self._outboxes, target.node, target.qos, publish, publisher, target.keeps)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
         """Sends a run of PUBLISH packets at QoS 0 to the nodes of a route."""
         run = RemotePublishRun(route.topic, frames, count, mountpoint)
         self._core.counters.router_matches_remote += len(route.nodes) * count
         for target in route.nodes:
-            self._outboxes.send_quick(target.node, run)
+            if target.node:
+                self._outboxes.send_quick(target.node, run)
 
     # --- publishes made elsewhere
 
@@ -215,14 +240,23 @@ class Routing(Elsewhere):
     def find_targets(self, mountpoint: str, route: Route) -> None:
         """Completes a route with its targets on other nodes."""
         tree = self._remotes.get(mountpoint)
-        if tree is None:
-            return
+        if tree is not None:
+            self._find_nodes(tree, route)
+        slots = [] if mountpoint else self.slots.find(route.text)
+        if slots:
+            target = RouteTarget("", 2, True)
+            target.slots = slots
+            route.nodes = [*route.nodes, target]
+
+    def _find_nodes(self, tree: RemoteSubscriptions, route: Route) -> None:
         found = tree.find(route.text)
         route.nodes = [
             RouteTarget(node, qos, node in found.keeping)
             for node, qos in found.nodes.items()
             if node in self._members or node in self._outboxes.lost
         ]
+        quick = sorted((found.quick & self._members) - found.nodes.keys())
+        route.nodes += [RouteTarget(node, 0, False, True) for node in quick]
         here = {group.name: group for group in route.groups}
         route.shared = [
             SharedRoute(name, here.pop(name, None), members)

@@ -64,7 +64,9 @@ class SubscribeBarrier:
         clock: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
         call_later: Callable[[float, Callable[[], None]], object],
+        prefixes: Iterable[str] = (SUBSCRIBERS,),
     ) -> None:
+        """`prefixes` are those of the metadata that anybody waits for."""
         self._node = node
         self._outboxes = outboxes
         self._flush = flush
@@ -75,7 +77,7 @@ class SubscribeBarrier:
         self._up: set[str] = set()
         self._number = 0
         #: Who subscribed in this pass, with the keys that hold it.
-        self._gathering: list[tuple[Pending, Callable[[], Iterable[bytes]]]] = []
+        self._gathering: list[tuple[Pending, str, Callable[[], Iterable[bytes]]]] = []
         self._waits: dict[int, _Wait] = {}
         self._is_watching = False
         #: Fences that cannot be answered yet, by peer and number.
@@ -84,11 +86,14 @@ class SubscribeBarrier:
         self.given_up = 0
         outboxes.on(BarrierRequest, self._on_fence)
         outboxes.on(BarrierReached, self._on_passed)
-        node.watch_steps(SUBSCRIBERS, self._on_changes)
+        for each in prefixes:
+            node.watch_steps(each, self._on_changes)
 
     # --- here
 
-    def wait(self, keys: Callable[[], Iterable[bytes]]) -> Pending | None:
+    def wait(
+        self, keys: Callable[[], Iterable[bytes]], prefix: str = SUBSCRIBERS
+    ) -> Pending | None:
         """What is there when every node that is up has seen what this pass writes; None if none is up.
 
         `keys` says, at the end of the pass, under which keys of the metadata that is.
@@ -98,7 +103,7 @@ class SubscribeBarrier:
         pending = Pending(lambda: self._cancel(pending))
         if not self._gathering:
             self._call_soon(self._send)
-        self._gathering.append((pending, keys))
+        self._gathering.append((pending, prefix, keys))
         return pending
 
     def set_up(self, up: Iterable[str]) -> None:
@@ -124,14 +129,14 @@ class SubscribeBarrier:
         gathered, self._gathering = self._gathering, []
         if not gathered:
             return
-        waiting = [pending for pending, _ in gathered]
+        waiting = [pending for pending, _, _ in gathered]
         if not self._node.is_running:
             _finish(waiting)
             return
         self._flush()
         dots = NodeClock()
-        for _, keys in gathered:
-            for dot in self._node.dots(SUBSCRIBERS, keys()):
+        for _, prefix, keys in gathered:
+            for dot in self._node.dots(prefix, keys()):
                 dots.add(dot)
         self._number += 1
         wait = _Wait(BarrierRequest(self._number, dots.runs), set(self._up), waiting, self._clock())

@@ -25,8 +25,9 @@ All of it is pure: what happens goes in, effects come out (`effects`); clocks ar
 random. A seeded world (tests/simulator/sessions) tries it against nodes that die, hang, lose disks or part of them,
 against splits and links that fail one way, several at once, and shows of each rule what breaks without it.
 
-**The broker does not run it yet**: its durable sessions still belong to nodes (`vmq.clustering.takeover`), with
-messages kept in outboxes and handed over as hints. It is to run as follows, one path for one node and for fifty:
+**The nodes of a cluster run it with `cluster.sessions = "slots"`** (`vmq.clustering.running`). Without that, and on a
+node alone, durable sessions belong to nodes still (`vmq.clustering.takeover`), with messages kept in outboxes and
+handed over as hints. One path for one node and for fifty is to follow:
 
 - A single node is the owner of all slots with no follower and the front of all clients. Then an attachment, an offer
   and an acknowledgement are calls; what waits to be safe waits for the commit of the store, as today, and for nothing
@@ -42,6 +43,8 @@ messages kept in outboxes and handed over as hints. It is to run as follows, one
 - `SlotState` is then the view that merging has of those records; `Attachments` is the compiled session's, which keeps
   window and packet ids in its registers already; the table of a front is the in-flight window of its connection.
 
-What these machines leave to that: bounds of queues, expiry and payloads stored once for many slots; a state's changes
-in one turn are one message to a follower, however many; contexts keep a run of numbers for each life of each store.
+Until then the states of a node's slots are in its memory as well as on its disk. What these machines leave to it:
+payloads stored once for many slots; a state's changes in one turn are one message to a follower, however many; contexts
+keep a run of numbers for each life of each store; when a session was left is known to its owner alone, and counts anew
+with each owner.
 """

@@ -42,7 +42,10 @@ from vmq.clustering.slots.words import (
     Lineage,
 )
 
-PACKETS: Final = 65_535
+#: The packet ids of a session; those above are for what its connection is sent besides.
+PACKETS: Final = 32_767
+#: Milliseconds until a client without a session is forgotten: a front that learns late that it has gone may ask anew.
+FORGOTTEN_AFTER: Final = 600_000
 
 
 class Attachment:
@@ -64,8 +67,13 @@ class Attachments:
         self._owned = owned
         self._here = owned.here
         self._state = owned.state
-        self.subscribers = Subscribers(owned, self.distribute)
         self.serving: dict[str, Attachment] = {}
+        self.subscribers = Subscribers(owned, self.distribute, self.serving.__contains__)
+        #: Clients with steps for their fronts.
+        self._touched: dict[str, None] = {}
+        #: Since when sessions have no connection, as far as this owner knows, by stamps: no record, for it may not be
+        #: their writer.
+        self.left: dict[str, int] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}
         #: Clients with a will and no connection: since when, by the detector's running time.
@@ -87,7 +95,13 @@ class Attachments:
         if not owned.serves(front):
             self._refused[asked.client] = front, asked
             return
+        if asked.is_clean and self._is_nobody(asked.client):
+            self._answer(front, asked, asked.rank or 1, [], False)
+            return
         register = state.register(asked.client)
+        if asked.user is not None and register.session and register.user not in ("", asked.user):
+            self._here.send(front, AttachRefused(asked.client, asked.connection, True))
+            return
         rank = asked.rank
         if not rank:
             is_known = register.connection == asked.connection
@@ -98,7 +112,7 @@ class Attachments:
         served = self.serving.get(asked.client)
         if served is not None and served.connection == asked.connection:
             if (served.front, served.link) == (front, asked.link):
-                self._answer(front, asked, rank, register)
+                self._answer(front, asked, rank, self._filters(register))
                 return
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
@@ -107,6 +121,7 @@ class Attachments:
         register.rank, register.connection = rank, asked.connection
         if is_new:
             register.will = asked.will
+            register.user = asked.user or register.user
         is_present = register.session > 0 and not (asked.is_clean and is_new)
         if register.session and not is_present:
             self.subscribers.end(asked.client)
@@ -118,10 +133,29 @@ class Attachments:
     def _is_older(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
         return one < other
 
-    def _answer(self, front: int, asked: Attach, rank: int, register: ClientRegister) -> None:
+    def _is_nobody(self, client: str) -> bool:
+        """Whether there is nothing of a client that a clean connection could end."""
+        register = self._state.registers.get(client)
+        return register is None or not (register.session or register.will or client in self.serving)
+
+    def _filters(self, register: ClientRegister) -> list[tuple[str, int]]:
+        return sorted(register.granted().items())
+
+    def _answer(
+        self,
+        front: int,
+        asked: Attach,
+        rank: int,
+        filters: list[tuple[str, int]],
+        is_present: bool = True,
+    ) -> None:
         lineage: Lineage = self._owned.view.lineage
-        answer = Attached(asked.client, asked.connection, rank, lineage, asked.link, True)
-        self._here.send(front, answer)
+        client, link = asked.client, asked.link
+        clock = self._here.clock
+        self._here.send(
+            front,
+            Attached(client, asked.connection, rank, lineage, link, is_present, clock, filters),
+        )
 
     def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
         owned, state, client = self._owned, self._state, asked.client
@@ -130,6 +164,7 @@ class Attachments:
             register.last_packet = self._restart(register.last_packet, client)
         register.lineage = lineage
         register.attached_at, register.records = state.stamp(self._here.time()), 0
+        self.left.pop(client, None)
         if not register.session and not asked.is_clean:
             register.session = state.stamp(self._here.time())
         state.touch(client)
@@ -147,6 +182,7 @@ class Attachments:
             asked.link,
             is_present,
             self._here.clock,
+            self._filters(register),
         )
         # The end of a session has to be safe, else the next connection may find it again.
         self._when_safe(
@@ -191,7 +227,7 @@ class Attachments:
         if sent.is_received:
             self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBREL, packet))
         elif not is_told:
-            self._transmit(attachment, packet, sent)
+            self._transmit(attachment, packet, sent, True)
 
     def _queue(self, client: str) -> dict[Dot, int]:
         return self._state.queues.get(client, {})
@@ -208,19 +244,26 @@ class Attachments:
             )
 
     def _add(self, attachment: Attachment, kind: int, packet: int) -> None:
-        attachment.steps.append(SessionStep(kind, packet))
+        self._put(attachment, SessionStep(kind, packet))
 
-    def _transmit(self, attachment: Attachment, packet: int, sent: SentMessage) -> None:
+    def _put(self, attachment: Attachment, step: SessionStep) -> None:
+        attachment.steps.append(step)
+        self._touched[attachment.client] = None
+
+    def _transmit(
+        self, attachment: Attachment, packet: int, sent: SentMessage, is_again: bool = False
+    ) -> None:
         message = self._state.messages[sent.dot]
         step = SessionStep(
             SEND,
             packet,
             [(self._owned.slot, sent.dot, message.group)],
+            is_again=is_again,
             topic=message.topic,
             payload=message.payload,
             qos=sent.qos,
         )
-        self._when_safe(attachment, sent.qos, lambda: attachment.steps.append(step))
+        self._when_safe(attachment, sent.qos, lambda: self._put(attachment, step))
 
     def distribute(self, clients: list[str]) -> None:
         """Messages have joined the queues of these clients."""
@@ -237,9 +280,15 @@ class Attachments:
         if room <= 0 or not queue:
             return
         under_way = {sent.dot for sent in register.window.values()}
+        most = self._here.limits.window_bytes
+        size = sum(self._size(dot) for dot in under_way) if most >= 0 else 0
         for dot, qos in list(queue.items()):
             if dot in under_way:
                 continue
+            if most >= 0:
+                size += self._size(dot)
+                if size > most and register.window:
+                    return
             packet = register.last_packet
             while True:
                 packet = packet % PACKETS + 1
@@ -253,6 +302,11 @@ class Attachments:
             if not room:
                 break
 
+    def _size(self, dot: Dot) -> int:
+        """Bytes of a message that is not done by all."""
+        message = self._state.messages.get(dot)
+        return 0 if message is None else message.size()
+
     def deliver(self) -> None:
         """Sends what has come in this turn."""
         clients, self._to_deliver = self._to_deliver, {}
@@ -262,8 +316,10 @@ class Attachments:
     def flush(self) -> None:
         """The turn is over: each front gets what there is for it."""
         lineage = self._owned.view.lineage
-        for each in self.serving.values():
-            if each.steps:
+        touched, self._touched = self._touched, {}
+        for client in touched:
+            each = self.serving.get(client)
+            if each is not None and each.steps:
                 steps, each.steps = each.steps, []
                 message: NodeMessage = ToClient(
                     each.client, each.connection, lineage, each.link, steps, self._here.clock
@@ -311,7 +367,7 @@ class Attachments:
 
     def _say(self, attachment: Attachment, kind: int, step: SessionStep) -> None:
         if self.serving.get(attachment.client) is attachment:
-            attachment.steps.append(SessionStep(kind, step.packet, filters=step.filters))
+            self._put(attachment, SessionStep(kind, step.packet, filters=step.filters))
 
     def _on_acknowledgement(self, attachment: Attachment, kind: int, packet: int) -> None:
         """It counts only in the step that awaits it."""
@@ -337,7 +393,7 @@ class Attachments:
             known = ReceivedId(tuple(step.addresses), step.digest)
             state.receive(client, packet, known)
         answer = SessionStep(REGISTERED, packet, list(known.addresses))
-        self._when_safe(attachment, 2, lambda: attachment.steps.append(answer))
+        self._when_safe(attachment, 2, lambda: self._put(attachment, answer))
 
     def _is_repetition(self, known: ReceivedId, step: SessionStep) -> bool:
         """Else the client has finished the old message: this state is older than the client's."""
@@ -349,12 +405,36 @@ class Attachments:
         client = attachment.client
         del self.serving[client]
         register = self._state.registers[client]
+        self._leave(client)
         if register.will is not None:
             if in_order:
                 register.will = None
                 self._state.touch(client)
             else:
                 self._publish_will(client)
+
+    def _leave(self, client: str) -> None:
+        """Its connection has ended."""
+        self.left.setdefault(client, self._here.time())
+
+    def expire(self) -> None:
+        """Ends what was to be there only for a while, and forgets clients of whom nobody has anything."""
+        limits, reach, state = self._here.limits, self._here.reach, self._state
+        self.subscribers.expire()
+        now = self._here.time()
+        has_all = len(self._owned.cleared) == len(reach.peers)
+        for client, register in list(state.registers.items()):
+            if client in self.serving or client in self._refused:
+                continue
+            left = self.left.setdefault(client, now)
+            if register.session and 0 < limits.expiry <= now - left:
+                self.subscribers.end(client)
+                self._here.effects.expired.append(client)
+            is_used = register.session or register.will or client in state.queues
+            since = max(register.ended, register.attached_at)
+            if has_all and not is_used and now - since > FORGOTTEN_AFTER:
+                state.forget(client)
+                del self.left[client]
 
     def _publish_will(self, client: str) -> None:
         register = self._state.registers[client]
@@ -374,10 +454,12 @@ class Attachments:
         for client, each in list(self.serving.items()):
             if not self._is_link(each.front, each.link):
                 del self.serving[client]
+                self._leave(client)
                 if self._state.registers[client].will is not None:
                     self._orphans[client] = 0
         if not self._owned.serves(self._here.store):
             return
+        self.expire()
         for client in list(self._orphans):
             self._orphans[client] += 1
             if self._orphans[client] * reach.interval > reach.timeout:

@@ -22,12 +22,18 @@ class Effects:
         self.steps: list[tuple[int, SessionStep]] = []
         #: Connections to be closed.
         self.closed: list[int] = []
-        #: Connections whose session is there: number, and what CONNACK says of it.
-        self.present: list[tuple[int, bool]] = []
+        #: Connections of which the session is another user's.
+        self.refused: list[int] = []
+        #: Connections whose session is there: number, what CONNACK says of it, and its subscriptions with their QoS.
+        self.present: list[tuple[int, bool, list[tuple[str, int]]]] = []
         #: Publishes to be acknowledged: connection, packet id, QoS.
         self.acknowledged: list[tuple[int, int, int]] = []
         #: Subscriptions that all nodes in reach are to know, by ticket: slot, filters that begin, filters that end.
         self.routes: list[tuple[int, int, list[str], list[str]]] = []
+        #: Messages that a client lost by the limits of its queue: client, reason, bytes of the payload.
+        self.dropped: list[tuple[str, str, int]] = []
+        #: Clients whose sessions have expired.
+        self.expired: list[str] = []
         self.writes: dict[bytes, bytes | None] = {}
         #: The gathering commit has to be synced, whatever `store.durability` says: it is a promise.
         self.must_sync = False

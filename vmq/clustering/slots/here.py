@@ -6,6 +6,23 @@ from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import Incarnation, store_of
 
 
+class QueueLimits:
+    """What may wait for one client; -1 is no limit."""
+
+    def __init__(self) -> None:
+        #: Messages while it is connected, and while it is not; bytes of them.
+        self.online = -1
+        self.offline = -1
+        self.bytes = -1
+        #: The oldest goes where there is no room, not the newest.
+        self.drops_oldest = False
+        #: Bytes of messages under way to it, but for one message.
+        self.window_bytes = -1
+        #: Milliseconds that a message waits, and that a session is without a connection; 0 is for ever.
+        self.age = 0
+        self.expiry = 0
+
+
 class LocalNode:
     """This node, for its machines.
 
@@ -31,6 +48,7 @@ class LocalNode:
         self.replicas = replicas
         self.window = window
         self.part_bytes = part_bytes
+        self.limits = QueueLimits()
         self.effects = Effects()
         #: Milliseconds, by this node's own clock, which may go wrong.
         self.now: int = 0

@@ -54,6 +54,8 @@ class SlotMachine:
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
         self._patience: dict[int, int] = {}
+        #: The stores that have told which views they know.
+        self.told_by: set[int] = set()
         #: The incarnations and links for which a peer has been told all views.
         self._told: dict[int, tuple[int, int]] = {}
         self._up: frozenset[int] = frozenset()
@@ -147,9 +149,8 @@ class SlotMachine:
         """Time has passed; with a heartbeat, which is due."""
         reach = self.here.reach
         if is_beat:
-            beat = Beat(self.here.incarnation, reach.heard(), self.here.is_leaving, self.here.clock)
             for store in reach.peers:
-                self.here.send(store, beat)
+                self.beat(store)
         up = frozenset(reach.up())
         is_changed = self._notice_lives(up) or up != self._up
         for slot in list(self.views):
@@ -164,6 +165,11 @@ class SlotMachine:
             else:
                 self._patience.pop(slot, None)
         self._up = up
+
+    def beat(self, store: int) -> None:
+        """Tells a peer that this node is there."""
+        here = self.here
+        here.send(store, Beat(here.incarnation, here.reach.heard(), here.is_leaving, here.clock))
 
     def _notice_lives(self, up: frozenset[int]) -> bool:
         """What a peer said holds for one life of it, and of the link to it; whether one has another."""
@@ -258,6 +264,7 @@ class SlotMachine:
                 for owner in self.owners.values():
                     owner.forget(sender)
         elif isinstance(message, SlotViews):
+            self.told_by.add(sender)
             for slot, view in message.views:
                 self.learn(slot, view)
         elif isinstance(message, AskFork):
@@ -415,6 +422,17 @@ class SlotMachine:
             news, self._news = self._news, {}
             for store in self.here.reach.up():
                 self._tell(store, news)
+
+    def found(self) -> None:
+        """No member knows who has some of the slots: whoever is first for one, takes it over when it has looked often.
+
+        A node without other members does it at once.
+        """
+        for slot in range(self.slots):
+            if slot not in self.views:
+                self.views[slot] = _NOBODY
+                if not self.here.reach.peers:
+                    self.take_over(slot)
 
     def begin_cluster(self, wanted: list[tuple[int, ...]]) -> None:
         """A cluster is made: its slots are empty, and go where they should be."""

@@ -9,6 +9,7 @@ from vmq.clustering.slots.followers import FollowerSet
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.records import take_changes
 from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.words import Lineage
 
 
 class OwnedSlot:
@@ -37,6 +38,9 @@ class OwnedSlot:
         self._commits: deque[tuple[int, int]] = deque()
         self._stored = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+
+    #: Who has no fork, and what it has of the slot.
+    cleared: dict[int, tuple[Lineage, int]]
 
     def serves(self, store: int) -> bool:
         """Whether it takes anything that comes by way of a store."""

@@ -25,7 +25,7 @@ from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.placement import choose
 from vmq.clustering.slots.records import all_records, load_state
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, Dot
 
 
 class SlotOwner(OwnedSlot):
@@ -47,8 +47,8 @@ class SlotOwner(OwnedSlot):
     ) -> None:
         super().__init__(here, slot, view, state, disk)
         self._set_view = set_view
-        #: Who has no fork, and what it has of the slot; who was asked.
-        self.cleared: dict[int, tuple[Lineage, int]] = {}
+        self.cleared = {}
+        #: Who was asked for forks.
         self._asked: set[int] = set()
         self._forks: dict[int, list[StatePart]] = {}
         #: Whose copies may go when a version is safe and the followers are whole.

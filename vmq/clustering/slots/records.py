@@ -79,6 +79,7 @@ def _plain(state: SlotState, change: _Change) -> Any:
         register.will,
         sorted(register.missed.runs.items()),
         sorted(register.ahead.runs.items()),
+        register.user,
     ]
 
 
@@ -205,3 +206,4 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
     register.will = None if value[8] is None else tuple(value[8])
     register.missed.runs.update(dict(value[9]))
     register.ahead.runs.update(dict(value[10]))
+    register.user = value[11]

@@ -55,6 +55,8 @@ class ClientRegister:
         self.connection: int = 0
         self.last_packet: int = 0
         self.will: tuple[bytes, bytes, int] | None = None
+        #: Whose session it is; "": nobody's.
+        self.user = ""
         self.window: dict[int, SentMessage] = {}
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
@@ -95,6 +97,7 @@ class ClientRegister:
         other.rank, other.connection = self.rank, self.connection
         other.last_packet = self.last_packet
         other.will = self.will
+        other.user = self.user
         for packet, sent in self.window.items():
             other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
         other.received = dict(self.received)

@@ -32,6 +32,10 @@ class StoredMessage:
         self.qos = qos
         self.group = group
 
+    def size(self) -> int:
+        """What it counts in a queue."""
+        return len(self.topic) + len(self.payload)
+
 
 class SlotState:
     """What is known of the clients of a slot."""
@@ -50,6 +54,8 @@ class SlotState:
         self.messages: dict[Dot, StoredMessage] = {}
         #: Client -> dot -> granted QoS, in the order of stamps.
         self.queues: dict[str, dict[Dot, int]] = {}
+        #: Bytes of the messages in each queue.
+        self.sizes: dict[str, int] = {}
         #: How many queues have a message.
         self.holders: dict[Dot, int] = {}
         self.registers: dict[str, ClientRegister] = {}
@@ -99,6 +105,7 @@ class SlotState:
             self.messages[dot] = message
             self.changed["m", "", *dot] = None
         queue[dot] = qos
+        self.sizes[client] = self.sizes.get(client, 0) + self.messages[dot].size()
         self.holders[dot] = self.holders.get(dot, 0) + 1
         self.changed["q", client, *dot] = None
 
@@ -112,8 +119,10 @@ class SlotState:
         if queue is None or queue.pop(dot, -1) < 0:
             return
         self.changed["q", client, *dot] = None
+        self.sizes[client] -= self.messages[dot].size()
         if not queue:
             del self.queues[client]
+            del self.sizes[client]
         left = self.holders[dot] - 1
         if left:
             self.holders[dot] = left
@@ -138,7 +147,7 @@ class SlotState:
                 if dot not in register.missed:
                     continue
                 granted = register.wants(message.topic.decode())
-                if granted >= 0:
+                if granted > 0:
                     self.put(client, dot, min(granted, message.qos), message)
                 register.missed = NodeClock(dict(register.missed.beyond(one)))
                 self.changed["r", client, 0, 0] = None
@@ -171,6 +180,9 @@ class SlotState:
             if register.missed.runs:
                 register.missed = NodeClock()
                 self.changed["r", client, 0, 0] = None
+            for topic_filter in list(register.over):
+                del register.over[topic_filter], register.subscriptions[topic_filter]
+                self.changed["u", client + "\0" + topic_filter, 0, 0] = None
 
     # Registers
 
@@ -240,6 +252,13 @@ class SlotState:
             self.subscribe(client, each, -1, now)
         register.session, register.ended = 0, self.stamp(now)
         self.touch(client)
+
+    def forget(self, client: str) -> None:
+        """Nobody has anything of a client that has no session."""
+        register = self.registers.pop(client)
+        for each in register.subscriptions:
+            self.changed["u", client + "\0" + each, 0, 0] = None
+        self.changed["r", client, 0, 0] = None
 
     def replace(self, client: str, register: ClientRegister) -> None:
         """Another register of the client wins whole."""

@@ -6,12 +6,18 @@ that has it, it waits in the slot's state, in a queue of the group's own.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from vmq.clustering.messages.fronts import OfferedMessage
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.state import StoredMessage
-from vmq.clustering.slots.words import GROUP, NO_LINEAGE, UNCLAIMED, Dot
+from vmq.clustering.slots.words import GROUP, NO_LINEAGE, ONLY, UNCLAIMED, Dot
+from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import split_shared
+
+#: Why a client lost a message, as plugins are told.
+QUEUE_FULL: Final = "queue_full"
+EXPIRED: Final = "expired"
 
 
 class Subscribers:
@@ -19,11 +25,18 @@ class Subscribers:
 
     Args:
         distribute: told of the clients whose queues have more.
+        is_served: whether a client is connected.
     """
 
-    def __init__(self, owned: OwnedSlot, distribute: Callable[[list[str]], None]) -> None:
+    def __init__(
+        self,
+        owned: OwnedSlot,
+        distribute: Callable[[list[str]], None],
+        is_served: Callable[[str], bool],
+    ) -> None:
         self._owned = owned
         self._distribute = distribute
+        self._is_served = is_served
         self._here = owned.here
         self._state = owned.state
         #: SUBACKs that wait for routes: ticket -> what follows.
@@ -37,7 +50,8 @@ class Subscribers:
     ) -> None:
         for topic_filter, qos in filters:
             self._state.subscribe(client, topic_filter, qos, self._here.time())
-        self._announce([each for each, _ in filters], [], then)
+        routed = [each for each, qos in filters if qos and not is_served(each)]
+        self._announce(routed, [], then)
 
     def unsubscribe(self, client: str, filters: list[str], then: Callable[[], None]) -> None:
         register = self._state.registers[client]
@@ -53,12 +67,24 @@ class Subscribers:
         queued = {dot: self._state.messages[dot] for dot in self._state.queues.get(client, {})}
         self._state.end_session(client, self._here.time())
         for dot, message in queued.items():
-            if message.group:
+            if message.group and not message.group.startswith(ONLY):
                 self.hand_to_member(dot, message)
         self._announce([], [each for each in filters if not self._is_wanted(each)], lambda: None)
 
     def _is_wanted(self, topic_filter: str) -> bool:
-        return any(topic_filter in each.granted() for each in self._state.registers.values())
+        return any(
+            each.subscriptions.get(topic_filter, (0, -1))[1] > 0
+            for each in self._state.registers.values()
+        )
+
+    def routes(self) -> set[str]:
+        """The filters whose messages are for this slot."""
+        return {
+            topic_filter
+            for register in self._state.registers.values()
+            for topic_filter, qos in register.granted().items()
+            if qos and not is_served(topic_filter)
+        }
 
     def _announce(self, begun: list[str], ended: list[str], then: Callable[[], None]) -> None:
         self._tickets += 1
@@ -80,19 +106,80 @@ class Subscribers:
         stamp = state.stamp(self._here.time())
         self._here.heard_of(stamp)
         message = StoredMessage(stamp, offered.topic, offered.payload, offered.qos, offered.group)
+        if offered.group.startswith(ONLY):
+            self._take_for(offered.group[len(ONLY) :], offered.dot, message)
+            return
         if offered.group:
             self.hand_to_member(offered.dot, message)
             return
         topic = offered.topic.decode()
         found = []
         for client, register in state.registers.items():
-            granted = register.wants(topic)
-            if granted >= 0 and offered.dot not in register.ahead:
-                state.put(client, offered.dot, min(granted, offered.qos), message)
+            qos = min(register.wants(topic), offered.qos)
+            if qos > 0 and offered.dot not in register.ahead and self._makes_room(client, message):
+                state.put(client, offered.dot, qos, message)
                 found.append(client)
         if state.lacks != NO_LINEAGE:
             state.put(UNCLAIMED, offered.dot, offered.qos, message)
         self._distribute(found)
+
+    def _take_for(self, client: str, dot: Dot, message: StoredMessage) -> None:
+        """A message for one client, whatever it subscribes to; its limits are the sender's business."""
+        register = self._state.registers.get(client)
+        if register is not None and register.session and dot not in register.ahead:
+            self._state.put(client, dot, message.qos, message)
+            self._distribute([client])
+
+    def _makes_room(self, client: str, message: StoredMessage) -> bool:
+        """Whether a message may wait for a client; the oldest go for it if the limits say so."""
+        limits, state = self._here.limits, self._state
+        most = limits.online if self._is_served(client) else limits.offline
+        if most < 0 and limits.bytes < 0:
+            return True
+        queue = state.queues.get(client, {})
+        size = message.size()
+
+        def is_full() -> bool:
+            waiting = len(queue) - len(state.registers[client].window)
+            is_long = 0 <= most <= waiting
+            return is_long or 0 <= limits.bytes < state.sizes.get(client, 0) + size
+
+        if not is_full():
+            return True
+        is_hopeless = most == 0 or 0 <= limits.bytes < size
+        while limits.drops_oldest and not is_hopeless:
+            oldest = self._oldest(client)
+            if oldest is None:
+                break
+            self._lose(client, oldest, QUEUE_FULL)
+            if not is_full():
+                return True
+        self._here.effects.dropped.append((client, QUEUE_FULL, len(message.payload)))
+        return False
+
+    def _oldest(self, client: str) -> Dot | None:
+        """What waits longest for a client and is not under way to it."""
+        under_way = {sent.dot for sent in self._state.registers[client].window.values()}
+        queue = self._state.queues.get(client, {})
+        return next((dot for dot in queue if dot not in under_way), None)
+
+    def _lose(self, client: str, dot: Dot, reason: str) -> None:
+        lost = self._state.messages[dot]
+        self._state.done(client, dot)
+        self._here.effects.dropped.append((client, reason, len(lost.payload)))
+
+    def expire(self) -> None:
+        """What has waited too long goes."""
+        age = self._here.limits.age
+        if not age:
+            return
+        state, oldest = self._state, self._here.time() - age
+        for client in [each for each in state.queues if each in state.registers]:
+            while True:
+                first = self._oldest(client)
+                if first is None or state.messages[first].stamp >= oldest:
+                    break
+                self._lose(client, first, EXPIRED)
 
     def hand_to_member(self, dot: Dot, message: StoredMessage) -> None:
         """Chooses the member with the shortest queue; the group itself where there is none."""

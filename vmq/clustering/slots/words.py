@@ -22,6 +22,8 @@ PLACE_BITS: Final = 46
 MAX_SLOTS: Final = 2047
 #: In front of a share group, as the owner of a queue: no client id begins so.
 GROUP: Final = "\1"
+#: In front of a client id, as the share group of a message that is for this client alone: a retained one.
+ONLY: Final = "\3"
 #: The queue of messages that clients may want whom a state does not know.
 UNCLAIMED: Final = "\2"
 NO_LINEAGE: Final[Lineage] = (0, 0)
@@ -38,7 +40,7 @@ UNSUBSCRIBE: Final = 6
 #: The connection is over; `is_again`: in order, so that its will is not published.
 GONE: Final = 7
 #: Steps for a client: PUBLISH has packet, one address, topic, payload, qos; REGISTERED packet and addresses; the rest
-#: packet.
+#: packet. `is_again`: it may have been sent on another connection.
 SEND: Final = 8
 SEND_PUBREL: Final = 9
 REGISTERED: Final = 10

@@ -111,7 +111,7 @@ class Handover:
                 continue
             for partition in stream.partitions:
                 owner = self._streams.owner(stream.name, partition.number)
-                if owner is None or partition.is_copy or partition.earliest == partition.end:
+                if owner is None or partition.is_copy or partition.kept == partition.end:
                     continue
                 if partition.damage is not None:
                     continue  # what is left of it goes when it is mended
@@ -149,7 +149,7 @@ class Handover:
                 return
 
     async def _give_rows(self, stream: "Stream", partition: "Partition", owner: str) -> None:
-        end = await self._copy(partition, owner, partition.earliest)
+        end = await self._copy(partition, owner, partition.kept)
         while not await self._clear(stream, partition, end):
             end = await self._copy(partition, owner, end)
         log.info("rows of stream=%s partition=%d are on %s", stream.name, partition.number, owner)
@@ -237,7 +237,7 @@ class Handover:
         async with self._giving:
             if self._owners.owner(stream.name, partition.number) is not None:
                 return  # somebody else had the same thought
-            first = partition.earliest
+            first = partition.kept
             # Of no rows: whatever the copy had before is none, and offsets go on where they were.
             await self._send(
                 PartitionRows(partition.stream, partition.number, first, pack(EMPTY)), node

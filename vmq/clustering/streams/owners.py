@@ -120,7 +120,7 @@ class Owners:
 def has_rows(stream: "Stream", number: int) -> bool:
     """Whether there are rows of a partition here, as far as is known; of a damaged one there may be."""
     partition = stream.partitions[number]
-    is_empty = partition.earliest == partition.end and partition.damage is None
+    is_empty = partition.kept == partition.end and partition.damage is None
     return not is_empty and not partition.is_copy
 
 

@@ -163,7 +163,9 @@ class Takeover(LocalSessions, Claims):
     def find_owner(self, mountpoint: str, client_id: str) -> str:
         return self._directory.user(mountpoint, client_id)
 
-    def claim(self, registry: Registry, client_id: str, clean: bool) -> Pending | None:
+    def claim(
+        self, registry: Registry, client_id: str, clean: bool, user: str = ""
+    ) -> Pending | None:
         """A client has come: `Claims.claim`."""
         who = (registry.mountpoint, client_id)
 

@@ -110,6 +110,8 @@ def _behind(cursor: Cursor, spot: Spot, until: int) -> Iterator[Spot]:
     for _ in range(1, MOST_SPOTS):
         if spot.last >= until or size >= MOST_BYTES:
             return
+        if spot.last < cursor.partition.kept:
+            return  # each of them is to be fetched, when its time has come
         cursor.close()
         cursor.offset = spot.last
         try:

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from vmq.config.columns import read_columns
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.merging import rows_of
-from vmq.streams.log.partition import Sealed
-from vmq.streams.log.segment import Header
+from vmq.streams.log.segment import Header, Sealed
 from vmq.streams.log.typed import Unfit
 
 SUFFIX: Final = ".columns.parquet"

@@ -15,18 +15,19 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from vmq.config.columns import TypedColumn
+from vmq.streams.log.archive import PartitionArchive
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
-from vmq.streams.log.partition import Sealed
 from vmq.streams.log.recovery import examine
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import (
     BatchSpan,
     Header,
     Packed,
+    Sealed,
     SegmentFlawError,
     index_path,
     read_packed,
@@ -99,6 +100,10 @@ class PartitionLog(Extent, Protocol):
     def visible(self) -> int: ...
     @property
     def damage(self) -> DamagedError | None: ...
+    @property
+    def kept(self) -> int: ...
+    @property
+    def archive(self) -> PartitionArchive | None: ...
     def note(self, damage: DamagedError) -> None:
         """Damage was met in a segment."""
 
@@ -213,6 +218,8 @@ class Cursor:
     def open(self) -> OpenSegment:
         """Opens the segment that holds the offset, and finds the batch."""
         partition = self.partition
+        if partition.archive is not None and self.offset < partition.kept:
+            return self._open_recalled(partition.archive)
         with partition.changed:
             sealed = next((each for each in partition.sealed if each.end > self.offset), None)
             if partition.closed:
@@ -234,6 +241,27 @@ class Cursor:
             found = place.index.find(self.offset)
         assert found is not None
         self.position, self.first = found
+        return place
+
+    def _open_recalled(self, archive: PartitionArchive) -> OpenSegment:
+        """Opens a segment that the archive has, once it is here."""
+        if self.partition.closed:
+            raise StreamError(f"stream {self.partition.stream!r} is closed or deleted")
+        if self.offset < self.partition.earliest:
+            raise self._out_of_range()
+        while True:
+            found = archive.recall(self.offset)
+            try:
+                fd = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue  # others took its place just now
+            break
+        self.place = place = OpenSegment(fd, found.path, Index(0, 0), growing=False)
+        sealed = Sealed(found.path, found.base, 0, found.size, 0, 0, merged=True)
+        place.index = self._index(place, sealed)
+        at = place.index.find(self.offset)
+        assert at is not None
+        self.position, self.first = at
         return place
 
     def _index(self, place: OpenSegment, sealed: Sealed) -> Index:
@@ -394,7 +422,10 @@ def offset_at(partition: PartitionLog, time: int) -> int:
         DamagedError: a batch is not what was written.
     """
     with partition.changed:
-        bases = [each.base for each in partition.sealed if each.time >= time][:1]
+        sealed = [(each.base, each.time) for each in partition.sealed]
+        if partition.archive is not None:
+            sealed[:0] = [(each.base, each.time) for each in partition.archive.segments]
+        bases = [each for each, newest in sealed if newest >= time][:1]
         base = bases[0] if bases else partition.active.index.base
         end = partition.end
     if base >= end or partition.damage is not None:

@@ -25,6 +25,7 @@ A batch without rows, which only replicas write, takes one offset all the same.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import crc32c
@@ -35,6 +36,10 @@ from pyarrow import ipc
 CONTINUATION: Final = b"\xff\xff\xff\xff"
 #: The end of an Arrow IPC stream: a message of length 0.
 END: Final = CONTINUATION + b"\0\0\0\0"
+
+#: A batch in a segment has at most this many rows, and about this many bytes in memory.
+BATCH_ROWS: Final = 16_384
+BATCH_BYTES: Final = 4 << 20
 
 #: The flatbuffer of our schema takes less than 1 KiB, and what a group says of itself half a MiB at most; a larger
 #: length is damage, not data.
@@ -201,3 +206,12 @@ def check(view: memoryview, position: int, frame: Frame) -> None:
     body = view[position + frame.head : position + frame.size]
     if checksum(head, body, frame.crc_at) != frame.crc:
         raise BadFrameError("the checksum (CRC-32C) differs from what was written")
+
+
+def pieces(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """A batch in parts that are not too large to be read at once."""
+    rows = BATCH_ROWS
+    if batch.nbytes > BATCH_BYTES:
+        rows = max(1, min(rows, batch.num_rows * BATCH_BYTES // batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

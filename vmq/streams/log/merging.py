@@ -16,12 +16,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vmq.streams.log.frame import END, encode
+from vmq.streams.log.frame import BATCH_BYTES, BATCH_ROWS, END, encode
 from vmq.streams.log.index import Index, load
-from vmq.streams.log.partition import Partition, Sealed
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.segment import Header, SegmentFlawError, index_path, read_span
-from vmq.streams.log.small import BATCH_BYTES, BATCH_ROWS
+from vmq.streams.log.segment import Header, Sealed, SegmentFlawError, index_path, read_span
 
 #: Batches of this size are left alone.
 ENOUGH: Final = 1 << 20

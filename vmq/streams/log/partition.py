@@ -9,23 +9,33 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
+from vmq.config.values import read_archive
 from vmq.streams.log import checkpoint as checkpoints
-from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint
+from vmq.streams.log.archive import PartitionArchive
+from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine, recover_active, recover_sealed
-from vmq.streams.log.segment import SUFFIX, Header, file_name, index_path
-from vmq.streams.log.small import FewRows, pieces
+from vmq.streams.log.segment import (
+    SUFFIX,
+    Header,
+    Sealed,
+    expired,
+    file_name,
+    index_path,
+    sealed_of,
+)
+from vmq.streams.log.small import FewRows, few_or_pieces
 
 log = logging.getLogger("vmq.streams")
 
@@ -37,18 +47,6 @@ SMALL: Final = 1 << 16
 CHECKPOINT: Final = "checkpoint"
 #: Stands beside segments that are a copy of another node's, which still owns the partition.
 COPY: Final = "copy"
-
-
-class Sealed(NamedTuple):
-    """A segment that is complete. `inode` tells it from a merged copy that takes its place."""
-
-    path: Path
-    base: int
-    end: int
-    size: int
-    time: int
-    inode: int
-    merged: bool
 
 
 class Active:
@@ -83,6 +81,10 @@ class Partition:
     is_replica = False  # a copy that its group writes (`vmq.streams.replica`)
     #: Why nothing can be read or written here (`vmq.streams.damaged`).
     damage: DamagedError | None = None
+    #: Where segments go that retention takes; None: nowhere.
+    archive: PartitionArchive | None = None
+    #: Rows that retention has deleted since the start though they are in no archive.
+    unarchived = 0
 
     def __init__(
         self,
@@ -135,6 +137,10 @@ class Partition:
         self.options = options
         self.write_options = write_options(options.compression)
         self.segment_age = options.segment_age_seconds
+        url = None if self.is_replica else read_archive(options.archive)
+        if url != (None if self.archive is None else self.archive.url):
+            place = self.folder, self.header, self.number
+            self.archive = None if url is None else PartitionArchive(url, *place)
 
     # Opening
 
@@ -231,10 +237,8 @@ class Partition:
         if self.is_due(batch.nbytes):
             self.roll()
         schema_size = len(self.header.raw)
-        if not isinstance(batch, FewRows):
-            batch = batch.replace_schema_metadata(self.header.schema.metadata)
         last = done = 0
-        for piece in pieces(batch):
+        for piece in few_or_pieces(batch, self.header.schema.metadata):
             index = self.active.index
             # The first batch of a segment names that of the segments before it.
             receipt = "" if index.frames else index.receipt
@@ -327,7 +331,7 @@ class Partition:
             OSError: the disk; call it again before anything else is written.
         """
         before = self.active
-        is_empty = self.earliest == before.index.end
+        is_empty = self.kept == before.index.end
         if not is_empty and not self.is_copy:
             return
         if is_copy:
@@ -367,6 +371,8 @@ class Partition:
         if self.active.index.frames:
             self.roll()
         self._forget_sealed()
+        if self.archive is not None:
+            self.archive.forget()
         self.accept_copy()
         return True
 
@@ -386,7 +392,13 @@ class Partition:
 
     @property
     def earliest(self) -> int:
-        """The first offset that is still there."""
+        """The first offset that can be read, here or from the archive; 0 while nobody knows what that has."""
+        archive = self.archive
+        return self.kept if archive is None else archive.first(self.kept)
+
+    @property
+    def kept(self) -> int:
+        """The first offset that is still here."""
         active = self.active  # first: a roll adds it to the sealed ones before it begins another
         sealed = self.sealed
         return sealed[0].base if sealed else active.index.base
@@ -425,24 +437,36 @@ class Partition:
 
     def retain(self) -> list[Sealed]:
         """Deletes the oldest sealed segments that are too old or too many; returns them."""
-        options = self.options
-        oldest = -1
-        if options.retention_age_seconds is not None:
-            oldest = int((self.clock() - options.retention_age_seconds) * 1_000_000)
-        room = options.retention_bytes // options.partitions if options.retention_bytes else None
         with self.changed:
             gone = []
-            size = self.size
-            for each in () if self.is_replica else self.sealed:
-                kept = each.time >= oldest and (room is None or size <= room)
-                if kept and not self.gone:
+            for each, is_too_much in self._expired():
+                if not self._may_go(each, is_too_much):
                     break
                 gone.append(each)
-                size -= each.size
             self.sealed = self.sealed[len(gone) :]
             self.unmerged = [each for each in self.unmerged if each not in gone]
         self._unlink(gone)
         return gone
+
+    def due(self) -> list[Sealed]:
+        """The sealed segments that retention is to take, and the archive has not."""
+        has = (lambda *_: True) if self.archive is None else self.archive.has
+        with self.changed:
+            return [each for each, _ in self._expired() if not has(each.base, each.end)]
+
+    def _expired(self) -> Iterator[tuple[Sealed, bool]]:
+        sealed = () if self.is_replica else self.sealed
+        return expired(sealed, self.size, self.options, self.clock(), is_gone=self.gone)
+
+    def _may_go(self, each: Sealed, is_too_much: bool) -> bool:
+        """Whether a segment may be deleted: one that is archived; or too much, while the archive fails."""
+        archive = self.archive
+        if archive is None or self.gone or archive.has(each.base, each.end):
+            return True
+        if is_too_much and archive.failure and not self.options.archive_required:
+            self.unarchived += each.end - each.base
+            return True
+        return False
 
     def replace(self, run: Sequence[Sealed], work: Path, index: Index) -> None:
         """Puts a merged copy in the place of neighbouring sealed segments, unless one is gone meanwhile."""
@@ -474,20 +498,3 @@ class Partition:
         for each in segments:
             each.path.unlink(missing_ok=True)
             index_path(each.path).unlink(missing_ok=True)
-
-
-def sealed_of(path: Path, index: Index) -> Sealed:
-    """What is to be known of a sealed segment."""
-    found = path.stat()
-    return Sealed(
-        path, index.base, index.end, found.st_size, index.time, found.st_ino, index.merged
-    )
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes new and renamed files in a folder survive a power failure."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -5,8 +5,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import pyarrow as pa
+
 from vmq.streams.log.errors import DamagedError, StreamError
-from vmq.streams.log.merging import join, merge
+from vmq.streams.log.merging import join, merge, rows_of
 from vmq.streams.log.partition import Partition
 
 log = logging.getLogger("vmq.streams")
@@ -42,10 +44,33 @@ class Janitor:
             self.wanted.clear()
             self.tidy()
 
+    def archive(self, partition: Partition) -> None:
+        """Keeps elsewhere what is to go. Where that fails it stays, as long as there is room, and is tried again."""
+        archive = partition.archive
+        if archive is None or partition.is_copy or partition.damage is not None:
+            return
+        try:
+            archive.look(partition.kept, partition.sealed)
+            for each in partition.due():
+                if self.stopping or partition.gone:
+                    return
+                rows = rows_of(partition.header, [each])
+                archive.put(each.path, each.base, rows, partition.options.typed)
+                log.info("archived %s to %s", each.path, archive.url.shown)
+        except (OSError, pa.ArrowException) as error:
+            if not archive.failure:
+                text = "stream=%s partition=%d cannot be archived to %s: %s; it is tried again"
+                names = partition.stream, partition.number, archive.url.shown
+                log.error(text, *names, error)
+            archive.failure = " ".join(str(error).split())[:300] or type(error).__name__
+        else:
+            archive.failure = ""
+
     def tidy(self) -> None:
         """One round."""
         for partition in list(self.partitions()):
             try:
+                self.archive(partition)
                 for each in partition.retain():
                     log.info("deleted %s by the retention", each.path)
                 partition.sync_behind()

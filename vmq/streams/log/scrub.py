@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.partition import Partition, Sealed
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.recovery import examine
+from vmq.streams.log.segment import Sealed
 
 log = logging.getLogger("vmq.streams")
 

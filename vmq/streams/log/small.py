@@ -10,29 +10,28 @@ Whatever is not common goes the long way: headers, many rows, text that is none.
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
 
-from vmq.streams.log.frame import checked, mark_of
+from vmq.streams.log.frame import checked, mark_of, pieces
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 
-#: A batch in a segment has at most this many rows, and about this many bytes in memory.
-BATCH_ROWS: Final = 16_384
-BATCH_BYTES: Final = 4 << 20
 #: Rows below which a batch is made here.
 FEW: Final = 64
 
 #: Fields of the stored columns, those within headers included, and their buffers.
 _NODES: Final = 11
 _BUFFERS: Final = 27
-_BODY: Final = struct.Struct(f"<{2 * _NODES}q")
+_FIELDS: Final = struct.Struct(f"<{2 * _NODES}q")
 _PLACES: Final = struct.Struct(f"<{2 * _BUFFERS}q")
 _LENGTH: Final = struct.Struct("<q")
 _WORD: Final = struct.Struct("<I")
+#: Bytes in front of a message: the continuation marker and the length.
+_BEFORE: Final = 8
 #: The version of the format (5), and what kind of header a record batch is.
 _VERSION: Final = 4
 _RECORD_BATCH: Final = 3
@@ -63,7 +62,7 @@ class FewRows:
             for topic in rows.topics:
                 topic.decode()
             found = keys.of_few(rows.topics, clients)
-            body = _Body()
+            body = _Buffers()
             body.add_texts(rows.topics)
             body.add_texts(rows.payloads)
         except (UnicodeError, AttributeError, TypeError):
@@ -92,19 +91,16 @@ class FewRows:
         return checked(form.fill(self.num_rows, self._places, len(data), values), data), data
 
 
-def pieces(batch: pa.RecordBatch | FewRows) -> Iterator[pa.RecordBatch | FewRows]:
-    """A batch in parts that are not too large to be read at once."""
+def few_or_pieces(
+    batch: pa.RecordBatch | FewRows, metadata: Mapping[bytes, bytes]
+) -> Iterable[pa.RecordBatch | FewRows]:
+    """A batch in parts that are not too large to be read at once; `metadata`: whose rows they are."""
     if isinstance(batch, FewRows):
-        yield batch
-        return
-    rows = BATCH_ROWS
-    if batch.nbytes > BATCH_BYTES:
-        rows = max(1, min(rows, batch.num_rows * BATCH_BYTES // batch.nbytes))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+        return (batch,)
+    return pieces(batch.replace_schema_metadata(metadata))
 
 
-class _Body:
+class _Buffers:
     """Buffers, one after the other."""
 
     def __init__(self) -> None:
@@ -141,81 +137,97 @@ def _bits(flags: bytearray) -> bytes:
     return found.to_bytes((len(flags) + 7) // 8, "little")
 
 
-class _Form:
-    """The flatbuffer of a `Message` with a `RecordBatch`, for metadata of these keys; the last value is of any length.
+class _Flatbuffer:
+    """Bytes in which each offset points forward, behind what goes before the message: a marker and the length."""
 
-    It lies as a flatbuffer may: tables first, then vectors, then strings, each offset pointing forward.
+    def __init__(self) -> None:
+        self.out = bytearray(_BEFORE)
+
+    def at(self) -> int:
+        return len(self.out) - _BEFORE
+
+    def align(self, size: int, behind: int = 0) -> None:
+        """What comes so many bytes behind begins at a multiple of a size."""
+        self.out.extend(bytes(-(self.at() + behind) % size))
+
+    def point(self, where: int) -> None:
+        """The offset that stands there leads here."""
+        _WORD.pack_into(self.out, _BEFORE + where, self.at() - where)
+
+    def text(self, value: str) -> int:
+        """Puts a text; returns where its bytes are."""
+        self.out += _WORD.pack(len(value))
+        where = len(self.out)
+        self.out += value.encode() + b"\0"
+        return where
+
+
+class _Form:
+    """The flatbuffer of a `Message` with a `RecordBatch`, for metadata of these keys; the last value has any length.
+
+    It has tables first, then vectors, then texts.
     """
 
     def __init__(self, values: dict[str, str]) -> None:
         self._names = list(values)
-        out = bytearray(8)  # what goes before it: the continuation marker and the length
-        base = len(out)
-
-        def at() -> int:
-            return len(out) - base
-
-        def align(size: int, extra: int = 0) -> None:
-            out.extend(bytes(-(at() + extra) % size))
-
-        def point(where: int) -> None:
-            """The offset that stands there leads here."""
-            _WORD.pack_into(out, base + where, at() - where)
-
+        made = _Flatbuffer()
+        out = made.out
         out += _WORD.pack(0)
-        align(2)
-        message_vtable = at()
+        made.align(2)
+        message_vtable = made.at()
         # version, header_type, header, bodyLength, custom_metadata
         out += struct.pack("<7H", 14, 32, 4, 6, 8, 16, 24)
-        align(8)
-        point(0)
-        message = at()
-        out += struct.pack(
-            "<iHBxI4xqI4x", message - message_vtable, _VERSION, _RECORD_BATCH, 0, 0, 0
-        )
-        self.body_length = base + message + 16
-        batch_vtable = at()
+        made.align(8)
+        made.point(0)
+        message = made.at()
+        numbers = (message - message_vtable, _VERSION, _RECORD_BATCH, 0, 0, 0)
+        out += struct.pack("<iHBxI4xqI4x", *numbers)
+        self.body_length = _BEFORE + message + 16
+        batch_vtable = made.at()
         # length, nodes, buffers
         out += struct.pack("<5H", 10, 24, 8, 4, 16)
-        align(8)
-        point(message + 8)
-        batch = at()
+        made.align(8)
+        made.point(message + 8)
+        batch = made.at()
         out += struct.pack("<iIqI4x", batch - batch_vtable, 0, 0, 0)
-        self.length = base + batch + 8
-        align(8, 4)
-        point(batch + 4)
+        self.length = _BEFORE + batch + 8
+        made.align(8, 4)
+        made.point(batch + 4)
         out += _WORD.pack(_NODES)
-        self.nodes = base + at()
-        out += bytes(_BODY.size)
-        align(8, 4)
-        point(batch + 16)
+        self.nodes = len(out)
+        out += bytes(_FIELDS.size)
+        made.align(8, 4)
+        made.point(batch + 16)
         out += _WORD.pack(_BUFFERS)
-        self.buffers = base + at()
+        self.buffers = len(out)
         out += bytes(_PLACES.size)
-        point(message + 24)
+        made.point(message + 24)
+        #: Where each value but the last stands.
+        self.values = self._put_metadata(made, values)
+        self._fixed = bytes(out)
+
+    def _put_metadata(self, made: _Flatbuffer, values: dict[str, str]) -> list[int]:
+        out = made.out
         out += _WORD.pack(len(values))
-        slots = at()
+        slots = made.at()
         out += bytes(4 * len(values))
-        pair_vtable = at()
+        vtable = made.at()
         out += struct.pack("<4H", 8, 12, 4, 8)
         pairs = []
         for number in range(len(values)):
-            point(slots + 4 * number)
-            pairs.append(at())
-            out += struct.pack("<iII", at() - pair_vtable, 0, 0)
-        #: Where each value but the last stands.
-        self.values: list[int] = []
+            made.point(slots + 4 * number)
+            pairs.append(made.at())
+            out += struct.pack("<iII", made.at() - vtable, 0, 0)
+        places = []
         for pair, (name, value) in zip(pairs, values.items(), strict=True):
-            align(4)
-            point(pair + 4)
-            out += _WORD.pack(len(name)) + name.encode() + b"\0"
-            align(4)
-            point(pair + 8)
+            made.align(4)
+            made.point(pair + 4)
+            made.text(name)
+            made.align(4)
+            made.point(pair + 8)
             if name != self._names[-1]:
-                out += _WORD.pack(len(value))
-                self.values.append(base + at())
-                out += value.encode() + b"\0"
-        self._fixed = bytes(out)
+                places.append(made.text(value))
+        return places
 
     def fill(self, count: int, places: list[int], size: int, values: dict[str, str]) -> bytearray:
         """The head of a message, with these numbers and values in it."""
@@ -223,7 +235,7 @@ class _Form:
         _LENGTH.pack_into(head, self.body_length, size)
         _LENGTH.pack_into(head, self.length, count)
         # Eight columns of so many rows without nulls; the fields within headers have none.
-        _BODY.pack_into(head, self.nodes, *((count, 0) * 8), 0, 0, 0, 0, 0, 0)
+        _FIELDS.pack_into(head, self.nodes, *((count, 0) * 8), 0, 0, 0, 0, 0, 0)
         _PLACES.pack_into(head, self.buffers, *places)
         for where, name in zip(self.values, self._names, strict=False):
             value = values[name].encode()

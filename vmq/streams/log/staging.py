@@ -28,8 +28,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import StreamError
-from vmq.streams.log.partition import sync_folder
 
 log = logging.getLogger("vmq.streams")
 

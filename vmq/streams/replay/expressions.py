@@ -50,7 +50,8 @@ VARIABLES: Final = (
     "offset",
     "partition",
 )
-_TEXT: Final = re.compile(
+#: A text in an expression.
+TEXT: Final = re.compile(
     r"""[rRbB]{0,2}(?:'''(?:.|\n)*?'''|\"""(?:.|\n)*?\"""|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")"""
 )
 _CALL: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*\(")
@@ -68,7 +69,7 @@ def check_expression(text: str) -> None:
         )
     if len(text.encode()) > LONGEST:
         raise SpecialTopicError(f"where= has more than {LONGEST} bytes")
-    for name in _CALL.findall(_TEXT.sub('""', text)):
+    for name in _CALL.findall(TEXT.sub('""', text)):
         if name not in FUNCTIONS and name != "in":
             accepted = ", ".join(sorted(FUNCTIONS))
             raise SpecialTopicError(f"where= may not call {name[:80]}; accepted: {accepted}")

@@ -7,12 +7,12 @@ from typing import Final
 
 import crc32c
 
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, check, parse
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import Sealed, sync_folder
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.segment import Header, file_name
+from vmq.streams.log.segment import Header, Sealed, file_name
 from vmq.streams.replica.segment import LooseSegment
 from vmq_cluster.raft.messages import Batch, SealedFile
 from vmq_cluster.raft.state import LogState

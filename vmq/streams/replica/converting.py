@@ -5,7 +5,8 @@ They stay as they are, of term 0 and committed; the group's first batch begins a
 
 import os
 
-from vmq.streams.log.partition import Partition, sync_folder
+from vmq.streams.log.checkpoint import sync_folder
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import SUFFIX, index_path
 from vmq.streams.replica.log import CLEAN, COMMIT
 from vmq.streams.replica.opening import commit_note

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.partition import Sealed
-from vmq.streams.log.segment import Header
+from vmq.streams.log.segment import Header, Sealed
 from vmq.streams.replica.segment import LooseSegment
 
 

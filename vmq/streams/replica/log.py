@@ -17,8 +17,8 @@ from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import CHECKPOINT, Partition, Sealed, sealed_of
-from vmq.streams.log.segment import SUFFIX, index_path
+from vmq.streams.log.partition import CHECKPOINT, Partition
+from vmq.streams.log.segment import SUFFIX, Sealed, index_path, sealed_of
 from vmq.streams.replica.aside import FilesAside, Mend, describe
 from vmq.streams.replica.batches import Codec
 from vmq.streams.replica.copy import PartitionCopy

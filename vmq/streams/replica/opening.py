@@ -7,9 +7,8 @@ import crc32c
 
 from vmq.streams.log.checkpoint import PartitionCheckpoint, boot_id
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.partition import Sealed, sealed_of
 from vmq.streams.log.recovery import recover_sealed
-from vmq.streams.log.segment import Header
+from vmq.streams.log.segment import Header, Sealed, sealed_of
 from vmq.streams.replica.segment import LooseSegment
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import Active, Partition, Sealed
-from vmq.streams.log.segment import Header
+from vmq.streams.log.partition import Active, Partition
+from vmq.streams.log.segment import Header, Sealed
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.segment import LooseSegment
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, BadFrameError, Frame, check, parse
 from vmq.streams.log.index import Index, IndexEnd
-from vmq.streams.log.partition import sync_folder
 from vmq.streams.log.recovery import is_torn
 from vmq.streams.log.segment import Header, SegmentFlawError, file_name, index_path, walk
 from vmq.streams.replica.batches import batch_of

@@ -195,6 +195,10 @@ class Streaming:
             where = f"partition {each.number} of stream {each.stream!r}"
             yield f"{where} is damaged and refused: {each.damage}; {ADVICE}"
         for partition in self.catalog.all_partitions():
+            archive = partition.archive
+            if archive is not None and archive.failure:
+                where = f"partition {partition.number} of stream {partition.stream!r}"
+                yield f"{where} cannot be archived to {archive.url.shown}: {archive.failure}"
             for path, flaw in list(partition.flaws.items()):
                 if path.exists():  # the retention may have deleted it
                     yield f"readers of a segment are refused from there on: {flaw}"
@@ -214,6 +218,10 @@ class Streaming:
         )
         for name, text, value in counters:
             yield Family(name, "counter", text, samples(streams, value))
+        archived = [each for each in streams if each.options.archive]
+        if archived:
+            text = "Messages that retention deleted though no archive has them."
+            yield Family("stream_unarchived", "counter", text, samples(archived, unarchived_of))
         text = "Bytes of a stream's segments on disk."
         yield Family("stream_bytes", "gauge", text, samples(streams, size_of))
         yield from self._column_families(streams)
@@ -252,6 +260,10 @@ def messages_of(stream: Stream) -> int:
 
 def dropped_of(stream: Stream) -> int:
     return stream.appender.dropped
+
+
+def unarchived_of(stream: Stream) -> int:
+    return sum(partition.unarchived for partition in stream.partitions)
 
 
 def size_of(stream: Stream) -> int:

@@ -79,8 +79,10 @@ def test_after_a_break_it_offers_from_the_oldest() -> None:
     world.here.reach.on_break(2, is_dead=False)
     assert world.offered() == []
     world.here.reach.on_link(2, 6)
+    world.origin.look()
     assert world.offered() == [(0, ["2", "3"])]
     world.view = SlotView(2, OWNER)
+    world.origin.look()
     assert world.offered() == [(0, ["2", "3"])]
     assert world.offered() == []
 
@@ -97,6 +99,7 @@ def test_an_answer_of_an_earlier_lineage_counts_for_nothing() -> None:
     world = World()
     addresses = world.publish("1", (3, ""))
     world.view = SlotView(2, OWNER)
+    world.origin.look()
     world.origin.on_taken(OfferTaken(3, (1, OWNER), [addresses[0][1]]))
     assert world.done == []
 

@@ -8,7 +8,8 @@ from tests.vmq.streams.support import make, plain, put, read_all, row, rows_from
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.merging import FEW, join, joinable, merge
-from vmq.streams.log.partition import Partition, Sealed
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.segment import Sealed
 from vmq.streams.stored import StoredPartition
 
 

@@ -22,10 +22,10 @@ from tests.vmq.streams.support import (
     row,
     rows_from,
 )
+from vmq.streams.log.frame import BATCH_BYTES, BATCH_ROWS, pieces
 from vmq.streams.log.partition import MANY, SMALL, Partition
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import index_path, walk
-from vmq.streams.log.small import BATCH_BYTES, BATCH_ROWS, pieces
 
 DAY = 86_400
 

@@ -20,12 +20,20 @@ function note(rows) {
   changes.length = Math.min(changes.length, KEPT);
 }
 
+/** What slots of durable sessions lack, in words. */
+function missingOf(rows) {
+  const alone = rows.reduce((sum, row) => sum + (row.slots_without_follower || 0), 0);
+  const waiting = rows.reduce((sum, row) => sum + (row.slots_waiting || 0), 0);
+  return [alone ? `${count(alone)} slots have no copy.` : "", waiting ? `${count(waiting)} slots of this node wait for what others have of them.` : ""].filter(Boolean).join(" ");
+}
+
 export function cluster() {
   const said = h("div", {});
   const acted = h("div", {});
   const figures = h("div", {});
   const events = h("ol", { class: "log" });
   const split = h("p", { class: "problem", hidden: true });
+  const lacks = h("p", { class: "problem", hidden: true });
   const list = table(
     [
       { name: "node", title: "node", show: (row) => row.node || "?", kind: "name" },
@@ -36,6 +44,7 @@ export function cluster() {
       { name: "subscriptions", title: "filters", show: (row) => count(row.subscriptions), kind: "number" },
       { name: "trip", title: "round trip", show: (row) => (row.trip === undefined ? "" : milliseconds(1000 * row.trip)), kind: "number" },
       { name: "lagging", title: "copies behind", show: (row) => count(row.lagging_copies), kind: "number" },
+      { name: "slots", title: "slots · copies", show: (row) => (row.slots_owned === null ? "" : `${count(row.slots_owned)} · ${count(row.slots_followed)}`), kind: "number" },
       { name: "waiting", title: "waits for it", show: (row) => `${count(row.waiting_messages)} · ${bytes(row.waiting_bytes)}`, kind: "number" },
     ],
     { label: "Nodes", key: (row) => row.node + row.address, chosen: (row) => choose(row) },
@@ -59,6 +68,9 @@ export function cluster() {
       const gone = members.rows.filter((row) => row.status === "joined" && !row.is_up);
       split.hidden = !gone.length;
       fill(split, gone.length ? `This node does not reach ${gone.map((row) => row.node).join(", ")}.` : "");
+      const missing = missingOf(members.rows);
+      lacks.hidden = !missing;
+      fill(lacks, missing);
       fill(events, changes.length ? changes.map((each) => h("li", {}, h("time", {}, clock(each.at)), h("span", {}, each.text))) : h("li", {}, nothing("Nothing has changed since this page was opened.")));
       const shown = samples.rows.filter((row) => !Object.keys(row.labels).length && row.value).slice(0, 60);
       fill(figures, h("dl", { class: "facts" }, shown.map((row) => [h("dt", {}, row.name.replace("cluster_", "").replaceAll("_", " ")), h("dd", {}, row.name.endsWith("bytes") ? bytes(row.value) : count(row.value))])));
@@ -69,5 +81,5 @@ export function cluster() {
   }
 
   const stop = repeat(look, 1);
-  return { element: h("div", { class: "view" }, said, split, panel("Nodes", list), acted, h("div", { class: "halves" }, panel("What changed", events), panel("Figures of this node", figures))), stop };
+  return { element: h("div", { class: "view" }, said, split, lacks, panel("Nodes", list), acted, h("div", { class: "halves" }, panel("What changed", events), panel("Figures of this node", figures))), stop };
 }

@@ -1,0 +1,148 @@
+"""`python -m tests.cluster_processes.slots --faults 30`: durable sessions in slots while node after node fails.
+
+Each time one of three nodes, drawn by the seed, is killed, killed and wiped, stopped in order, or paused, and comes
+back; clients go from node to node as they lose them. What was acknowledged has
+come within `WITHIN` seconds of each fault, while that lasts; in the end nothing came out of order, and at QoS 2 nothing
+twice. The suite has a few of them (`test_slots`); this is for longer runs by hand.
+"""
+
+import argparse
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from time import monotonic, sleep
+from typing import Final
+
+from tests.cluster_processes.chaos.checks import ask, rows_of
+from tests.cluster_processes.cluster import LinkedCluster
+from tests.cluster_processes.devices import Message, Publisher, Subscriber, faults_of
+from vmq.cli.admin.client import AdminClient
+
+#: What happens to a node, and how often.
+FAULTS: Final = {"kill": 4, "stop": 3, "pause": 2, "wipe": 2}
+#: Seconds after a fault within which all that was acknowledged has come.
+WITHIN: Final = 10.0
+#: Seconds of a pause: longer than a node may be silent.
+PAUSE: Final = 3.0
+ENV: Final = {"VMQ_CLUSTER__SESSIONS": "slots", "VMQ_CLUSTER__SLOTS": "64"}
+
+
+class Ward:
+    """A cluster, and clients that go from node to node of it."""
+
+    def __init__(self, cluster: LinkedCluster, names: str) -> None:
+        self.cluster = cluster
+        self.names = names
+        nodes = [cluster[each] for each in names]
+        ways = [nodes[at:] + nodes[:at] for at in range(len(nodes))]
+        self.subscribers = [Subscriber(f"sub{at}", way, "t/#", 2) for at, way in enumerate(ways)]
+        self.publishers = [Publisher(f"pub{at}", way, "t", 0.02) for at, way in enumerate(ways)]
+        for device in (*self.subscribers, *self.publishers):
+            device.open()
+        for each in self.publishers:
+            each.start()
+
+    def flow(self) -> None:
+        """Each publisher is acknowledged some more messages."""
+        for each in self.publishers:
+            each.wait_more(10)
+
+    def acknowledged(self) -> set[Message]:
+        return {message for each in self.publishers for message in each.sent_and_acknowledged()}
+
+    def wait_delivered(self) -> float:
+        """Waits until what is acknowledged now has come everywhere; returns after how many seconds it had."""
+        begin, wanted = monotonic(), self.acknowledged()
+        for each in self.subscribers:
+            each.wait_for(wanted)
+        return monotonic() - begin
+
+    def fail(self, name: str, fault: str) -> float:
+        """Has one node fail, and come back; returns after how many seconds what was acknowledged had come."""
+        node = self.cluster[name]
+        if fault == "pause":  # its clients wait with it
+            node.signal(signal.SIGSTOP)
+            sleep(PAUSE)
+            node.signal(signal.SIGCONT)
+            return self.wait_delivered()
+        if fault == "stop":
+            node.terminate()
+        else:
+            node.kill()
+        took = self.wait_delivered()
+        self.flow()
+        if fault == "wipe":
+            node.wipe()
+        self.cluster.start(name)
+        self.flow()
+        return took
+
+    def finish(self) -> Counter[str]:
+        """Ends; returns what was wrong."""
+        sent = {message for each in self.publishers for message in each.finish()}
+        wrong: Counter[str] = Counter()
+        for found in self.subscribers:
+            found.wait_for(sent)
+            for each in faults_of(found.got)[:5]:
+                say(f"{found.client_id}: {each}")
+            wrong.update(each.split(":")[0] for each in faults_of(found.got))
+        return wrong
+
+    def close(self) -> None:
+        for device in (*self.subscribers, *self.publishers):
+            device.close()
+
+
+def say(text: str) -> None:
+    """Tells it at once: somebody may be looking."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def run(seed: int, faults: int, names: str, say: Callable[[str], None]) -> Counter[str]:
+    """One run: what was wrong in it."""
+    random = Random(seed)
+    with LinkedCluster(names, ENV) as cluster:
+        ward = Ward(cluster, names)
+        try:
+            for number in range(faults):
+                name = random.choice(names)
+                [fault] = random.choices(list(FAULTS), list(FAULTS.values()))
+                took = ward.fail(name, fault)
+                say(f"{number}: {fault} of {name}: {took:.2f} s")
+                assert took < WITHIN, f"what was acknowledged came after {took:.1f} s"
+            return ward.finish()
+        except BaseException:
+            for each in cluster.running:
+                for one in ward.subscribers:
+                    shown = AdminClient(None, str(each.data_dir)).get(
+                        "/session", client_id=one.client_id
+                    )
+                    say(f"{each.name}: {one.client_id}: {shown}")
+                say(f"{each.name}: {rows_of(ask(each, '/cluster/members'))}")
+            for each in cluster.nodes.values():
+                each.logs += [each.process.stderr_text()] if each.is_running else []
+                say(f"--- {each.name}\n" + "\n".join(each.logs)[-6000:])
+            raise
+        finally:
+            ward.close()
+
+
+def main() -> int:
+    """Runs it; raises AssertionError if something was lost."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster_processes.slots", description=__doc__
+    )
+    parser.add_argument("--faults", type=int, default=30, help="how often a node fails")
+    parser.add_argument("--seed", type=int, default=1, help="of which, and how")
+    parser.add_argument("--nodes", type=int, default=3)
+    options = parser.parse_args()
+    wrong = run(options.seed, options.faults, "abcdefgh"[: options.nodes], say)
+    say(f"wrong: {dict(wrong)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

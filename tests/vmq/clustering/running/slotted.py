@@ -1,0 +1,71 @@
+"""Brokers in the test's process whose durable sessions are in slots."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.until import until
+from tests.vmq.clustering.house import House, house
+from tests.vmq.clustering.nodes import clustering
+from vmq.broker import Broker
+from vmq.clustering.running.service import SlotService
+from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.words import slot_of
+
+SLOTS = 8
+
+
+def service(broker: Broker) -> SlotService:
+    slots = clustering(broker).slots
+    assert slots is not None
+    return slots
+
+
+def owners_of(brokers: House, client_id: str) -> dict[str, SlotOwner]:
+    """The nodes that serve a client's session: one, or one on each side of a split."""
+    slot = slot_of(client_id, SLOTS)
+    found = {
+        name: service(broker).machines.slots.owners.get(slot)
+        for name, broker in brokers.brokers.items()
+    }
+    return {
+        name: owner
+        for name, owner in found.items()
+        if owner is not None and owner.serves(service(brokers[name]).store)
+    }
+
+
+def owner_of(brokers: House, client_id: str) -> str:
+    """The node that has a client's session; "" while nobody serves it."""
+    return next(iter(owners_of(brokers, client_id)), "")
+
+
+def are_owned(brokers: House) -> bool:
+    """Whether each slot is served by the node that is to have it, with as many followers as there can be."""
+    followers = min(1, len(brokers.brokers) - 1)
+    found = [
+        slot
+        for broker in brokers.brokers.values()
+        for slot, owner in service(broker).machines.slots.owners.items()
+        if owner.serves(service(broker).store)
+        and service(broker).machines.slots.wanted(slot)[:1] == (service(broker).store,)
+        and len(owner.view.followers) >= followers
+        and owner.followers.are_whole(owner.view.followers)
+    ]
+    return sorted(found) == list(range(SLOTS))
+
+
+@asynccontextmanager
+async def slotted(folder: Path, names: str = "ab", **options: Any) -> AsyncIterator[House]:
+    """Nodes by name."""
+    async with house(folder, names, sessions="slots", slots=SLOTS, **options) as made:
+        await until(lambda: are_owned(made))
+        yield made
+
+
+def named(brokers: House, node: str, prefix: str) -> str:
+    """A client id whose session a node has."""
+    return next(
+        each for number in range(1000) if owner_of(brokers, each := f"{prefix}{number}") == node
+    )

@@ -1,0 +1,106 @@
+"""Clients of a cluster whose durable sessions are in slots: whatever node they come to, and whoever dies."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.until import until
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.running.slotted import are_owned, named, owner_of, service, slotted
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_session_is_there_on_every_node_with_what_came_meanwhile(
+    tmp_path: Path, qos: int
+) -> None:
+    async with slotted(tmp_path) as nodes:
+        a, b = nodes["a"], nodes["b"]
+        for owner in "ab":
+            subscriber = Device(named(nodes, owner, "s"))
+            publisher = Device(named(nodes, "a", "p"))
+            async with subscriber, publisher:
+                assert not await subscriber.connect(a)
+                await subscriber.subscribe(("t/#", qos))
+                await publisher.connect(b)
+                publisher.publish("t/1", "1", qos)
+                await publisher.until(lambda: not publisher.unfinished)  # noqa: B023
+                await subscriber.until(lambda: subscriber.log == ["1"])  # noqa: B023
+                await subscriber.disconnect()
+                publisher.publish("t/1", "2", qos)
+                publisher.publish("t/1", "3", qos)
+                await publisher.until(lambda: not publisher.unfinished)  # noqa: B023
+                assert await subscriber.connect(b)
+                await subscriber.until(lambda: subscriber.log == ["1", "2", "3"])  # noqa: B023
+                subscriber.clean = True
+                assert not await subscriber.connect(a)
+                subscriber.clean = False
+                assert not await subscriber.connect(a)
+
+
+async def test_qos_0_goes_straight_to_the_connection(tmp_path: Path) -> None:
+    async with (
+        slotted(tmp_path) as nodes,
+        Device("s") as subscriber,
+        Device("p", clean=True) as publisher,
+    ):
+        await subscriber.connect(nodes["a"])
+        await subscriber.subscribe(("t", 1), ("u", 0))
+        await publisher.connect(nodes["b"])
+        for at, topic in enumerate(("t", "u")):
+            publisher.publish(topic, topic, 0)
+            publisher.publish(topic, topic.upper(), 1)
+            await subscriber.until(
+                lambda: len(subscriber.log) == 2 * at + 2  # noqa: B023
+            )
+        assert sorted(subscriber.log) == ["T", "U", "t", "u"]
+
+
+async def test_who_dies_takes_nothing_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the session, at which the subscriber is connected."""
+    async with slotted(tmp_path, "abc") as nodes:
+        subscriber = Device(named(nodes, "a", "s"))
+        async with subscriber, Device("p", clean=True) as publisher:
+            await subscriber.connect(nodes["a"])
+            subscriber.answers = False
+            await subscriber.subscribe(("t", 2))
+            await publisher.connect(nodes["b"])
+            for each in range(5):
+                publisher.publish("t", str(each), 1 + each % 2)
+            await publisher.until(lambda: not publisher.unfinished)
+            await nodes.kill("a", monkeypatch)
+            for each in range(5, 10):
+                publisher.publish("t", str(each), 1 + each % 2)
+            await publisher.until(lambda: not publisher.unfinished)
+            subscriber.answers = True
+            assert await subscriber.connect(nodes["c"])
+            await subscriber.until(lambda: len(set(subscriber.log)) == 10)
+            for kind in (0, 1):
+                of_kind = [each for each in subscriber.log if int(each) % 2 == kind]
+                assert list(dict.fromkeys(of_kind)) == [str(each) for each in range(kind, 10, 2)]
+            await nodes.start("a")
+            await until(lambda: are_owned(nodes))
+
+
+async def test_a_node_that_stops_hands_its_slots_over(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes, Device(named(nodes, "a", "s")) as subscriber:
+        await subscriber.connect(nodes["b"])
+        await subscriber.subscribe(("t", 1))
+        await nodes.brokers.pop("a").stop()
+        assert owner_of(nodes, subscriber.client_id) == "b"
+        assert subscriber.is_connected
+        await nodes["b"].publish("t", b"1", 1)
+        await subscriber.until(lambda: subscriber.log == ["1"])
+
+
+async def test_sessions_survive_the_restart_of_all(tmp_path: Path) -> None:
+    async with slotted(tmp_path, "a") as nodes, Device("s") as subscriber:
+        await subscriber.connect(nodes["a"])
+        await subscriber.subscribe(("t", 1))
+        await subscriber.disconnect()
+        await nodes["a"].publish("t", b"1", 1)
+        await until(lambda: not service(nodes["a"]).machines.origin.waiting())
+    async with slotted(tmp_path, "a") as nodes, subscriber:
+        assert await subscriber.connect(nodes["a"])
+        await subscriber.until(lambda: subscriber.log == ["1"])

@@ -1,0 +1,88 @@
+"""What a session in a slot is held to: its user, its queue's limits, its age; and what it gets besides."""
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.until import until
+from tests.support.wire import SUBACK, connect_packet, subscribe_packet
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.running.slotted import named, owners_of, slotted
+from tests.vmq.sockets import peer_of
+from vmq.broker import Broker, StartError
+from vmq.config.options import QueueOptions, SessionOptions
+
+BAD_ID, UNAVAILABLE, FAILED = 2, 3, 0x80
+
+
+async def test_another_user_neither_takes_nor_ends_it(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes:
+        name = named(nodes, "b", "s")
+        async with Device(name, username="alice") as alice:
+            await alice.connect(nodes["a"])
+            for clean in (False, True):
+                async with Device(name, username="bob", clean=clean) as bob:
+                    assert await bob.refusal(nodes["b"]) == BAD_ID
+            assert alice.is_connected
+
+
+@pytest.mark.parametrize("drops", ["newest", "oldest"])
+async def test_a_queue_has_its_limit(tmp_path: Path, drops: Literal["newest", "oldest"]) -> None:
+    queue = QueueOptions(max_offline_messages=2, drop=drops)
+    async with slotted(tmp_path, queue=queue) as nodes, Device(named(nodes, "b", "s")) as device:
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 1))
+        await device.disconnect()
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: device.client_id not in owner.attachments.serving)
+        for each in range(4):
+            await nodes["a"].publish("t", b"%d" % each, 1)
+        await device.connect(nodes["b"])
+        wanted = ["0", "1"] if drops == "newest" else ["2", "3"]
+        await device.until(lambda: device.log == wanted)
+
+
+async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes:
+        await nodes["a"].publish("t/0", b"0", 0, retain=True)
+        await nodes["a"].publish("t/1", b"1", 1, retain=True)
+        await until(lambda: nodes["b"].registry().retained.count == 2)
+        async with Device(named(nodes, "a", "s")) as device:
+            await device.connect(nodes["b"])
+            await device.subscribe(("t/+", 2))
+            await device.until(lambda: sorted(device.log) == ["0", "1"])
+            found = {each.payload: (each.qos, each.retain) for each in device.found(3)}
+            assert found == {b"0": (0, True), b"1": (1, True)}
+
+
+async def test_what_it_cannot_have_yet_is_refused(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes:
+        async with Device("s") as device:
+            await device.connect(nodes["a"])
+            device.send(subscribe_packet(7, ("$share/g/t", 1), ("t", 1)))
+            await device.until(lambda: bool(device.found(SUBACK)))
+            assert device.found(SUBACK)[0].raw[4:] == bytes((FAILED, 1))
+        async with peer_of(nodes["a"]) as bridge:
+            bridge.send(connect_packet("bridge", clean=False, level=0x84))
+            assert (await bridge.packet()).return_code == UNAVAILABLE
+
+
+async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) -> None:
+    async with slotted(tmp_path, "a") as nodes:
+        config = nodes["a"].config
+    other = replace(config, cluster=replace(config.cluster, sessions="nodes"))
+    with pytest.raises(StartError, match=r'cluster.sessions is "nodes", and .* set it to "slots"'):
+        await Broker(other).start()
+    more = replace(config, cluster=replace(config.cluster, slots=9))
+    with pytest.raises(StartError, match=r"cluster.slots is 9, and this store's cluster has 8"):
+        await Broker(more).start()
+    upgrading = replace(config, session=SessionOptions(upgrade_outgoing_qos=True))
+    with pytest.raises(StartError, match=r"upgrade_outgoing_qos does not go with"):
+        await Broker(upgrading).start()
+    fresh = replace(other, broker=replace(other.broker, data_dir=str(tmp_path / "fresh")))
+    async with Broker(fresh) as broker, Device("s") as device:
+        await device.connect(broker)
+    with pytest.raises(StartError, match="has 1 durable sessions of its node"):
+        await Broker(replace(fresh, cluster=config.cluster)).start()

@@ -1,0 +1,52 @@
+"""What is shown of sessions in slots: where they are, how long their queues are, and who has which slots."""
+
+from pathlib import Path
+
+from tests.support.until import until
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.running.slotted import SLOTS, named, service, slotted
+from vmq.admin import cluster, sessions
+from vmq.admin.listing import Selection
+
+
+async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes:
+        a, b = nodes["a"], nodes["b"]
+        async with Device(named(nodes, "b", "s"), username="alice") as device:
+            await device.connect(a)
+            device.answers = False
+            await device.subscribe(("t", 1))
+            await b.publish("t", b"1", 1)
+            await device.until(lambda: device.log == ["1"])
+            for node in (a, b):
+                shown = await sessions.show_session(node, device.client_id)
+                assert (shown.node, shown.is_online, shown.clean_session) == ("a", True, False)
+                assert (shown.queue_size, shown.waiting_acks, shown.user) == (0, 1, "alice")
+                assert [each.filter for each in shown.filters] == ["t"]
+            await device.disconnect()
+            await b.publish("t", b"2", 1)
+            for node in (a, b):
+                shown = await sessions.show_session(node, device.client_id)
+                assert (shown.node, shown.is_online, shown.queue_size) == ("b", False, 1)
+                assert shown.offline_since is not None
+            listed = sessions.list_sessions(b, Selection())
+            assert device.client_id in [each.client_id for each in await listed.rows()]
+            assert (await sessions.disconnect(a, device.client_id, cleanup=True)).session_ended
+            await until(lambda: service(b).status.figures(device.client_id) is None)
+
+
+async def test_the_status_says_who_has_which_slots(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes:
+        for node in nodes.brokers.values():
+            rows = cluster.list_members(node)
+            assert sum(each.slots_owned or 0 for each in rows) == SLOTS
+            assert sum(each.slots_followed or 0 for each in rows) == SLOTS
+            assert [each.slots_without_follower for each in rows] == [0, 0]
+            assert {each.slots_waiting for each in rows if each.is_self} == {0}
+        families = {each.name: each for each in service(nodes["a"]).status.families()}
+        assert families["cluster_slots_owned"].samples[0].value > 0
+        await cluster.drain(nodes["a"], 10)
+        assert [each.slots_owned for each in cluster.list_members(nodes["b"])] == [0, SLOTS]
+        assert list(service(nodes["b"]).problems()) == []  # nobody is there who could follow
+        await cluster.drain(nodes["a"], 10, undo=True)
+        await until(lambda: bool(service(nodes["a"]).machines.slots.owners))

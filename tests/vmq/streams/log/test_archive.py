@@ -1,0 +1,253 @@
+"""What retention takes is in the archive, and read from there at its offsets and times as if it were here."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from tests.vmq.streams.support import Clock, make, put, read_all, row, rows_from
+from vmq.config.values import read_archive
+from vmq.streams.log import archive as module
+from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined
+from vmq.streams.log.cursor import Cursor, offset_at
+from vmq.streams.log.errors import OutOfRangeError
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.retention import Janitor
+
+
+@pytest.fixture(autouse=True)
+def hurry() -> Iterator[None]:
+    """Nobody waits for a store that is away."""
+    with module.in_a_hurry():
+        yield
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def url_of(folder: Path) -> str:
+    return f"file://{folder / 'archive'}"
+
+
+@pytest.fixture
+def partition(tmp_path: Path, clock: Clock) -> Iterator[Partition]:
+    found = archived(tmp_path, clock)
+    yield found
+    found.close()
+
+
+def archived(folder: Path, clock: Clock, **changes: Any) -> Partition:
+    given = {"retention_age": "1h", "archive": url_of(folder), **changes}
+    return make(folder / "s" / "0", clock, **given)
+
+
+def fill(partition: Partition, segments: int, rows: int = 5) -> None:
+    """So many sealed segments, and one that grows."""
+    for _ in range(segments):
+        put(partition, rows_from(partition.end, rows))
+        partition.roll()
+    put(partition, rows_from(partition.end, rows))
+
+
+def tidy(partition: Partition) -> None:
+    Janitor(lambda: [partition]).tidy()
+
+
+def grow_old(partition: Partition, clock: Clock) -> None:
+    clock.now += 2 * 3600
+    tidy(partition)
+
+
+def test_what_is_gone_here_is_read_from_the_archive(
+    partition: Partition, clock: Clock, tmp_path: Path
+) -> None:
+    fill(partition, 3)
+    before = read_all(partition)
+    grow_old(partition, clock)
+    assert (partition.kept, partition.earliest, partition.end) == (15, 0, 20)
+    assert read_all(partition) == before == rows_from(0, 20)
+    assert read_all(partition, 7, 12) == rows_from(7, 5)
+    for number in range(20):
+        assert offset_at(partition, row(number)["timestamp"]) == number
+    assert len(list((tmp_path / "archive").rglob("*.parquet"))) == 3
+
+
+def test_any_tool_reads_it(partition: Partition, clock: Clock, tmp_path: Path) -> None:
+    fill(partition, 2)
+    grow_old(partition, clock)
+    hive = ds.partitioning(
+        pa.schema([("stream", pa.string()), ("date", pa.string()), ("partition", pa.int32())]),
+        flavor="hive",
+    )
+    found = ds.dataset(tmp_path / "archive", partitioning=hive).to_table(
+        columns=["offset", "topic", "date"], filter=ds.field("date") == "2023-11-14"
+    )
+    assert sorted(found.column("offset").to_pylist()) == list(range(10))
+
+
+def test_it_is_there_after_a_restart_though_the_store_is_away(clock: Clock, tmp_path: Path) -> None:
+    partition = archived(tmp_path, clock)
+    fill(partition, 2)
+    grow_old(partition, clock)
+    partition.close()
+    (tmp_path / "archive").rename(tmp_path / "away")
+    again = archived(tmp_path, clock)
+    assert (again.kept, again.earliest) == (10, 0)
+    with pytest.raises(RecallingError, match="try again"):
+        read_all(again, 0)
+    (tmp_path / "away").rename(tmp_path / "archive")
+    assert read_all(again, 0) == rows_from(0, 15)
+    again.close()
+
+
+def test_who_has_no_note_asks_the_store(clock: Clock, tmp_path: Path) -> None:
+    """As does the next owner of a partition: before it knows, nothing counts as gone."""
+    partition = archived(tmp_path, clock)
+    fill(partition, 2)
+    grow_old(partition, clock)
+    partition.close()
+    (tmp_path / "s" / "0" / module.NOTE).unlink()
+    again = archived(tmp_path, clock)
+    assert again.earliest == 0
+    with pytest.raises(RecallingError, match="not known yet"):
+        read_all(again, 3)
+    tidy(again)
+    assert read_all(again, 3) == rows_from(3, 12)
+    again.close()
+
+
+def test_while_the_store_is_away_segments_stay(
+    partition: Partition, clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "archive").write_text("no folder")
+    fill(partition, 2)
+    grow_old(partition, clock)
+    tidy(partition)
+    assert partition.kept == 0
+    assert caplog.text.count("cannot be archived") == 1
+    assert partition.archive is not None
+    assert partition.archive.failure
+    (tmp_path / "archive").unlink()
+    tidy(partition)
+    assert (partition.kept, partition.archive.failure) == (10, "")
+    assert read_all(partition) == rows_from(0, 15)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_without_room_what_is_not_archived_goes_unless_it_is_required(
+    tmp_path: Path, clock: Clock, required: bool
+) -> None:
+    (tmp_path / "archive").write_text("no folder")
+    partition = archived(tmp_path, clock, retention_bytes=1, archive_required=required)
+    fill(partition, 2)
+    tidy(partition)
+    assert (partition.kept, partition.unarchived) == ((0, 0) if required else (10, 10))
+    (tmp_path / "archive").unlink()
+    fill(partition, 1)
+    tidy(partition)
+    # What lies before a gap nobody reads by offsets.
+    assert partition.earliest == (0 if required else 10)
+    assert read_all(partition) == rows_from(partition.earliest, partition.end - partition.earliest)
+    partition.close()
+
+
+def test_few_segments_stay_that_were_fetched(
+    partition: Partition, clock: Clock, tmp_path: Path
+) -> None:
+    fill(partition, 8, rows=2)
+    grow_old(partition, clock)
+    cursors = [Cursor(partition, 0)]
+    assert cursors[0].read(None) is not None
+    assert read_all(partition) == rows_from(0, 18)
+    recalled = list((tmp_path / "s" / "0" / module.RECALLED).glob("*.arrows"))
+    assert len(recalled) == module.KEPT
+    # Whoever reads one that has gone reads on.
+    span = cursors[0].read(None)
+    assert span is not None
+    assert span.offset == 2
+    cursors[0].close()
+    again = make(tmp_path / "t", clock)
+    again.close()
+
+
+def test_a_file_that_is_not_what_was_written_is_refused(
+    partition: Partition, clock: Clock, tmp_path: Path
+) -> None:
+    fill(partition, 2)
+    grow_old(partition, clock)
+    first, second = sorted((tmp_path / "archive").rglob("*.parquet"))
+    shutil.copyfile(second, first)
+    with pytest.raises(RecallingError, match="offset 0 is missing"):
+        read_all(partition, 0)
+    assert read_all(partition, 5) == rows_from(5, 10)
+
+
+def test_a_partition_that_goes_elsewhere_forgets_it(partition: Partition, clock: Clock) -> None:
+    fill(partition, 1)
+    grow_old(partition, clock)
+    assert partition.clear(partition.end)
+    assert partition.archive is not None
+    assert not partition.archive.is_known
+    assert partition.kept == partition.end
+
+
+def test_a_new_stream_takes_no_folder_with_files_of_an_earlier_one(
+    clock: Clock, tmp_path: Path
+) -> None:
+    partition = archived(tmp_path, clock)
+    fill(partition, 1)
+    grow_old(partition, clock)
+    partition.close()
+    shutil.rmtree(tmp_path / "s")
+    again = archived(tmp_path, clock)
+    fill(again, 2, rows=3)
+    grow_old(again, clock)
+    assert again.archive is not None
+    assert "an earlier stream" in again.archive.failure
+    assert again.kept == 0
+    again.close()
+
+
+def test_segments_of_the_archive_are_joined() -> None:
+    def segments(*pairs: tuple[int, int]) -> list[ArchivedSegment]:
+        return [ArchivedSegment(base, end, 0) for base, end in pairs]
+
+    assert joined(segments((0, 5), (5, 9)), 9) == segments((0, 5), (5, 9))
+    assert joined(segments((0, 5), (6, 9)), 9) == segments((6, 9))
+    assert joined(segments((0, 5), (0, 9), (5, 9)), 9) == segments((0, 9))
+    assert joined(segments((0, 5), (3, 9)), 9) == segments((0, 5), (3, 9))
+    assert joined(segments((0, 5)), 9) == []
+    assert joined(segments((0, 5), (5, 12)), 9) == segments((0, 5), (5, 12))
+    assert joined(segments((9, 12)), 9) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("s3://key:secret@bucket/x", "credentials stand in the environment"),
+        ("ftp://host/x", "names no archive"),
+        ("file://host/x", "names no archive"),
+        ("file://", "names no archive"),
+        ("s3:///x", "names no archive"),
+        ("s3://bucket?secret=x", "names no archive"),
+        ("s3://bucket?endpoint=ftp://host", "endpoint is an address"),
+    ],
+)
+def test_what_is_no_archive_says_why(text: str, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        read_archive(text)
+
+
+def test_what_has_gone_before_the_archive_is_out_of_range(
+    partition: Partition, clock: Clock
+) -> None:
+    fill(partition, 1)
+    grow_old(partition, clock)
+    with pytest.raises(OutOfRangeError):
+        Cursor(partition, partition.end + 1)

@@ -1,0 +1,10 @@
+"""The machines of slots in a broker: `cluster.sessions = "slots"`. See `vmq.clustering.slots` for what they do.
+
+    links     lives of links: what comes is in order and whole, or the life ends    disk     commits
+    routes    filter -> slots in the metadata, and who knows of them               clients  the ports of the core
+    service   carries events in and effects out                                    status   what is shown of it
+
+A client with a durable session is a clean one to its node's registry (`vmq.protocol.front_queue`): that has its
+subscriptions while it is connected, for QoS 0, and its takeover goes through the directory as that of clean sessions
+does. What is of QoS 1 and 2 is offered to slots, which the routes of a topic name beside nodes.
+"""

@@ -1,0 +1,119 @@
+"""The ports of the core by which clients of this node reach the slots that their sessions are in.
+
+Each port stands in front of the one that was there, which goes on to serve what is no business of slots.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from vmq.clustering.routing.routing import SlotTargets
+from vmq.core.hook_sites import Pending
+from vmq.core.output import Output
+from vmq.core.ports import Claims, FrontPort, Peers, Propagation, SessionListener
+from vmq.core.registry import Registry
+from vmq.core.source import Source
+from vmq.core.subscriber import Subscriber
+from vmq.mqtt.message import Message
+
+if TYPE_CHECKING:
+    from vmq.clustering.running.fronts import SlotFronts
+
+
+class SlotClaims(Claims):
+    """Clients who come."""
+
+    def __init__(self, fronts: "SlotFronts", before: Claims) -> None:
+        super().__init__()
+        self._fronts = fronts
+        self.before = before
+
+    def claim(
+        self, registry: Registry, client_id: str, clean: bool, user: str = ""
+    ) -> Pending | None:
+        return self._fronts.connect(
+            registry,
+            client_id,
+            clean,
+            user,
+            lambda: self.before.claim(registry, client_id, True, user),
+        )
+
+
+class SlotSubscriptions(Propagation):
+    """Clients who subscribe."""
+
+    def __init__(self, fronts: "SlotFronts", before: Propagation) -> None:
+        super().__init__()
+        self._fronts = fronts
+        self.before = before
+
+    def wait(
+        self, registry: Registry, subscriber: Subscriber, filters: list[str]
+    ) -> Pending | None:
+        if self._fronts.has(subscriber):
+            return self._fronts.subscribe(subscriber, filters)
+        return self.before.wait(registry, subscriber, filters)
+
+
+class SlotSessions(SessionListener):
+    """What becomes of the sessions of this node's registry."""
+
+    def __init__(self, fronts: "SlotFronts", before: SessionListener) -> None:
+        super().__init__()
+        self._fronts = fronts
+        self.before = before
+
+    def on_subscriber(
+        self, event: int, registry: Registry, subscriber: Any, topic_filter: str
+    ) -> None:
+        self._fronts.on_subscriber(event, registry, subscriber, topic_filter)
+        self.before.on_subscriber(event, registry, subscriber, topic_filter)
+
+
+class SlotPeers(Peers):
+    """Who has what this node sent."""
+
+    def __init__(self, fronts: "SlotFronts", before: Peers) -> None:
+        super().__init__()
+        self._fronts = fronts
+        self.before = before
+
+    def wait_for_all(self, output: Output) -> None:
+        self.before.wait_for_all(output)
+        self._fronts.wait_for_all(output)
+
+
+class SlotPublishes(SlotTargets):
+    """What is published here."""
+
+    def __init__(self, fronts: "SlotFronts") -> None:
+        super().__init__()
+        self._fronts = fronts
+
+    def find(self, topic: str) -> list[tuple[int, str]]:
+        return self._fronts.targets(topic)
+
+    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
+        self._fronts.offer(slots, message, source)
+
+
+class SlotPackets(FrontPort):
+    """What clients say."""
+
+    def __init__(self, fronts: "SlotFronts") -> None:
+        super().__init__()
+        self._fronts = fronts
+
+    def keep(self, number: int, message: Message, qos: int) -> None:
+        self._fronts.keep(number, message, qos)
+
+    def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
+        self._fronts.on_acknowledged(number, kind, packet_id)
+
+    def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
+        self._fronts.on_pubrels(number, run, output)
+
+    def on_online(self, number: int) -> None:
+        self._fronts.on_online(number)
+
+    def on_offline(self, number: int) -> None:
+        self._fronts.on_offline(number)

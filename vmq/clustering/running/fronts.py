@@ -1,0 +1,431 @@
+"""Connections of this node whose sessions are in slots: between the core's queues and the front's machine."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from vmq_hooks.verdicts import Refuse
+
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.slots import words
+from vmq.clustering.slots.words import ONLY, slot_of
+from vmq.core.context import CHANGED, CLAIMED, Core
+from vmq.core.hook_sites import Answer, Pending
+from vmq.core.output import Output
+from vmq.core.ports import FrontPort, Placed
+from vmq.core.registry import Registry
+from vmq.core.source import Source
+from vmq.core.subscriber import Subscriber
+from vmq.durable import Confirmations
+from vmq.mqtt.decoder import packet_id_at
+from vmq.mqtt.message import Message
+from vmq.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
+from vmq.protocol.client import Client
+from vmq.protocol.front_queue import FrontQueue
+
+_STEPS: Final = {PUBACK: words.PUBACK, PUBREC: words.PUBREC, PUBCOMP: words.PUBCOMP}
+_TAKEN_OVER: Final = "taken over by a new connection of the client id [MQTT-3.1.4-2]"
+_OTHERS: Final = "the session belongs to another user (session.owner)"
+_NO_MOUNTPOINT: Final = (
+    'durable sessions are in the default mountpoint alone where cluster.sessions is "slots"'
+)
+
+
+class SlotArrival:
+    """A client that waits for its session."""
+
+    def __init__(
+        self,
+        client_id: str,
+        clean: bool,
+        pending: Pending,
+        claim: Callable[[], Pending | None],
+    ) -> None:
+        self.client_id = client_id
+        self.clean = clean
+        self.pending = pending
+        self.claim = claim
+        #: What its owner has said, and what another node still has to.
+        self.is_present = False
+        self.filters: list[tuple[str, int]] = []
+        self.first: Pending | None = None
+        #: What its owner has for it already.
+        self.early: list[SessionStep] = []
+
+
+class SlotClient:
+    """A client that has it."""
+
+    def __init__(self, queue: FrontQueue, early: list[SessionStep]) -> None:
+        self.queue = queue
+        #: Steps from before its CONNACK; None: that is sent.
+        self.early: list[SessionStep] | None = early
+        #: Tickets of its requests.
+        self.last = 0
+        self.subscribing: dict[int, Pending] = {}
+        self.unsubscribing: dict[int, Confirmations] = {}
+        #: Who waits for a QoS 2 message of it to be safe, and for a packet id to be free.
+        self.publishing: dict[int, list[Confirmations]] = {}
+        self.releasing: dict[int, Confirmations] = {}
+        #: Subscriptions that its owner has not been told of.
+        self.fresh: dict[str, int] = {}
+        #: Packet ids of QoS 2 messages that plugins kept back.
+        self.withheld: set[int] = set()
+
+    def ticket(self) -> int:
+        self.last = self.last % 65_535 + 1
+        return self.last
+
+
+class SlotFronts:
+    """The connections of one node.
+
+    Args:
+        machines: this node's.
+        core: the broker's.
+        random: draws the numbers of connections, which all nodes have in common.
+        soon: has the effects carried out at the end of the turn.
+    """
+
+    def __init__(
+        self, machines: SessionNode, core: Core, random: Random, soon: Callable[[], None]
+    ) -> None:
+        self._machines = machines
+        self._front = machines.front
+        self._core = core
+        self._random = random
+        self._soon = soon
+        #: Where the queues of connections say what comes: here, by way of a port.
+        self.packets = FrontPort()
+        self._arrivals: dict[int, SlotArrival] = {}
+        self._clients: dict[int, SlotClient] = {}
+        #: Clients whose session is about to be a connection's, and its number.
+        self._adopting: dict[str, tuple[int, SlotArrival]] = {}
+        self._refused: set[int] = set()
+        self._paused: list[Output] = []
+
+    def count(self) -> int:
+        return len(self._clients)
+
+    # Clients come
+
+    def connect(
+        self,
+        registry: Registry,
+        client_id: str,
+        clean: bool,
+        user: str,
+        claim: Callable[[], Pending | None],
+    ) -> Pending | None:
+        """A client has come. Its session's owner lets it have that; then `claim` has its older connection closed."""
+        if registry.mountpoint and clean:
+            return claim()
+        number = self._random.getrandbits(62)
+        pending = Pending(lambda: self._give_up(number))
+        if registry.mountpoint:
+            refusal = Refuse(_NO_MOUNTPOINT, unavailable=True)
+            self._core.call_soon(lambda: pending.finish(refusal))
+            return pending
+        self._arrivals[number] = SlotArrival(client_id, clean, pending, claim)
+        owner = user if self._core.options.sessions_are_users else None
+        self._machines.connect(number, client_id, clean, None, owner)
+        self._soon()
+        return pending
+
+    def _give_up(self, number: int) -> None:
+        """A client has gone that waited."""
+        arrival = self._arrivals.pop(number, None)
+        if arrival is None:
+            return
+        if arrival.first is not None:
+            arrival.first.then = None
+            arrival.first.cancel()
+        self._front.disconnect(number, True)
+        self._soon()
+
+    def arrived(self, number: int, is_present: bool, filters: list[tuple[str, int]]) -> None:
+        """A client's session is there."""
+        arrival = self._arrivals.get(number)
+        if arrival is None:
+            return
+        arrival.is_present, arrival.filters = is_present, filters
+        arrival.first = first = arrival.claim()
+        if first is None:
+            self._let_in(number, None)
+        else:
+            first.then = lambda answer: self._let_in(number, answer)
+
+    def _let_in(self, number: int, answer: Answer) -> None:
+        """The client may have it, unless another node has refused."""
+        arrival = self._arrivals.pop(number, None)
+        if arrival is None:
+            return
+        if arrival.clean or answer is not None:
+            self._front.disconnect(number, True)
+            arrival.pending.finish(answer)
+            self._soon()
+            return
+        self._adopting[arrival.client_id] = number, arrival
+        arrival.pending.finish(Placed(arrival.is_present))
+        if self._adopting.pop(arrival.client_id, None) is not None:  # it was refused all the same
+            self._front.disconnect(number, True)
+        self._soon()
+
+    def end(self, client_id: str) -> None:
+        """Ends a session: as a clean connection would that leaves at once."""
+        number = self._random.getrandbits(62)
+        self._arrivals[number] = SlotArrival(client_id, True, Pending(_nothing), lambda: None)
+        self._machines.connect(number, client_id, True)
+        self._soon()
+
+    def refused(self, number: int) -> None:
+        """The session is another user's; `closed` follows."""
+        self._refused.add(number)
+
+    def closed(self, number: int) -> None:
+        """A newer connection has the session."""
+        is_others = number in self._refused
+        self._refused.discard(number)
+        arrival = self._arrivals.pop(number, None)
+        if arrival is not None:
+            if arrival.first is not None:
+                arrival.first.then = None
+                arrival.first.cancel()
+            reason = _OTHERS if is_others else _TAKEN_OVER
+            arrival.pending.finish(Refuse(reason, bad_credentials=is_others))
+        client = self._clients.get(number)
+        if client is not None:
+            client.queue.output.close(_TAKEN_OVER)
+
+    def has(self, subscriber: Subscriber) -> bool:
+        return isinstance(subscriber.queue, FrontQueue)
+
+    def on_subscriber(
+        self, event: int, registry: Registry, subscriber: Subscriber, topic_filter: str
+    ) -> None:
+        """A session of the registry is claimed, or changed."""
+        if event == CLAIMED:
+            adopted = self._adopting.pop(subscriber.client_id, None)
+            if adopted is not None and not registry.mountpoint:
+                self._adopt(registry, subscriber, *adopted)
+        elif event == CHANGED and topic_filter:
+            queue = subscriber.queue
+            client = self._clients.get(queue.number) if isinstance(queue, FrontQueue) else None
+            if client is not None:
+                self._changed(client, subscriber, topic_filter)
+
+    def _adopt(
+        self, registry: Registry, subscriber: Subscriber, number: int, arrival: SlotArrival
+    ) -> None:
+        before = subscriber.queue
+        queue = FrontQueue(subscriber.client_id, self._core, registry.wake, number, self.packets)
+        queue.mountpoint, queue.username = before.mountpoint, before.username
+        subscriber.queue = queue
+        self._clients[number] = SlotClient(queue, arrival.early)
+        for topic_filter, qos in arrival.filters:
+            registry.add_subscription(subscriber, topic_filter, qos)
+
+    def _changed(self, client: SlotClient, subscriber: Subscriber, topic_filter: str) -> None:
+        present = subscriber.find(topic_filter)
+        if present is not None:
+            client.fresh[topic_filter] = present.qos
+        else:
+            client.fresh.pop(topic_filter, None)
+            ticket = client.ticket()
+            if subscriber.output is not None:
+                client.unsubscribing[ticket] = wait = subscriber.output.confirmations()
+                wait.expect()
+            step = SessionStep(words.UNSUBSCRIBE, ticket, filters=[(topic_filter, 0)])
+            self._front.step(client.queue.number, step)
+        self._soon()
+
+    def subscribe(self, subscriber: Subscriber, filters: list[str]) -> Pending | None:
+        """A SUBACK waits until the session has the subscriptions, and the nodes in reach their routes."""
+        queue = subscriber.queue
+        assert isinstance(queue, FrontQueue)
+        client = self._clients.get(queue.number)
+        if client is None:
+            return None
+        ticket = client.ticket()
+        client.subscribing[ticket] = pending = Pending(lambda: client.subscribing.pop(ticket, None))
+        granted = []
+        for each in filters:
+            client.fresh.pop(each, None)
+            found = subscriber.find(each)
+            if found is not None:
+                granted.append((each, found.qos))
+        self._front.step(queue.number, SessionStep(words.SUBSCRIBE, ticket, filters=granted))
+        self._soon()
+        return pending
+
+    def tell_fresh(self) -> None:
+        """Subscriptions that no SUBSCRIBE asked for, as those of plugins."""
+        for number, client in self._clients.items():
+            if client.fresh:
+                fresh, client.fresh = client.fresh, {}
+                step = SessionStep(words.SUBSCRIBE, client.ticket(), filters=list(fresh.items()))
+                self._front.step(number, step)
+
+    def on_online(self, number: int) -> None:
+        client = self._clients.get(number)
+        if client is not None and client.early is not None:
+            early, client.early = client.early, None
+            for each in early:
+                self.step(number, each)
+
+    def on_offline(self, number: int) -> None:
+        if self._clients.pop(number, None) is not None:
+            self._front.disconnect(number, True)
+            self._soon()
+
+    # Messages come
+
+    def targets(self, topic: str) -> list[tuple[int, str]]:
+        return self._machines.routes.targets(topic)
+
+    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
+        """Has slots get a message; what its publisher is answered waits until they have it safe."""
+        publisher = source.publisher()
+        queue = _queue_of(source)
+        wait = None
+        if publisher is not None:
+            wait = publisher.confirmations()
+            wait.expect()
+            if self._machines.origin.is_full() and publisher not in self._paused:
+                self._paused.append(publisher)
+                publisher.pause()
+        if queue is not None and queue.arriving and queue.number in self._clients:
+            packet, queue.arriving = queue.arriving, 0
+            self._clients[queue.number].publishing[packet] = [] if wait is None else [wait]
+            topic, payload = message.topic, message.payload
+            is_again = queue.arrives_again
+            self._front.publish(queue.number, packet, 2, topic, payload, is_again, slots)
+        else:
+            origin = self._machines.origin
+            number = 0 if queue is None else queue.number
+            then = _nothing if wait is None else wait.confirm
+            addresses = origin.reserve(slots)
+            origin.publish(addresses, message.topic, message.payload, message.qos, number, then)
+        self._soon()
+
+    def keep(self, number: int, message: Message, qos: int) -> None:
+        """A retained message joins the queue of one client."""
+        client = self._clients.get(number)
+        if client is None:
+            return
+        client_id = client.queue.client_id
+        slot = slot_of(client_id, self._machines.slots.slots)
+        origin = self._machines.origin
+        addresses = origin.reserve([(slot, ONLY + client_id)])
+        origin.publish(addresses, message.topic, message.payload, qos, number, _nothing)
+        self._soon()
+
+    def acknowledged(self, number: int, packet_id: int) -> None:
+        """All slots have a QoS 2 message of a client."""
+        client = self._clients.get(number)
+        if client is not None:
+            for each in client.publishing.pop(packet_id, ()):
+                each.confirm()
+
+    def wait_for_all(self, output: Output) -> None:
+        """The answer to a message sent again waits for what the first one waits for."""
+        client = next(
+            (each for each in self._clients.values() if each.queue.output is output), None
+        )
+        if client is None or not client.publishing:
+            return
+        wait = output.confirmations()
+        for waiting in client.publishing.values():
+            wait.expect()
+            waiting.append(wait)
+
+    def resume(self) -> None:
+        """Publishers read on if there is room."""
+        if self._paused and not self._machines.origin.is_half_full():
+            paused, self._paused = self._paused, []
+            for each in paused:
+                each.resume()
+
+    # Packets
+
+    def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
+        connection, client = self._front.connections.get(number), self._clients.get(number)
+        if connection is None or client is None:
+            return
+        if kind == PUBREC and packet_id not in connection.table:
+            client.queue.send_pubrel(packet_id)  # also for an id that is unknown [MQTT-4.3.3-1]
+            return
+        self._front.step(number, SessionStep(_STEPS[kind], packet_id))
+        self._soon()
+
+    def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
+        client = self._clients.get(number)
+        if client is None:
+            return
+        wait = output.confirmations()
+        for index in range(0, len(run), 4):
+            packet_id = packet_id_at(run, index, PUBREL)
+            older = client.releasing.get(packet_id)
+            if older is not None:
+                older.confirm()
+            wait.expect()
+            client.releasing[packet_id] = wait
+            self._front.step(number, SessionStep(words.PUBREL, packet_id))
+        self._soon()
+
+    def step(self, number: int, step: SessionStep) -> None:
+        """What the owner has for a client."""
+        client = self._clients.get(number)
+        if client is None:
+            arrival = self._arrivals.get(number)
+            if arrival is not None:
+                arrival.early.append(step)
+        elif client.early is not None:
+            client.early.append(step)
+        elif step.kind == words.SEND:
+            self._send(client, step)
+        elif step.kind == words.SEND_PUBREL:
+            if step.packet in client.withheld:
+                client.withheld.discard(step.packet)
+                self._front.step(number, SessionStep(words.PUBCOMP, step.packet))
+                self._soon()
+            else:
+                client.queue.send_pubrel(step.packet)
+        elif step.kind == words.SEND_PUBCOMP:
+            _confirm(client.releasing.pop(step.packet, None))
+        elif step.kind == words.SUBSCRIBED:
+            pending = client.subscribing.pop(step.packet, None)
+            if pending is not None:
+                pending.finish(None)
+        elif step.kind == words.UNSUBSCRIBED:
+            _confirm(client.unsubscribing.pop(step.packet, None))
+
+    def _send(self, client: SlotClient, step: SessionStep) -> None:
+        group = step.addresses[0][2]
+        message = Message(step.topic, step.payload, step.qos, group.startswith(ONLY))
+        if client.queue.send_from_slot(step.packet, message, step.qos, step.is_again):
+            return
+        kind = words.PUBACK
+        if step.qos == 2:
+            kind = words.PUBREC
+            client.withheld.add(step.packet)
+        self._front.step(client.queue.number, SessionStep(kind, step.packet))
+        self._soon()
+
+
+def _queue_of(source: Source) -> FrontQueue | None:
+    """The queue of a publisher whose session is in a slot."""
+    if not isinstance(source, Client) or source.subscriber is None:
+        return None
+    queue = source.subscriber.queue
+    return queue if isinstance(queue, FrontQueue) else None
+
+
+def _confirm(wait: Confirmations | None) -> None:
+    if wait is not None:
+        wait.confirm()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,63 @@
+"""Whether the sessions of a node are in slots, and whether its data directory fits that."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.routing.routing import Routing
+from vmq.clustering.running.service import SlotService
+from vmq.config.cluster import ClusterOptions
+from vmq.core.context import Core
+from vmq.core.registry import Registry
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.node import ClusterNode
+
+
+def open_slots(
+    options: ClusterOptions,
+    folder: Path,
+    node: ClusterNode,
+    core: Core,
+    outboxes: Outboxes,
+    routing: Routing,
+    registries: Mapping[str, Registry],
+    durability: str,
+    *,
+    is_worker: bool,
+) -> SlotService | None:
+    """The slots of a node that is not started yet; None: its sessions are those of nodes.
+
+    The arguments are those of `SlotService`, but `folder`, which is the node's own.
+
+    Raises:
+        ClusterError: the data directory has sessions of the other kind, or options do not go together.
+        StorageError: the records cannot be read.
+    """
+    records = folder / "slots"
+    if options.sessions == "nodes":
+        if records.exists():
+            raise ClusterError(
+                f'cluster.sessions is "nodes", and {records} has durable sessions in slots: set it to "slots", '
+                "or begin with an empty data directory"
+            )
+        return None
+    kept = sum(
+        subscriber.queue.durable
+        for registry in registries.values()
+        for subscriber in registry.subscribers.values()
+    )
+    if kept:
+        raise ClusterError(
+            f'cluster.sessions is "slots", and the store has {kept} durable sessions of its node, which do not move '
+            'into slots: set it to "nodes", or begin with an empty data directory'
+        )
+    if is_worker:
+        raise ClusterError('broker.workers above 1 does not go with cluster.sessions = "slots"')
+    if core.options.upgrade_outgoing_qos:
+        raise ClusterError(
+            'session.upgrade_outgoing_qos does not go with cluster.sessions = "slots"'
+        )
+    if core.options.lifo:
+        raise ClusterError('queue.queue_type = "lifo" does not go with cluster.sessions = "slots"')
+    where = None if durability == "memory" else records
+    return SlotService(options, where, durability, node, core, outboxes, routing, registries)

@@ -1,0 +1,152 @@
+"""Routes in the metadata: filter -> slots, one key for each slot, filter and store that said so.
+
+A route is there while anybody says so, and each store takes back only what it said itself: so neither a side of a split
+nor an owner that does not know yet that it is none takes away what another one needs. A new owner says all that its
+state wants; then those before it, who see that it does, take back what they said. What they said and nobody wants any
+more it says too, until they have.
+"""
+
+from collections.abc import Callable, Iterable, Set
+from typing import Final
+
+from vmq.clustering.origin.routes import SlotRoutes
+from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
+from vmq.core.hook_sites import Pending
+from vmq_cluster.effects import Changed
+from vmq_cluster.node import ClusterNode
+
+SLOT_ROUTES: Final = "vmq.slot.routes"
+_STORE_BYTES: Final = 4
+
+
+def key_of(slot: int, store: int, topic_filter: str) -> bytes:
+    """The key of a route as one store says it."""
+    return slot.to_bytes(2, "big") + store.to_bytes(_STORE_BYTES, "big") + topic_filter.encode()
+
+
+class ClusterRoutes:
+    """The routes of a cluster, as one node knows them.
+
+    Args:
+        node: which runs.
+        store: this node's.
+        routes: kept like the metadata.
+        changed: told of filters whose slots have changed.
+    """
+
+    def __init__(
+        self,
+        node: ClusterNode,
+        store: int,
+        routes: SlotRoutes,
+        changed: Callable[[str], None],
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._routes = routes
+        self._changed = changed
+        #: Who says so, by slot and filter.
+        self._said: dict[int, dict[str, set[int]]] = {}
+        for key, _ in node.items(SLOT_ROUTES):
+            self._add(key)
+        node.watch_steps(SLOT_ROUTES, self._on_changes)
+
+    def _on_changes(self, changes: list[Changed]) -> None:
+        for each in changes:
+            if each.value is None:
+                self._remove(each.key)
+            else:
+                self._add(each.key)
+
+    def _add(self, key: bytes) -> None:
+        place = _place(key)
+        if place is None:
+            return
+        slot, store, topic_filter = place
+        self._said.setdefault(slot, {}).setdefault(topic_filter, set()).add(store)
+        if not self._routes.has(topic_filter, slot):
+            self._routes.add(topic_filter, slot)
+            self._changed(topic_filter)
+
+    def _remove(self, key: bytes) -> None:
+        place = _place(key)
+        if place is None:
+            return
+        slot, store, topic_filter = place
+        filters = self._said.get(slot, {})
+        said = filters.get(topic_filter)
+        if said is None:
+            return
+        said.discard(store)
+        if not said:
+            del filters[topic_filter]
+            self._routes.remove(topic_filter, slot)
+            self._changed(topic_filter)
+
+    def announce(
+        self,
+        slot: int,
+        begun: Iterable[str],
+        ended: Iterable[str],
+        barrier: SubscribeBarrier,
+    ) -> Pending | None:
+        """Writes that filters are wanted in a slot from now on or no more; what comes when nodes in reach know."""
+        begun = list(begun)
+        for each in begun:
+            self._say(slot, each)
+        for each in ended:
+            self._take_back(slot, self._store, each)
+        keys = [key_of(slot, self._store, each) for each in begun]
+        return barrier.wait(lambda: keys, SLOT_ROUTES) if keys else None
+
+    def _say(self, slot: int, topic_filter: str) -> None:
+        key = key_of(slot, self._store, topic_filter)
+        self._add(key)  # here at once
+        if self._node.get(SLOT_ROUTES, key) is None:
+            self._node.put(SLOT_ROUTES, key, b"1")
+
+    def _take_back(self, slot: int, store: int, topic_filter: str) -> None:
+        key = key_of(slot, store, topic_filter)
+        if self._node.get(SLOT_ROUTES, key) is not None:
+            self._remove(key)
+            self._node.delete(SLOT_ROUTES, key)
+
+    def own(self, slot: int, wanted: set[str], has_all: bool, members: Set[int]) -> None:
+        """This node owns a slot and serves it: says what its state wants.
+
+        With the forks of all members (`has_all`) it takes back what nobody wants any more, also of stores that are no
+        members.
+        """
+        said = self._said.get(slot, {})
+        for each in wanted:
+            if self._store not in said.get(each, ()):
+                self._say(slot, each)
+        if not has_all:
+            return
+        for each, stores in list(self._said.get(slot, {}).items()):
+            for gone in [store for store in stores if store not in members]:
+                self._take_back(slot, gone, each)
+            others = [store for store in stores if store != self._store]
+            if each in wanted:
+                continue
+            if others:
+                self._say(slot, each)
+            else:
+                self._take_back(slot, self._store, each)
+
+    def lend(self, slot: int, owner: int) -> None:
+        """Another store owns a slot: what it says itself, this node needs not say."""
+        for each, stores in list(self._said.get(slot, {}).items()):
+            if self._store in stores and owner in stores and owner != self._store:
+                self._take_back(slot, self._store, each)
+
+
+def _place(key: bytes) -> tuple[int, int, str] | None:
+    """Slot, store and filter; None: it is no such key."""
+    if len(key) <= 2 + _STORE_BYTES:
+        return None
+    try:
+        topic_filter = key[2 + _STORE_BYTES :].decode()
+    except UnicodeDecodeError:
+        return None
+    return int.from_bytes(key[:2], "big"), int.from_bytes(key[2:6], "big"), topic_filter

@@ -1,0 +1,465 @@
+"""The machines of slots of one node, driven: links, disk, clock and clients in, effects out.
+
+Whatever happens in a turn of the event loop is carried out at its end: frames to peers, one commit, packets to clients.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.links import LinkFrame, LinkHello
+from vmq.clustering.messages.slots import Beat
+from vmq.clustering.routing.routing import Routing, SlotTargets
+from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
+from vmq.clustering.running.clients import (
+    SlotClaims,
+    SlotPackets,
+    SlotPeers,
+    SlotPublishes,
+    SlotSessions,
+    SlotSubscriptions,
+)
+from vmq.clustering.running.disk import SlotDisk
+from vmq.clustering.running.fronts import SlotFronts
+from vmq.clustering.running.links import LinkLives
+from vmq.clustering.running.routes import ClusterRoutes
+from vmq.clustering.running.status import SlotStatus, SlotTally
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import incarnation_of, store_of
+from vmq.config.cluster import ClusterOptions
+from vmq.core.context import Core
+from vmq.core.registry import Registry
+from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
+from vmq_cluster.node import ClusterNode
+from vmq_cluster.rollcall import STOPPED
+
+log = logging.getLogger("vmq.cluster")
+
+#: Under this prefix of the metadata each member says which store it has, on which host.
+MEMBERS: Final = "vmq.slot.members"
+#: Seconds between two looks at clocks.
+TICK: Final = 0.1
+#: Slots whose routes are compared with the metadata in each look.
+AGREED_AT_ONCE: Final = 64
+#: Seconds that a node which stops has to hand its slots over, and between two looks meanwhile.
+HAND_OVER: Final = 5.0
+_LOOK: Final = 0.02
+#: What `PeerDown` says of a process that has ended.
+_ENDED: Final = ("its process has ended", STOPPED)
+
+
+class SlotMember(msgspec.Struct, array_like=True, frozen=True):
+    """What a member says of itself."""
+
+    store: Annotated[int, Meta(ge=1, lt=1 << 28)]
+    host: Annotated[str, Meta(max_length=255)]
+    slots: Annotated[int, Meta(ge=1, le=2047)]
+
+
+class SlotService:
+    """Durable sessions in slots, on one node.
+
+    Args:
+        options: the section [cluster].
+        folder: the database of this node's slots; None: in memory.
+        durability: as `store.durability`.
+        node: not started yet.
+        core: the broker's.
+        outboxes: messages go and come by these.
+        routing: which asks for the slots of a topic.
+        registries: the topic trees that there are.
+    """
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        folder: Path | None,
+        durability: str,
+        node: ClusterNode,
+        core: Core,
+        outboxes: Outboxes,
+        routing: Routing,
+        registries: Mapping[str, Registry],
+    ) -> None:
+        """Raises `ClusterError`, `StorageError`: the records cannot be used."""
+        self._options = options
+        self._node = node
+        self._core = core
+        self._outboxes = outboxes
+        self._routing = routing
+        self._registries = registries
+        self._loop = asyncio.get_running_loop()
+        self._random: Random = SystemRandom()
+        self.disk = SlotDisk(folder, durability)
+        store, life = self.disk.begin_life(options.slots, core.wall_clock(), self._random)
+        self.store = store
+        host = options.host or node.name
+        reach = Reach(
+            store,
+            host,
+            int(options.heartbeat_timeout * 1000),
+            int(options.heartbeat_interval * 1000),
+        )
+        self.here = here = LocalNode(incarnation_of(store, life), reach, options.replicas)
+        self.machines = SessionNode(here, options.slots, self.disk.records())
+        self._tune()
+        self.fronts = SlotFronts(self.machines, core, self._random, self._soon)
+        self.fronts.packets = SlotPackets(self.fronts)
+        self.status = SlotStatus(self.machines)
+        self._routes: ClusterRoutes | None = None
+        self._barrier: SubscribeBarrier | None = None
+        self.links = LinkLives(
+            outboxes.send_quick, self._draw, self._on_linked, self._on_broken, self._on_messages
+        )
+        #: The stores of other members by name, and names by store.
+        self._stores: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._hosts: dict[int, str] = {}
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        #: The lineages of owners whose routes were compared since they began, and the next slot to be.
+        self._agreed: dict[int, tuple[int, int]] = {}
+        self._next_agreed = 0
+        #: Looks since somebody is in reach.
+        self._looks_up = 0
+        outboxes.on(LinkHello, self._on_hello)
+        outboxes.on(LinkFrame, self._on_frame)
+        node.on(PeerUp, lambda effect: self.links.on_up(effect.peer))
+        node.on(PeerDown, self._on_down)
+        node.on(MembersChanged, lambda _: self._set_members())
+
+    def _draw(self) -> int:
+        return self._random.getrandbits(61) + 1
+
+    # Its life
+
+    def watch(self) -> None:
+        """Hears of routes from now on; before any barrier of theirs is answered."""
+        self._routes = ClusterRoutes(
+            self._node, self.store, self.machines.routes, self._route_changed
+        )
+
+    def start(self, barrier: SubscribeBarrier) -> None:
+        """Serves from now on: the ports of the core are its own."""
+        self._barrier = barrier
+        node, core = self._node, self._core
+        node.watch(MEMBERS, lambda _: self._set_members())
+        own = SlotMember(self.store, self._options.host or node.name, self._options.slots)
+        node.put(MEMBERS, node.name.encode(), msgspec.msgpack.encode(own))
+        self._set_members()
+        for peer in node.up:
+            self.links.on_up(peer)
+        core.claims = SlotClaims(self.fronts, core.claims)
+        core.propagation = SlotSubscriptions(self.fronts, core.propagation)
+        core.sessions = SlotSessions(self.fronts, core.sessions)
+        core.peers = SlotPeers(self.fronts, core.peers)
+        self._routing.slots = SlotPublishes(self.fronts)
+        self._routing.forget_routes()
+        self._tick()
+
+    def take_part(self) -> None:
+        """It may have slots again."""
+        self.here.is_leaving = False
+
+    async def hand_over(self, seconds: float = HAND_OVER) -> bool:
+        """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone."""
+        self.here.is_leaving = True
+        deadline = self._loop.time() + seconds
+        while self.machines.slots.owners and self.here.reach.up():
+            if not any(self._may_go(owner.slot) for owner in self.machines.slots.owners.values()):
+                break
+            if self._loop.time() > deadline:
+                log.warning(
+                    "%d slots are not handed over: others take them when this node is gone",
+                    len(self.machines.slots.owners),
+                )
+                break
+            self.machines.hand_over()
+            self._turn()
+            await asyncio.sleep(_LOOK)
+        return not self.machines.slots.owners
+
+    def _may_go(self, slot: int) -> bool:
+        owner = self.machines.slots.owners[slot]
+        return bool(owner.fit()) or owner.wish != 0
+
+    async def stop(self) -> None:
+        """Ends; nothing is handed over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._routing.slots = SlotTargets()
+        self._turn()
+        self._barrier = None
+        await self.disk.close(self.here.effects)
+
+    @property
+    def _is_running(self) -> bool:
+        return self._barrier is not None and self._node.is_running
+
+    # Members and links
+
+    def _set_members(self) -> None:
+        """Who belongs to the cluster and has said which store it has."""
+        if self._barrier is None or not self._node.is_running:
+            return
+        members = self._node.members
+        self._stores.clear()
+        self._hosts.clear()
+        for key, raw in self._node.items(MEMBERS):
+            name = key.decode(errors="replace")
+            try:
+                member = msgspec.msgpack.decode(raw, type=SlotMember)
+            except ValueError as error:
+                log.error("what node %s says of its slots is passed over: %s", name, error)
+                continue
+            if name in members and name != self._node.name:
+                self._stores[name] = member.store
+                self._hosts[member.store] = member.host
+        self._names = {store: name for name, store in self._stores.items()}
+        self.here.reach.set_members(self._hosts)
+
+    def _on_down(self, effect: PeerDown) -> None:
+        self.links.on_down(effect.peer, effect.reason in _ENDED)
+        self._soon()
+
+    def _on_hello(self, peer: str, hello: LinkHello) -> None:
+        self.links.on_hello(peer, hello)
+        self._soon()
+
+    def _on_frame(self, peer: str, frame: LinkFrame) -> None:
+        try:
+            self.links.on_frame(peer, frame)
+        except (ValueError, RecursionError) as error:
+            self._node.drop(peer, f"no messages about slots: {error}")
+        self._soon()
+
+    def _on_linked(self, peer: str, life: int) -> None:
+        store = self._stores.get(peer)
+        if store is not None:
+            self.machines.on_link(store, life)
+            self.machines.beat(store)
+
+    def _on_broken(self, peer: str, is_dead: bool) -> None:
+        store = self._stores.get(peer)
+        if store is not None:
+            self.machines.on_break(store, is_dead)
+
+    def _on_messages(self, peer: str, messages: list[NodeMessage]) -> None:
+        store = self._stores.get(peer)
+        if store is None:
+            return
+        reach = self.here.reach
+        known = reach.incarnation(store)
+        try:
+            self.machines.receive_all(store, messages)
+            is_new = reach.incarnation(store) != known
+            if is_new or any(_is_deaf_to(self.store, each) for each in messages):
+                self.machines.beat(
+                    store
+                )  # both are in reach of each other before their next heartbeats
+        except (
+            Exception
+        ):  # a defect here, or in what it sent: the next life of the link begins anew
+            log.exception("cannot take what node %s says of slots", peer)
+
+    # Time
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK, self._tick)
+        if not self._node.is_running:
+            return
+        try:
+            self._look()
+        except Exception:
+            log.exception("internal error in a look at slots")
+
+    def _look(self) -> None:
+        self._tune()
+        self._link_members()
+        self.links.look()
+        self.fronts.tell_fresh()
+        if not self._core.shut_to_clients and self._may_found():
+            self.machines.slots.found()
+        self.machines.tick(int(self._core.wall_clock() * 1000))
+        self._agree()
+        self.status.look()
+        self._turn()
+
+    def _tune(self) -> None:
+        """Options may change while the broker runs."""
+        options, limits = self._core.options, self.here.limits
+        self.here.window = options.max_inflight_messages or 32_767
+        limits.online, limits.offline = options.max_online_messages, options.max_offline_messages
+        limits.bytes, limits.drops_oldest = options.max_bytes, options.drop_oldest
+        limits.window_bytes = options.max_inflight_bytes
+        limits.age = int(options.max_age * 1000)
+        limits.expiry = int(options.persistent_client_expiration * 1000)
+
+    def _link_members(self) -> None:
+        """A link may be whole before its peer was known as a store."""
+        for peer in self.links.whole():
+            store = self._stores.get(peer)
+            if store is not None and not self.here.reach.link(store):
+                self._on_linked(peer, self.links.life(peer))
+
+    def _may_found(self) -> bool:
+        """Whether slots that nobody has named have no owner: who could know is in reach, or there is nobody."""
+        reach = self.here.reach
+        others = [name for name in self._node.members if name != self._node.name]
+        if not others:
+            return True
+        up = reach.up()
+        self._looks_up = self._looks_up + 1 if up else 0
+        if self._looks_up * TICK > 2 * self._options.heartbeat_timeout:
+            return True  # they know of none, too
+        has_all = len(self._stores) == len(others)
+        return has_all and any(store in self.machines.slots.told_by for store in up)
+
+    def _agree(self) -> None:
+        """Owners compare their routes with the metadata: when they begin to serve, and now and then."""
+        routes, owners = self._routes, self.machines.slots.owners
+        if routes is None:
+            return
+        slots = self._options.slots
+        due = {(self._next_agreed + at) % slots for at in range(AGREED_AT_ONCE)}
+        self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots
+        members = {self.store, *self._hosts}
+        for slot, owner in owners.items():
+            lineage = owner.view.lineage
+            if slot not in due and self._agreed.get(slot) == lineage:
+                continue
+            if owner.serves(self.store):
+                self._agreed[slot] = lineage
+                has_all = len(owner.cleared) == len(self._node.members) - 1
+                routes.own(slot, owner.attachments.subscribers.routes(), has_all, members)
+        for slot in due - owners.keys():
+            routes.lend(slot, store_of(self.machines.slots.view(slot).owner))
+
+    def _route_changed(self, topic_filter: str) -> None:
+        registry = self._registries.get("")
+        if registry is not None:
+            registry.routes.filter_changed(topic_filter)
+
+    # Effects
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """The turn is over: what came of it is carried out."""
+        self._is_due = False
+        if not self._is_running:
+            return
+        self.machines.finish()
+        self._carry_out()
+        self.disk.commit(self.here.effects, self._on_stored)
+        self._carry_out()
+        if self.links.flush():
+            self._soon()
+        self.fronts.resume()
+        self._core.outbox.flush()
+
+    def _on_stored(self, number: int) -> None:
+        self.machines.on_stored(number)
+        self._soon()
+
+    def _carry_out(self) -> None:
+        effects, fronts = self.here.effects, self.fronts
+        sent, effects.sent = effects.sent, []
+        for store, message in sent:
+            name = self._names.get(store)
+            if name is not None:
+                self.links.send(name, message)
+        taken = effects.steps, effects.acknowledged, effects.present, effects.closed
+        effects.steps, effects.acknowledged, effects.present, effects.closed = [], [], [], []
+        refused, effects.refused = effects.refused, []
+        for number in refused:
+            fronts.refused(number)
+        for each in taken[2]:
+            fronts.arrived(*each)
+        for number, step in taken[0]:
+            fronts.step(number, step)
+        for number, packet_id, _ in taken[1]:
+            fronts.acknowledged(number, packet_id)
+        for number in taken[3]:
+            fronts.closed(number)
+        self._announce()
+        self._tell_losses()
+
+    def _announce(self) -> None:
+        effects = self.here.effects
+        routes, effects.routes = effects.routes, []
+        assert self._barrier is not None and self._routes is not None
+        for slot, ticket, begun, ended in routes:
+            pending = self._routes.announce(slot, begun, ended, self._barrier)
+            if pending is None:
+                self.machines.announced(slot, ticket)
+                self._soon()
+            else:
+                pending.then = self._announced(slot, ticket)
+
+    def _announced(self, slot: int, ticket: int) -> Callable[[object], None]:
+        def then(_: object) -> None:
+            self.machines.announced(slot, ticket)
+            self._soon()
+
+        return then
+
+    def _tell_losses(self) -> None:
+        effects, core = self.here.effects, self._core
+        dropped, effects.dropped = effects.dropped, []
+        for client_id, reason, size in dropped:
+            core.counters.queue_message_drop += 1
+            core.losses.add("", client_id, reason, size)
+        expired, effects.expired = effects.expired, []
+        core.counters.client_expired += len(expired)
+
+    # What is shown
+
+    @property
+    def name(self) -> str:
+        """This node's."""
+        return self._node.name
+
+    def owner_of(self, client_id: str) -> str:
+        """The node that has a client's session; "": nobody in the cluster does."""
+        store = self.status.owner_of(client_id)
+        return self.name if store == self.store else self._names.get(store, "")
+
+    def tally(self, name: str) -> SlotTally | None:
+        """The slots of a node; None: it has not said who it is."""
+        store = self.store if name == self.name else self._stores.get(name)
+        return None if store is None else self.status.tally(store)
+
+    def end_session(self, client_id: str) -> None:
+        """Ends a session, wherever it is, and the connection that it has."""
+        self.fronts.end(client_id)
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the sessions in slots."""
+        yield from self.status.problems(int(self._options.heartbeat_timeout / TICK))
+        if self.disk.failure:
+            yield f"the records of slots cannot be written: {self.disk.failure}"
+        others = set(self._node.members) - {self._node.name} - set(self._stores)
+        if others:
+            yield f"these nodes have not said which slots they have: {' '.join(sorted(others))}"
+        if len(self._names) < len(self._stores) or self.store in self._names:
+            yield "two nodes have the same store: one of the data directories is a copy"
+
+
+def _is_deaf_to(store: int, message: NodeMessage) -> bool:
+    """Whether its sender says that it does not hear a store."""
+    return isinstance(message, Beat) and store not in message.hears

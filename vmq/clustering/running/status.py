@@ -1,0 +1,137 @@
+"""What is shown of slots: who has which, what is missing, and the sessions in those of this node."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.words import slot_of, store_of
+from vmq.runtime.metrics import Family, Sample
+from vmq.runtime.session_figures import SessionFigures
+
+
+class SlotTally(NamedTuple):
+    """The slots of one node."""
+
+    owned: int
+    followed: int
+    #: Of those that it owns, those without a follower where copies are to be.
+    alone: int
+    #: Those that wait until all nodes in reach have handed in what they have of them; None: the node itself knows.
+    waiting: int | None
+
+
+class SlotStatus:
+    """The slots of a cluster as one node knows them.
+
+    Args:
+        machines: this node's.
+    """
+
+    def __init__(self, machines: SessionNode) -> None:
+        self._machines = machines
+        self._here = machines.here
+        #: Slots without a follower that there could be, and those that wait; the looks for which there were any.
+        self._lacking = (0, 0)
+        self._looks = 0
+
+    def tally(self, store: int) -> SlotTally:
+        """The slots of a store."""
+        slots = self._machines.slots
+        views = list(slots.views.values())
+        owned = [view for view in views if store_of(view.owner) == store and view.epoch]
+        alone = sum(not view.followers for view in owned) if self._here.replicas > 1 else 0
+        waiting = None
+        if store == self._here.store:
+            waiting = sum(not owner.serves(store) for owner in slots.owners.values())
+        return SlotTally(len(owned), sum(store in view.followers for view in views), alone, waiting)
+
+    def owner_of(self, client_id: str) -> int:
+        """The store that has a client's session; 0: nobody knows one."""
+        slot = slot_of(client_id, self._machines.slots.slots)
+        return store_of(self._machines.slots.view(slot).owner)
+
+    def figures(self, client_id: str) -> SessionFigures | None:
+        """How a session is that is in a slot of this node; None: there is none."""
+        owner = self._machines.slots.owners.get(slot_of(client_id, self._machines.slots.slots))
+        register = None if owner is None else owner.state.registers.get(client_id)
+        if owner is None or register is None or not register.session:
+            return None
+        return _figures(owner, client_id)
+
+    def away(self) -> Iterator[tuple[str, SessionFigures]]:
+        """The sessions in slots of this node whose clients are not connected anywhere."""
+        for owner in list(self._machines.slots.owners.values()):
+            serving = owner.attachments.serving
+            for client_id, register in list(owner.state.registers.items()):
+                if register.session and client_id not in serving:
+                    yield client_id, _figures(owner, client_id)
+
+    def families(self) -> Iterator[Family]:
+        """The figures for metrics."""
+        owned, followed, alone, waiting = self.tally(self._here.store)
+        owners = self._machines.slots.owners.values()
+        sessions = sum(
+            bool(register.session)
+            for owner in owners
+            for register in owner.state.registers.values()
+        )
+        queued = sum(len(queue) for owner in owners for queue in owner.state.queues.values())
+        for name, text, value in (
+            ("cluster_slots_owned", "Slots of durable sessions that this node owns.", owned),
+            ("cluster_slots_followed", "Slots that it has a copy of.", followed),
+            (
+                "cluster_slots_without_follower",
+                "Slots that it owns and nobody has a copy of.",
+                alone,
+            ),
+            ("cluster_slots_waiting", "Slots that it owns and does not serve yet.", waiting or 0),
+            ("cluster_slots_sessions", "Durable sessions in slots that it owns.", sessions),
+            ("cluster_slots_messages", "Messages that wait or are under way in them.", queued),
+            (
+                "cluster_slots_offered",
+                "Messages published here that some slot does not have safe yet.",
+                self._machines.origin.waiting(),
+            ),
+        ):
+            yield Family(name, "gauge", text, (Sample((), value),))
+
+    def look(self) -> None:
+        """Time has passed."""
+        owners = list(self._machines.slots.owners.values())
+        waiting = sum(not owner.serves(self._here.store) for owner in owners)
+        alone = 0
+        if self._here.replicas > 1:
+            alone = sum(not owner.view.followers and bool(owner.fit()) for owner in owners)
+        self._lacking = (alone, waiting)
+        self._looks = self._looks + 1 if alone or waiting else 0
+
+    def problems(self, looks: int) -> Iterator[str]:
+        """What is missing since so many looks."""
+        alone, waiting = self._lacking
+        if self._looks <= looks:
+            return
+        if alone:
+            yield f"{alone} slots have no copy yet: their sessions are on the disk of this node alone"
+        if waiting:
+            yield f"{waiting} slots wait for what other nodes have of them: their clients are not served"
+
+
+def _figures(owner: SlotOwner, client_id: str) -> SessionFigures:
+    register = owner.state.registers[client_id]
+    under_way = len(register.window)
+    left = owner.attachments.left.get(client_id, 0)
+    return SessionFigures(
+        is_online=client_id in owner.attachments.serving,
+        is_durable=True,
+        user=register.user or None,
+        peer=None,
+        protocol=None,
+        keep_alive=None,
+        queue_size=max(0, len(owner.state.queues.get(client_id, ())) - under_way),
+        waiting_acks=under_way,
+        dropped=0,
+        connected_at=0.0,
+        offline_since=left / 1000,
+        subscriptions=register.granted(),
+    )

@@ -1,0 +1,152 @@
+"""The queue of a client whose durable session is in a slot: what its connection is sent comes from the slot's owner.
+
+Messages of QoS 1 and 2 are the slot's business, and so are their packet ids and acknowledgements; of what subscriptions
+match here, QoS 0 alone is delivered. What is no session state (`Transient`) has packet ids of its own, above those of
+sessions. See `vmq.clustering.slots`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from vmq.core.context import Core
+from vmq.core.output import Output
+from vmq.core.ports import FrontPort
+from vmq.core.queue import Queue
+from vmq.core.source import Source
+from vmq.core.waiting import TOO_LARGE
+from vmq.core.window import LAST_ID
+from vmq.mqtt.decoder import packet_id_at
+from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
+from vmq.mqtt.message import Delivery, Message, Transient
+from vmq.mqtt.topics import split_shared
+
+log = logging.getLogger("vmq.session")
+
+#: The last packet id of sessions (`vmq.clustering.slots.attachments.PACKETS`).
+LAST_OF_SESSION: Final = 32_767
+
+
+class FrontQueue(Queue):
+    """What one connection of a client is sent whose durable session is in a slot. It ends with the connection."""
+
+    def __init__(
+        self,
+        client_id: str,
+        core: Core,
+        wake: "Callable[[Queue], None]",
+        number: int,
+        port: FrontPort,
+    ) -> None:
+        """`number` is the connection's to the `port`."""
+        super().__init__(client_id, core, b"", wake)
+        self.number = number
+        self.port = port
+        #: The packet id of the QoS 2 message that comes of the client now, and whether it is sent again; 0: none.
+        self.arriving: int = 0
+        self.arrives_again = False
+
+    # Messages come
+
+    def deliver(self, message: Message, qos: int, retain: bool, group: str, source: Source) -> None:
+        if qos == 0:
+            super().deliver(message, qos, retain, group, source)
+
+    def deliver_retained(
+        self,
+        topic_filter: str,
+        messages: list[Message],
+        granted: int,
+        allowance: int,
+        more: bool = False,
+    ) -> None:
+        """Those of QoS 1 and 2 join the queue in the slot."""
+        rest: list[Message] = []
+        for message in messages:
+            qos = min(message.qos, granted)
+            if qos and not self.is_too_large(message):
+                self.port.keep(self.number, message, qos)
+            else:
+                rest.append(message)
+        super().deliver_retained(topic_filter, rest, granted, allowance, more)
+
+    def refuses(self, topic_filter: str) -> bool:
+        """Share groups have members of clean sessions alone."""
+        if not split_shared(topic_filter)[0]:
+            return False
+        self.core.counters.subscriptions_refused += 1
+        text = (
+            'subscription refused client=%s filter="%s": durable sessions join no share group where '
+            'cluster.sessions is "slots"'
+        )
+        log.warning(text, self.client_id, topic_filter[:200])
+        return True
+
+    def on_received(self, packet_id: int, is_again: bool) -> None:
+        self.arriving = packet_id
+        self.arrives_again = is_again
+
+    def on_pubrels(self, run: bytes, output: Output) -> None:
+        self.port.on_pubrels(self.number, run, output)
+
+    # Messages go
+
+    def send_transient(self, delivery: Transient) -> None:
+        last: i64 = self.inflight.last_packet_id
+        if last <= LAST_OF_SESSION or last == LAST_ID:
+            self.inflight.last_packet_id = LAST_OF_SESSION
+        super().send_transient(delivery)
+
+    def send_from_slot(self, packet_id: int, message: Message, qos: int, is_again: bool) -> bool:
+        """Sends a message of the session; False: it is kept back, for good."""
+        delivery = Delivery(message, qos, message.retain, "")
+        if self.is_too_large(message):
+            self.drop(delivery, TOO_LARGE)
+            return False
+        if self.core.hooks.on_deliver is not None:
+            rewritten = self.rewrite(message, qos, message.retain)
+            if rewritten is None:
+                self.withhold(delivery)
+                return False
+            message = rewritten
+        self.core.counters.mqtt_publish_sent += 1
+        output = self.output
+        if is_again or delivery.retain:
+            topic, payload = message.topic, message.payload
+            output.add(publish(topic, payload, qos, packet_id, delivery.retain, is_again))
+            return True
+        pieces = output.pieces
+        pieces.append(message.head(qos))
+        pieces.append(PACKET_IDS[packet_id])
+        pieces.append(message.payload)
+        output.touch()
+        return True
+
+    def send_pubrel(self, packet_id: int) -> None:
+        """The client has a message at QoS 2."""
+        self.core.counters.mqtt_pubrel_sent += 1
+        self.output.add(PUBREL_HEAD + PACKET_IDS[packet_id])
+
+    def on_acknowledgements(self, kind: int, run: bytes) -> None:
+        """Those of the session go to its owner."""
+        rest: list[bytes] = []
+        for index in range(0, len(run), 4):
+            packet_id: int = packet_id_at(run, index, kind)
+            if packet_id <= LAST_OF_SESSION:
+                self.port.on_acknowledged(self.number, kind, packet_id)
+            else:
+                rest.append(run[index : index + 4])
+        if rest:
+            super().on_acknowledgements(kind, b"".join(rest))
+
+    # Connections come and go
+
+    def go_online(self, output: Output) -> None:
+        super().go_online(output)
+        self.port.on_online(self.number)
+
+    def leave_output(self) -> None:
+        super().leave_output()
+        self.port.on_offline(self.number)
