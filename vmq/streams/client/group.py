@@ -353,7 +353,8 @@ class StreamGroup:
                 for number, part in self.parts.items()
                 if part.is_leaving
             }
-        body = {"member": self.member, "has": self._has(done), "back": back, **more}
+            ends = {str(number): self.ends.get(number, 0) for number in self.parts}
+        body = {"member": self.member, "has": self._has(done), "back": back, "ends": ends, **more}
         until = self.clock() + patience
         while True:
             sent = self.clock()
