@@ -97,6 +97,7 @@ COMPILED = (
     "vmq/jobs/record.py",
     "vmq/jobs/sharing_port.py",
     "vmq/jobs/queues.py",
+    "vmq/jobs/paging.py",
     "vmq/jobs/stock.py",
     "vmq/jobs/options.py",
     "vmq/jobs/machine.py",
@@ -111,6 +112,7 @@ COMPILED = (
     "vmq/jobs/resp/connection.py",
     "vmq/jobs/storage/frames.py",
     "vmq/jobs/storage/journal.py",
+    "vmq/jobs/storage/plain.py",
     "vmq/jobs/storage/restoring.py",
     "vmq/jobs/listener.py",
 )

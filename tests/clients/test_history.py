@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty
+from time import monotonic
 
 import pytest
 
-from tests.clients.client import Client
+from tests.clients.client import TIMEOUT, Client
 from tests.clients.factory import ClientFactory, unique
 from tests.clients.program import Program
 from vmq.testing.process import BrokerProcess
@@ -101,6 +102,52 @@ def test_a_broker_that_is_killed_skips_nothing(
         clients.close()
     assert before == numbers(0, len(before))
     assert first <= len(before)
+
+
+def test_a_group_of_several_kinds_skips_nothing_when_the_broker_is_killed(
+    tmp_path: Path, programs: Callable[[str], Program]
+) -> None:
+    """Members of three libraries share the partitions; each topic comes in order, in both lives of the broker."""
+    topics, many = [f"history/{number}" for number in range(8)], 200
+    group = "$share/g/$stream/history;from=earliest;prefetch=50/history/#", 1
+    found: dict[str, set[bytes]] = {topic: set() for topic in topics}
+    for life in range(2):
+        with start(tmp_path) as broker:
+            clients = ClientFactory(broker, programs)
+            publisher = clients("paho")
+            for topic in topics:
+                publisher.publish(topic, *numbers(life * many, many), qos=1)
+            members = [clients(kind, group) for kind in ("paho", "aiomqtt", "mqttjs")]
+            last: dict[tuple[Client, str], bytes] = {}
+            wanted = len(topics) * many * (1 if not life else 2) - (600 if not life else 0)
+            deadline = monotonic() + TIMEOUT
+            while sum(map(len, found.values())) < wanted and monotonic() < deadline:
+                for client in members:
+                    take(client, found, last)
+            if life:
+                clients.close()
+            else:
+                broker.kill()
+                close(clients)
+                for client in members:
+                    take(client, found, last)
+    assert found == {topic: set(numbers(0, 2 * many)) for topic in topics}
+
+
+def take(
+    client: Client, found: dict[str, set[bytes]], last: dict[tuple[Client, str], bytes]
+) -> None:
+    """What a member has got; a topic of its comes in order."""
+    while True:
+        try:
+            message = client.inbox.next(0.01)
+        except Empty:
+            return
+        if message is None:
+            return
+        assert message.payload > last.get((client, message.topic), b"")
+        last[client, message.topic] = message.payload
+        found[message.topic].add(message.payload)
 
 
 def left_of(client: Client) -> list[bytes]:

@@ -489,8 +489,9 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=0,
-            description="Memory of jobs, in bytes: some 500 for each besides its body. Above three quarters of it the "
-            "bodies of further jobs stay on disk, above 95 % of it jobs are refused (OOM).",
+            description="Memory of jobs, in bytes: some 500 for each besides its body. Above an eighth of it the jobs "
+            "of long queues are paged out (some 35 bytes each stay), above three quarters the bodies of further jobs "
+            "stay on disk, above 95 % of it jobs are refused (OOM).",
             extra=_LIVE,
         ),
     ] = 1_073_741_824

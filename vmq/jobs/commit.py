@@ -136,6 +136,8 @@ class JobCommit:
         writer = self.writer
         machine.memory -= writer.spilled
         writer.spilled = 0
+        if machine.pager.crowded:
+            machine.pager.page_out(now)
         writer.keeps_bodies = machine.memory < self.spill_above
         if not self.is_watching and self.watch_time is not None:
             if machine.timers.buckets or self.wants_time:

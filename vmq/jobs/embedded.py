@@ -282,7 +282,7 @@ class Jobs:
             raise ValueError(str(refusal)) from None
         if not await service.safe_with_copies():
             raise ValueError(NO_HOSTS)
-        return job.id.decode()
+        return (job.twin or job.id).decode()
 
     @asynccontextmanager
     async def taking(

@@ -19,13 +19,14 @@ from vmq.jobs.queue import (
     WAITING,
     Job,
     JobHolder,
+    JobPage,
     JobQueue,
     JobWaiter,
 )
-from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.queues import JOB_BYTES, JobRefusedError
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing_port import RemoteWaiter
-from vmq.jobs.stock import JOB_BYTES, JobKey, JobStock, key_name
+from vmq.jobs.stock import JobKey, JobStock, key_name
 
 
 class JobMachine(JobStock):
@@ -129,6 +130,8 @@ class JobMachine(JobStock):
     def acknowledge(self, job_id: bytes) -> bool:
         """A job is done; whether it was known."""
         job = self.jobs.get(job_id)
+        if job is None and self.pager.count:
+            job = self.pager.find(job_id)
         if job is None or job.state == ACKED:
             return False
         self.counts.acknowledged += 1
@@ -166,6 +169,11 @@ class JobMachine(JobStock):
 
     def abandon(self, job: Job) -> None:
         """A job that could not be added as it was to be: whoever adds it again adds another."""
+        self.release(job)
+        self.remove(job)
+
+    def release(self, job: Job) -> None:
+        """The key of a job keeps nobody out any more."""
         if job.holds_key:
             known = self.keys.get(key_name(job.queue.name.removesuffix(DEAD), job.key))
             if known is not None and known.job is job:
@@ -174,7 +182,6 @@ class JobMachine(JobStock):
                     self.log.note(record.RELEASED, job)
                 self.end_key(known)
                 job.key = b""
-        self.remove(job)
 
     def remove(self, job: Job) -> None:
         """A job is gone."""
@@ -332,7 +339,7 @@ class JobMachine(JobStock):
         Raises:
             JobRefusedError: there is no memory.
         """
-        if job.id in self.jobs:
+        if self.find(job.id) is not None:
             return False
         if self.memory >= self.max_memory:
             self.refuse(job.queue, 0)
@@ -411,6 +418,8 @@ class JobMachine(JobStock):
                 timed.give_up()
             elif isinstance(timed, JobKey):
                 self.end_key(timed)
+            elif isinstance(timed, JobPage):
+                self.pager.end(timed, now)
         self.serve(now)
 
     def on_due(self, job: Job, now: float) -> None:

@@ -50,7 +50,7 @@ def job_families(
     text = "Writes of jobs that the disk refused."
     yield Family("jobs_write_errors", "counter", text, (Sample((), failures),))
     gauges = (
-        ("jobs", "Jobs in all states.", len(machine.jobs)),
+        ("jobs", "Jobs in all states.", machine.count()),
         ("job_queues", "Queues.", len(machine.queues)),
         ("jobs_memory_bytes", "Memory of jobs, as estimated.", int(machine.memory)),
         ("jobs_disk_bytes", "Bytes of the log of jobs.", disk),

@@ -239,7 +239,7 @@ class JobNodes:
         replicas.mender.is_for_good = is_leaving
         replicas.set_leaving(True)
         self.commit.end_soon()
-        if not self.commit.machine.jobs:
+        if not self.commit.machine.count():
             return True
         deadline = self.core.clock() + timeout
         while not replicas.mender.is_handed_over():

@@ -5,6 +5,7 @@ gave it up or said nothing, is older than what was added meanwhile: it goes in b
 among the jobs of one queue on one node.
 """
 
+from array import array
 from heapq import heappop, heappush, nlargest, nsmallest
 from typing import Final
 
@@ -97,6 +98,8 @@ class Job(Timed):
         #: The key keeps others out still.
         self.holds_key = False
         self.is_gone = False
+        #: The id of another job that has its key, and is added in its place.
+        self.twin: bytes = b""
         #: None: no other node knows of it.
         self.copies: JobCopies | None = None
         #: Where it lies on disk: its number there (0: nowhere), the segment, and the place of its body.
@@ -150,6 +153,68 @@ class JobHolder:
         """It has a job no more: that is done, gone, or given to others."""
 
 
+class JobPage(Timed):
+    """Queued jobs of a lane that are paged out (`vmq.jobs.paging`). `due`: when the time of the first of them ends."""
+
+    def __init__(
+        self,
+        lane: "JobLane",
+        ids: bytes,
+        columns: "list[array[int]]",
+        marks: "array[int]",
+        size: int,
+    ) -> None:
+        super().__init__()
+        self.lane = lane
+        self.ids = ids
+        self.columns = columns
+        #: What their ids are found by, rising.
+        self.marks = marks
+        #: Jobs that it was made of, and that it has still; the places of those that were taken out.
+        self.size: int = size
+        self.count: int = size
+        self.taken: set[int] | None = None
+        #: When the first and the last of them were added; the oldest segment in which one lies.
+        self.first: int = 0
+        self.last: int = 0
+        self.segment: int = 0
+
+
+class LanePager:
+    """Pages jobs out and in; this one has no pages."""
+
+    def load(self, lane: "JobLane") -> None:
+        """Has the jobs of the first page go next; without pages, those that came last."""
+
+    def read(self, page: JobPage) -> list[Job]:
+        """The jobs of a page, as they are; they stay in it."""
+        return []
+
+
+class LanePages:
+    """What of a lane comes behind the jobs that go next: its pages, and the jobs that came last."""
+
+    def __init__(self, pager: LanePager) -> None:
+        self.pager = pager
+        self.pages: list[JobPage] = []
+        #: When the last job of the last page was added.
+        self.newest: int = 0
+        self.head: Job | None = None
+        self.tail: Job | None = None
+        self.count: i64 = 0
+
+    def append(self, job: Job) -> None:
+        """Queues a job that is newer than all that were appended."""
+        tail = self.tail
+        job.older = tail
+        if tail is None:
+            self.head = job
+        else:
+            tail.newer = job
+        self.tail = job
+        self.count += 1
+
+
 class JobLane:
     """The queued jobs of one priority: in the order of adding, and those that came back, by age."""
 
@@ -162,9 +227,14 @@ class JobLane:
         self.returned: list[tuple[int, int, Job]] = []
         self.returns: int = 0
         self.returned_now: i64 = 0
+        #: What comes behind them, if some of it is paged out.
+        self.more: LanePages | None = None
 
     def append(self, job: Job) -> None:
         """Queues a job that is newer than all that were appended."""
+        if self.more is not None:
+            self.more.append(job)
+            return
         tail = self.tail
         job.older = tail
         if tail is None:
@@ -183,6 +253,9 @@ class JobLane:
     def first(self) -> Job | None:
         """The oldest job."""
         job = self.head
+        while job is None and self.more is not None:
+            self.more.pager.load(self)
+            job = self.head
         if not self.returned:
             return job
         back = self.first_returned()
@@ -215,22 +288,35 @@ class JobLane:
             return
         older, newer = job.older, job.newer
         job.older = job.newer = None
-        if older is None:
-            self.head = newer
-        else:
+        more = self.more
+        if older is not None:
             older.newer = newer
-        if newer is None:
-            self.tail = older
+        elif more is not None and more.head is job:
+            more.head = newer
         else:
+            self.head = newer
+        if newer is not None:
             newer.older = older
+        elif more is not None and more.tail is job:
+            more.tail = older
+        else:
+            self.tail = older
 
     def oldest(self, count: int) -> list[Job]:
         """So many, the oldest first."""
         found: list[tuple[int, int, Job]] = []
         job = self.head
-        while job is not None and len(found) < count:
-            found.append((job.created, 0, job))
-            job = job.newer
+        last: Job | None = None
+        while len(found) < count:
+            if job is not None:
+                found.append((job.created, 0, job))
+                last = job
+                job = job.newer
+            elif self.more is not None:
+                self.more.pager.load(self)
+                job = self.head if last is None else last.newer
+            else:
+                break
         if self.returned:
             found.extend(nsmallest(count, self.valid()))
             found.sort()
@@ -239,6 +325,17 @@ class JobLane:
     def newest(self, count: int) -> list[Job]:
         """So many, the newest first."""
         found: list[tuple[int, int, Job]] = []
+        more = self.more
+        if more is not None:
+            job = more.tail
+            while job is not None and len(found) < count:
+                found.append((job.created, 0, job))
+                job = job.older
+            for page in reversed(more.pages):
+                if len(found) >= count:
+                    break
+                for each in reversed(more.pager.read(page)):
+                    found.append((each.created, 0, each))
         job = self.tail
         while job is not None and len(found) < count:
             found.append((job.created, 0, job))
@@ -305,7 +402,9 @@ class JobQueue:
         job.state = QUEUED
         lane = self.lane(job.priority)
         tail = lane.tail
-        if back and tail is not None and tail.created > job.created:
+        if (back and lane.more is not None) or (
+            back and tail is not None and tail.created > job.created
+        ):
             lane.give_back(job)
         else:
             lane.append(job)

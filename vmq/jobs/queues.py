@@ -5,9 +5,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from vmq.jobs.queue import DEAD, JobQueue
+from vmq.jobs.queue import DEAD, Job, JobQueue
 from vmq.jobs.rules import JobRules
+from vmq.jobs.timers import JobTimers
 
+#: Bytes that a job has in memory beside its body, as measured.
+JOB_BYTES: Final = 480
 #: Bytes that a queue has in memory beside its name, as measured.
 QUEUE_BYTES: Final = 700
 #: Seconds after which a queue without jobs and waiters is forgotten.
@@ -48,6 +51,11 @@ class JobQueues:
 
     def __init__(self, rules_of: Callable[[bytes], JobRules]) -> None:
         self.rules_of = rules_of
+        #: The jobs that are in memory.
+        self.jobs: dict[bytes, Job] = {}
+        self.timers = JobTimers()
+        #: No job came from elsewhere, or was paged out: they are in the order of adding.
+        self.is_in_order = True
         self.queues: dict[bytes, JobQueue] = {}
         self.queue_number: int = 0
         self.max_queues: i64 = 1_000_000

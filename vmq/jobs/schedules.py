@@ -184,7 +184,7 @@ class Schedules:
             ttl = queue.rules.ttl if options.ttl is None else options.ttl
             retry = queue.rules.retry_after(0) if options.retry is None else options.retry
             job_id = named(key + queue.name, ttl, retry > 0)
-            if job_id in machine.jobs:
+            if machine.find(job_id) is not None:
                 machine.counts.deduplicated += 1
                 return True
             machine.add(

@@ -50,7 +50,8 @@ log = logging.getLogger("vmq.jobs")
 TICK: Final = 0.1
 #: Seconds between two looks for queues that nobody uses, and segments that hold little.
 SWEEP: Final = 10.0
-#: Parts of limits.max_job_memory above which bodies stay on disk, and nothing is added.
+#: Parts of limits.max_job_memory above which jobs of long queues are paged out, bodies stay on disk, nothing is added.
+_PAGE: Final = 0.125
 _SPILL: Final = 0.75
 _FULL: Final = 0.95
 #: Seconds after a start in which other nodes may say which times of schedules they saw to.
@@ -140,10 +141,8 @@ class JobService:
         if self.schedules.all:  # in the next turn: other nodes may be known by then
             self._ticker = self.loop.call_later(0, self._look_at_schedules)
         self.commit.end_pass(now)
-        if self.machine.jobs:
-            log.info(
-                "jobs restored count=%d queues=%d", len(self.machine.jobs), len(self.machine.queues)
-            )
+        if count := self.machine.count():
+            log.info("jobs restored count=%d queues=%d", count, len(self.machine.queues))
 
     def join(self, links: JobLinks) -> None:
         """Shares its jobs with other nodes from now on."""
@@ -174,6 +173,7 @@ class JobService:
         self.machine.max_memory = int(limit * _FULL)
         self.machine.full_memory = limit
         self.commit.spill_above = int(limit * _SPILL)
+        self.machine.pager.above = int(limit * _PAGE)
         self.machine.max_queues = config.limits.max_job_queues
 
     def configure(self, config: Config) -> None:
@@ -289,6 +289,10 @@ class JobService:
         if oldest is None:
             return
         jobs = movable(self.machine.jobs, oldest.number, oldest.live)
+        page = self.machine.pager.in_segment(oldest.number)
+        if page is not None and len(jobs) < oldest.live:
+            self.machine.pager.scatter(page)
+            jobs = movable(self.machine.jobs, oldest.number, oldest.live)
         self.journal.clean(jobs)
         if jobs:
             self._sweeper.cancel()

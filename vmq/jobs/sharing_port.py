@@ -35,6 +35,10 @@ class JobSharing:
         #: This node gives its jobs to others, and serves no worker that would have to wait.
         self.is_leaving = False
 
+    def asks_for(self, key: bytes) -> bool:
+        """Whether other nodes are asked for a key before a job has it."""
+        return False
+
     def hosts(self) -> int:
         """On how many hosts the cluster is."""
         return 1

@@ -11,15 +11,14 @@ from mypy_extensions import i64
 
 from vmq.jobs import record
 from vmq.jobs.ids import JobIds, derived
+from vmq.jobs.paging import JobPager
 from vmq.jobs.queue import ACTIVE, DEAD, WAITING, Job, JobCopies, JobHolder, JobQueue
-from vmq.jobs.queues import JobQueues, JobRefusedError
+from vmq.jobs.queues import JOB_BYTES, JobQueues, JobRefusedError
 from vmq.jobs.record import JobRecord
 from vmq.jobs.rules import OFF, JobRules
 from vmq.jobs.sharing_port import JobSharing
-from vmq.jobs.timers import JobTimers, Timed
+from vmq.jobs.timers import Timed
 
-#: Bytes that a job has in memory beside its body, as measured.
-JOB_BYTES: Final = 480
 #: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
 RECEIVED_WINDOW: Final = 14 * 86_400
 #: Why a job of class at most once is refused that several hosts would have.
@@ -62,18 +61,15 @@ class JobStock(JobQueues):
         self.ids = ids
         self.log = log or JobRecord()
         self.wall = wall
-        self.jobs: dict[bytes, Job] = {}
+        self.pager = JobPager(self, wall)
         self.keys: dict[tuple[bytes, bytes], JobKey] = {}
         #: Who has which job, of those who are told.
         self.holders: dict[bytes, JobHolder] = {}
-        self.timers = JobTimers()
         #: Queues that have both jobs and waiters.
         self.ready: list[JobQueue] = []
         #: Above it nothing is added.
         self.max_memory: i64 = 1 << 60
         self.last_created: i64 = 0
-        #: No job came from elsewhere: they are in the order of adding.
-        self.is_in_order = True
         #: Some queue was paused, or is no more, and that is not kept yet.
         self.has_new_pauses = False
         #: The other nodes.
@@ -96,6 +92,7 @@ class JobStock(JobQueues):
             later = [
                 (job.created, job.id, job) for job in self.jobs.values() if job.created > created
             ]
+            later += [(job.created, job.id, job) for job in self.pager.after(created, limit)]
             return [each[2] for each in nsmallest(limit, later)]
         found: list[Job] = []
         for job in self.jobs.values():
@@ -104,6 +101,15 @@ class JobStock(JobQueues):
                 if len(found) >= limit:
                     break
         return found
+
+    def find(self, job_id: bytes) -> Job | None:
+        """A job by its id."""
+        job = self.jobs.get(job_id)
+        return self.pager.find(job_id) if job is None and self.pager.count else job
+
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.jobs) + int(self.pager.count)
 
     # Adding
 
@@ -200,7 +206,8 @@ class JobStock(JobQueues):
         if job.key:
             self.remember_key(job, now + window_of(job.key, rules), now)
         job.is_delayed = job.delay > 0
-        if wanted > 1:
+        is_shared = wanted > 1 or (len(job.key) > 0 and self.sharing.asks_for(job.key))
+        if is_shared:
             job.state = WAITING
             self.timers.set(job, job.expires, now)
             self.unsettled.append(job)
@@ -210,7 +217,7 @@ class JobStock(JobQueues):
             self.put(job, now, False)
         if rules.persistence != OFF:
             self.log.note(record.ADDED, job)
-        if wanted > 1:
+        if is_shared:
             self.sharing.begin(job, wanted, now)
 
     def hosts_for(self, rules: JobRules, replicate: int, repeats: bool) -> int:
@@ -290,10 +297,13 @@ class JobStock(JobQueues):
         first = self.add_one(
             queues[0], body, now, ttl, retry, delay, priority, 0, key, replicate, job_id
         )
+        others = (
+            key if key and self.sharing.asks_for(key) else b""
+        )  # each group's is asked for by itself
         for place in range(1, len(queues)):
             other = derived(first.id, names[place])
             self.add_one(
-                queues[place], body, now, ttl, retry, delay, priority, 0, b"", replicate, other
+                queues[place], body, now, ttl, retry, delay, priority, 0, others, replicate, other
             )
         return first
 
@@ -353,6 +363,8 @@ class JobStock(JobQueues):
         if copies is not None:
             copies.is_away = copies.is_asking = copies.is_given = False
             self.sharing.queued(job, now)
+        if self.memory > self.pager.above and queue.depth > 4 * self.pager.size:
+            self.pager.crowded[queue] = None
         if queue.waiters is not None and not queue.is_ready and not queue.paused_out:
             queue.is_ready = True
             self.ready.append(queue)

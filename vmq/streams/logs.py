@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from vmq.streams.catalog import Stream
 from vmq.streams.extents import LOOK
+from vmq.streams.log.columns import ramp
 from vmq.streams.log.cursor import LogReader, PartitionLog, offset_at
 from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
 from vmq.streams.log.message import StreamMessage
@@ -352,7 +353,7 @@ def rows_of(reader: LogReader, wanted: PageQuery) -> RowPage:
         if rows.num_rows > 1 and rows.nbytes > 2 * room:
             # What is kept is copied: a slice holds all of what it is cut from.
             most = max(1, rows.num_rows * room // rows.nbytes)
-            found.append(rows.take(pa.array(range(most), pa.int64())))
+            found.append(rows.take(ramp(most)))
             following = found[-1].column("offset")[-1].as_py() + 1
             break
         found.append(rows)

@@ -56,8 +56,8 @@ async def client_of(broker: Broker, **options: Any) -> AsyncIterator[Any]:
 
 
 def named(reply: Any) -> dict[bytes, Any]:
-    """Names and values: a map in RESP 3, an array of both in RESP 2."""
-    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+    """Names and values, of an array of both."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 async def raw(broker: Broker, data: bytes) -> bytes:

@@ -178,7 +178,7 @@ async def peek(broker: "BrokerView", wanted: Any) -> Listing[JobRow]:
         if known is None or _RANKS[row.state] < _RANKS[known.state]:
             best[row.id] = row
     found = list(best.values())
-    found.sort(key=lambda row: (0 if wanted.everything else -row.priority, -row.age))
+    found.sort(key=lambda row: (0 if wanted.everything else -row.priority, row.created))
     return Listing(JobRow, found, wanted)
 
 

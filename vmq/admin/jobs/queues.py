@@ -80,6 +80,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     state: Annotated[str, Meta(description="queued; delayed; active = a worker has it; dead")]
     priority: int
     age: Annotated[float, Meta(description="Seconds since it was added")]
+    created: Annotated[int, Meta(description="When that was: nanoseconds since 1970")]
     next: Annotated[
         float | None,
         Meta(description="Seconds until it is due, or given again; null = it is queued"),
@@ -171,7 +172,7 @@ def find_job(broker: "BrokerView", job_id: str) -> "Job":
     Raises:
         NotFoundError: there is none of this id.
     """
-    found = _service(broker).machine.jobs.get(job_id.encode("utf-8", "surrogateescape"))
+    found = _service(broker).machine.find(job_id.encode("utf-8", "surrogateescape"))
     if found is None:
         raise NotFoundError(f"there is no job {job_id!r}: it was done, or never here")
     return found
@@ -316,6 +317,7 @@ def row_of(service: "JobService", job: "Job", payload_bytes: int) -> JobRow:
         state="dead" if job.queue.is_dead and is_queued else state,
         priority=int(job.priority),
         age=round(_age(machine, job, now), 3),
+        created=int(job.created),
         next=None if is_queued else round(max(0.0, job.due - now), 3),
         ttl=round(max(0.0, job.expires - now), 3),
         retry=machine.retry_of(job),
@@ -383,7 +385,7 @@ async def add(
         raise RefusedError(f"jobs cannot be written to disk: {error}") from None
     if not is_there:
         raise RefusedError(NO_HOSTS)
-    return JobAdded(job.id.decode())
+    return JobAdded((job.twin or job.id).decode())
 
 
 async def take(

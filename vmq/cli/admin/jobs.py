@@ -28,6 +28,7 @@ JOBS: Final = Columns(
     (
         "queue",
         "mountpoint",
+        "created",
         "ttl",
         "retry",
         "nacks",
@@ -44,6 +45,7 @@ DEAD: Final = Columns(
     (
         "queue",
         "mountpoint",
+        "created",
         "state",
         "priority",
         "next",

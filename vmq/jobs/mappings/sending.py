@@ -154,7 +154,7 @@ class MappingSender:
         if origin:
             retry = queue.rules.retry_after(0) if options.retry < 0 else options.retry
             job_id = named(origin, queue.rules.ttl if options.ttl < 0 else options.ttl, retry > 0)
-            known = self.machine.jobs.get(job_id)
+            known = self.machine.find(job_id)
             if known is not None:
                 self.machine.counts.deduplicated += 1
                 return known

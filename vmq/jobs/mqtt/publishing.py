@@ -397,7 +397,7 @@ class MqttPublishing:
         if not is_job_id(job_id):
             raise JobRefusedError("BADID Invalid Job ID format.")
         machine = self.machine
-        job = machine.jobs.get(job_id)
+        job = machine.find(job_id)
         if job is None and verb == "ack":
             machine.sharing.acknowledge_unknown(job_id, name)
         elif job is None or job.queue.name != name:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from vmq.jobs.options import AddOptions, check_queue, whole
-from vmq.jobs.queue import Job
+from vmq.jobs.queue import Job, JobPage
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.adding import read_options
 from vmq.jobs.resp.cluster import cluster, mending, nodes
@@ -101,10 +101,9 @@ def _known(connection: RespConnection, argv: list[bytes], action: str = TAKE) ->
     check_ids(argv)
     if not connection.may_touch(argv, action):
         return None
-    jobs = connection.machine.jobs
     prefix = connection.door.prefix
-    found = [jobs[each] for each in argv[1:] if each in jobs]
-    return [each for each in found if each.queue.name.startswith(prefix)]
+    found = [connection.machine.find(each) for each in argv[1:]]
+    return [each for each in found if each is not None and each.queue.name.startswith(prefix)]
 
 
 def nack(connection: RespConnection, argv: list[bytes]) -> bytes:
@@ -359,7 +358,7 @@ def info(connection: RespConnection, _argv: list[bytes]) -> bytes:
         f"maxmemory:{machine.max_memory}",
         "",
         "# Jobs",
-        f"registered_jobs:{len(machine.jobs)}",
+        f"registered_jobs:{machine.count()}",
         "",
         "# Queues",
         f"registered_queues:{len(machine.queues)}",
@@ -418,10 +417,19 @@ def debug(connection: RespConnection, argv: list[bytes]) -> bytes:
         return error("ERR DEBUG knows FLUSHALL")
     machine = connection.machine
     prefix = connection.door.prefix
-    for job in list(machine.jobs.values()):
-        if job.queue.name.startswith(prefix):
-            machine.delete(job)
-    return OK
+    while True:
+        for job in list(machine.jobs.values()):
+            if job.queue.name.startswith(prefix):
+                machine.delete(job)
+        page = next((each for each in machine.pager.pages if is_below(each, prefix)), None)
+        if page is None:
+            return OK
+        machine.pager.scatter(page)
+
+
+def is_below(page: JobPage, prefix: bytes) -> bool:
+    """Whether a page is of a queue whose name begins so."""
+    return page.lane.queue.name.startswith(prefix)
 
 
 _MANY: Final = 1024

@@ -478,7 +478,7 @@ class RespConnection(RespUser):
 
     def is_here(self, job_id: bytes) -> bool:
         """Whether a job is in a queue of the listener's mountpoint, or nowhere."""
-        job = self.machine.jobs.get(job_id)
+        job = self.machine.find(job_id)
         return job is None or job.queue.name.startswith(self.door.prefix)
 
 

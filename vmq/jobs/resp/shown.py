@@ -46,7 +46,7 @@ def shown(connection: RespConnection, job: Job) -> bytes:
         items.append(("dead", bulk(job.reason.encode())))
     if job.history:
         items.append(("history", strings([each.encode() for each in job.history])))
-    return pairs(items, connection.protocol == 3)
+    return pairs(items, False)  # as Disque does, whatever protocol a client agreed on
 
 
 def _node_id(connection: RespConnection, number_of_node: int) -> bytes:
@@ -77,4 +77,4 @@ def stat(connection: RespConnection, queue: JobQueue, name: bytes) -> bytes:
         ("jobs", number(queue.jobs)),
         ("oldest", number(max(0, oldest))),
     ]
-    return pairs(items, connection.protocol == 3)
+    return pairs(items, False)  # as Disque does, whatever protocol a client agreed on

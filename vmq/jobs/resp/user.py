@@ -124,7 +124,9 @@ class RespUser(JobOutput):
         refusal = error(NO_HOSTS)
 
         def told(is_there: bool) -> None:
-            self.keep(promise, data if is_there else refusal)
+            twin = jobs[0].twin
+            found = b"+" + twin + b"\r\n" if twin else data
+            self.keep(promise, found if is_there else refusal)
 
         machine.sharing.wait(jobs, patience(options, now), told)
 
@@ -241,7 +243,7 @@ class RespUser(JobOutput):
         """Whether it may take from the queues of the jobs that a command names, or look into them."""
         queues: list[bytes] = []
         for job_id in argv[1:]:
-            job = self.machine.jobs.get(job_id)
+            job = self.machine.find(job_id)
             if job is not None:
                 name = job.queue.name[len(self.door.prefix) :]
                 if name not in queues:
@@ -308,7 +310,8 @@ def unsettled(machine: JobMachine, is_async: bool, now: float) -> list[Job]:
     if not is_async:
         return jobs
     for each in jobs:
-        machine.settle(each, now)
+        if not each.key or not machine.sharing.asks_for(each.key):
+            machine.settle(each, now)
     return []
 
 

@@ -9,11 +9,12 @@ from typing import Final
 
 from vmq.jobs import record
 from vmq.jobs.ids import is_repeated
-from vmq.jobs.queue import ACKED, ACTIVE, WAITING, Job
+from vmq.jobs.queue import ACKED, ACTIVE, DEAD, WAITING, Job
+from vmq.jobs.queues import JOB_BYTES
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.messages import Copy, Drop, Lacks, Stored
-from vmq.jobs.stock import JOB_BYTES
+from vmq.jobs.stock import key_name, window_of
 
 #: Seconds until a host that does not answer is asked again, and one more; doubled each time, up to the last.
 _FIRST_RETRY: Final = 0.2
@@ -34,6 +35,8 @@ class PendingCopies:
         self.pause = _FIRST_RETRY
         self.next_try = now + _FIRST_RETRY
         self.told: list[Told] = []
+        #: Others are asked for its key first.
+        self.is_claiming = False
 
 
 class CopyAdder:
@@ -44,6 +47,8 @@ class CopyAdder:
         self.machine = here.machine
         self.peers = here.peers
         self.pending: dict[bytes, PendingCopies] = {}
+        #: Asks other nodes for the key of a job (`vmq.jobs.sharing.keys`).
+        self.claim: Callable[[PendingCopies, float], None] | None = None
         #: A copy came into one of the broker's own queues.
         self.has_own = False
 
@@ -51,16 +56,40 @@ class CopyAdder:
 
     def begin(self, job: Job, wanted: int, now: float) -> None:
         """A new job is to be on several hosts."""
-        here = self.here
-        needed = min(wanted, self.peers.reachable_hosts())
+        pending = self.pending[job.id] = PendingCopies(job, wanted, now)
+        if self.claim is not None and job.key and self.machine.sharing.asks_for(job.key):
+            pending.is_claiming = True
+            self.claim(pending, now)
+        else:
+            self.go_on(pending, now)
+
+    def go_on(self, pending: PendingCopies, now: float) -> None:
+        """Nothing is known against a job: it is copied."""
+        pending.is_claiming = False
+        here, job, wanted = self.here, pending.job, pending.needed
+        if wanted <= 1:
+            self._settle(pending, now)
+            return
+        pending.needed = needed = min(wanted, self.peers.reachable_hosts())
         if needed < wanted:
             here.counts.fewer_copies += 1
         nodes = self.peers.choose(needed - 1, [here.me])
         copies = self.machine.share(job, wanted, [here.me, *nodes])
         copies.confirm(here.me)
-        self.pending[job.id] = PendingCopies(job, needed, now)
         self._offer(job, nodes, now)
-        self._look_at(self.pending[job.id], now)
+        self._look_at(pending, now)
+
+    def be_second(self, pending: PendingCopies, first: bytes) -> None:
+        """Another job has the key: who adds this one is told that one's id."""
+        job = pending.job
+        self.pending.pop(job.id, None)
+        if job.is_gone or job.state != WAITING:
+            return
+        job.twin = first
+        self.machine.counts.deduplicated += 1
+        self.machine.abandon(job)
+        for told in pending.told:
+            told(True)
 
     def wait(self, job: Job, deadline: float, told: Told) -> None:
         """Has somebody told when a job is on its hosts, or is not to be until a deadline: at once, if it is known."""
@@ -82,7 +111,7 @@ class CopyAdder:
 
     def on_stored(self, sender: int, job_id: bytes, now: float) -> None:
         """A node has it."""
-        job = self.machine.jobs.get(job_id)
+        job = self.machine.find(job_id)
         if job is None or job.copies is None or job.state == ACKED:
             return
         job.copies.add([sender])
@@ -97,14 +126,17 @@ class CopyAdder:
         job = pending.job
         assert job.copies is not None
         if self.peers.spread(job.copies.confirmed) >= pending.needed:
-            del self.pending[job.id]
-            self.machine.settle(job, now)
-            for told in pending.told:
-                told(True)
+            self._settle(pending, now)
+
+    def _settle(self, pending: PendingCopies, now: float) -> None:
+        del self.pending[pending.job.id]
+        self.machine.settle(pending.job, now)
+        for told in pending.told:
+            told(True)
 
     def on_lacks(self, sender: int, job_id: bytes, now: float) -> None:
         """A node has it not, or cannot take it: then another one."""
-        job = self.machine.jobs.get(job_id)
+        job = self.machine.find(job_id)
         if job is None or job.copies is None or job.state == ACKED:
             return
         if sender in job.copies.confirmed:
@@ -120,7 +152,7 @@ class CopyAdder:
                 self._end(pending)
             elif now >= pending.deadline:
                 self._give_up(pending)
-            elif now >= pending.next_try:
+            elif now >= pending.next_try and not pending.is_claiming:
                 pending.pause = min(2 * pending.pause, _LAST_RETRY)
                 pending.next_try = now + pending.pause
                 self._try_again(pending, now)
@@ -170,7 +202,7 @@ class CopyAdder:
     def on_copy(self, sender: int, copy: Copy, now: float) -> bool:
         """A copy comes; False: the job is done already, as the sender is to be told."""
         here = self.here
-        job = self.machine.jobs.get(copy.job)
+        job = self.machine.find(copy.job)
         if job is not None and job.state == ACKED:
             return False
         if job is None:
@@ -230,6 +262,8 @@ class CopyAdder:
             self.has_own = True
         if queue.rules.persistence != OFF:
             machine.log.note(record.ADDED, job)
+        if copy.key and copy.key[:1] != b"\0":
+            self._keep_key(job, now)
         if is_repeated(copy.job):
             copies = machine.share(job, copy.wanted, sorted({here.me, *copy.nodes}))
             copies.confirmed = [each for each in copy.nodes if each != here.me]
@@ -241,3 +275,11 @@ class CopyAdder:
             wake = copy.wake / 1000
             here.set_away(job, wake + here.grace(job) if wake else here.retry(job), now)
         return job
+
+    def _keep_key(self, job: Job, now: float) -> None:
+        """The key of a copy keeps others out here, too."""
+        machine = self.machine
+        added = int(job.created - machine.wall) / 1e9
+        until = added + window_of(job.key, job.queue.rules)
+        if until > now and key_name(job.queue.name.removesuffix(DEAD), job.key) not in machine.keys:
+            machine.remember_key(job, until, now)

@@ -30,6 +30,8 @@ class SharingCounts:
         #: Additions given up, since too few hosts had the job in time; that were acknowledged with fewer copies.
         self.not_copied: int = 0
         self.fewer_copies: int = 0
+        #: Jobs that went when two sides of a split met that had one each with the same key.
+        self.doubles: int = 0
 
 
 class SharingContext:

@@ -8,12 +8,11 @@ from typing import Final
 
 from vmq.jobs import record
 from vmq.jobs.queue import ACKED, DEAD, Job, JobCopies
-from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.queues import JOB_BYTES, JobRefusedError
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext, milliseconds
 from vmq.jobs.sharing.messages import Done, Forget, Heard
 from vmq.jobs.sharing_port import UNKNOWN
-from vmq.jobs.stock import JOB_BYTES
 
 #: Seconds until who has not heard is told again; doubled each time, up to the last.
 _FIRST: Final = 1.0
@@ -118,7 +117,7 @@ class JobEnding:
     def on_done(self, sender: int, done: Done, now: float) -> None:
         """Another node knows that a job is done."""
         here = self.here
-        job = self.machine.jobs.get(done.job)
+        job = self.machine.find(done.job)
         if job is None:
             if here.me in done.nodes:  # what is still on its way here must not be done again
                 nodes = list(done.nodes)
@@ -157,7 +156,7 @@ class JobEnding:
 
     def on_heard(self, sender: int, heard: Heard) -> None:
         """A node knows that it is done."""
-        job = self.machine.jobs.get(heard.job)
+        job = self.machine.find(heard.job)
         if job is None or job.state != ACKED or job.copies is None:
             return
         copies = job.copies
@@ -174,12 +173,12 @@ class JobEnding:
 
     def on_forget(self, job_id: bytes) -> None:
         """All that may have it know."""
-        job = self.machine.jobs.get(job_id)
+        job = self.machine.find(job_id)
         if job is not None and job.state == ACKED:
             self.machine.remove(job)
 
     def on_drop(self, job_id: bytes) -> None:
         """It need not be done."""
-        job = self.machine.jobs.get(job_id)
+        job = self.machine.find(job_id)
         if job is not None:
             self.machine.remove(job)

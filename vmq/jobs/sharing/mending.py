@@ -72,6 +72,8 @@ class CopyMender:
             self.unconfirmed.clear()
             self.walk.begin_later(now + _LATER)
         left = _BYTES
+        if self.is_handing and self.handing.is_over() and self._receivers([]):
+            self._page_in()
         for _ in range(_LOOKED_AT):
             job = self.handing.next(now) if left > 0 else None
             if job is None:
@@ -121,8 +123,24 @@ class CopyMender:
         self.handing.begin()
         self.hand_again = now + _AGAIN
 
+    def _page_in(self) -> None:
+        """Jobs that are paged out are handed over, too, as far as there is memory."""
+        machine = self.machine
+        if machine.pager.count and machine.memory < machine.max_memory:
+            machine.pager.scatter(next(iter(machine.pager.pages)))
+            self.handing.begin()
+
+    def _receivers(self, has: list[int]) -> list[int]:
+        """Nodes that may get a job which these have."""
+        peers = self.peers
+        near = [each for each in has if each in peers.up and not peers.all[each].is_leaving]
+        found = near or peers.choose(1, [self.here.me])
+        return peers.taking() if not found and self.is_for_good else found
+
     def is_handed_over(self) -> bool:
         """Whether they have all of it."""
+        if self.machine.pager.count and self._receivers([]):
+            return False
         for job_id in [each for each in self.under_way if each not in self.machine.jobs]:
             del self.under_way[job_id]
         return self.handing.is_over() and not self.under_way
@@ -137,13 +155,7 @@ class CopyMender:
             return 0
         if not is_repeated(job.id) and job.state == ACTIVE and not job.is_delayed:
             return 0  # a worker has it, for good or ill
-        has = [] if copies is None else copies.nodes
-        near = [
-            each for each in has if each in self.peers.up and not self.peers.all[each].is_leaving
-        ]
-        targets = near or self.peers.choose(1, [self.here.me])
-        if not targets and self.is_for_good:
-            targets = self.peers.taking()
+        targets = self._receivers([] if copies is None else copies.nodes)
         if not targets:
             return 0
         wake = 0.0 if job.state == QUEUED else max(0.001, job.due - now)

@@ -157,6 +157,33 @@ class Holders(Entry, frozen=True, tag=16):
     nodes: _Nodes
 
 
+class Claim(Entry, frozen=True, tag=17):
+    """I am about to add this one, with a key: do you know of one that has it?"""
+
+    job: _Id
+    queue: _Name
+    key: _Name
+
+
+class Claimed(Entry, frozen=True, tag=18):
+    """To a claim: this one has the key, and is added, or goes first; none: I know of none."""
+
+    job: _Id
+    queue: _Name
+    key: _Name
+    known: Annotated[bytes, Meta(max_length=40)]
+    is_added: bool
+
+
+class KeyHeld(Entry, frozen=True, tag=19):
+    """This one has a key here; somebody took it, or it is done."""
+
+    job: _Id
+    queue: _Name
+    key: _Name
+    is_taken: bool
+
+
 AnyEntry = (
     Present
     | Copy
@@ -174,6 +201,9 @@ AnyEntry = (
     | Paused
     | Fired
     | Holders
+    | Claim
+    | Claimed
+    | KeyHeld
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

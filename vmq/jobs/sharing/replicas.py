@@ -12,10 +12,13 @@ from vmq.jobs.sharing.adding import CopyAdder, Told
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
+from vmq.jobs.sharing.keys import KeyClaims
 from vmq.jobs.sharing.mending import CopyMender
 from vmq.jobs.sharing.messages import (
     AnyEntry,
     Busy,
+    Claim,
+    Claimed,
     Copy,
     Done,
     Drop,
@@ -24,6 +27,7 @@ from vmq.jobs.sharing.messages import (
     Heard,
     Holders,
     JobNeed,
+    KeyHeld,
     Lacks,
     Paused,
     Present,
@@ -69,6 +73,7 @@ class JobReplicas(JobSharing):
         self.here = here = SharingContext(machine, self.peers, clock, send)
         self.counts = here.counts
         self.adder = CopyAdder(here)
+        self.keys = KeyClaims(here, self.adder)
         self.ending = JobEnding(here)
         self.serving = JobServing(here, self.ending)
         self.federation = Federation(here)
@@ -83,6 +88,9 @@ class JobReplicas(JobSharing):
         machine.sharing = self
 
     # What the machine tells
+
+    def asks_for(self, key: bytes) -> bool:
+        return bool(self.peers.up) and key[:1] != b"\0"
 
     def hosts(self) -> int:
         return self.peers.hosts()
@@ -137,7 +145,7 @@ class JobReplicas(JobSharing):
             self.adder.wait(job, deadline, partial(on_one, job))
 
     def acknowledge_unknown(self, job_id: bytes, queue: bytes = UNKNOWN) -> bool:
-        if not self.peers.members or job_id in self.machine.jobs:
+        if not self.peers.members or self.machine.find(job_id) is not None:
             return False
         if not is_repeated(
             job_id
@@ -220,6 +228,7 @@ class JobReplicas(JobSharing):
             self.mender.lost_memory(present.node)
         if not was_up or is_new_life:
             self.newcomers.add(present.node)
+            self.keys.on_newcomer(present.node)
             self.resuming.begin()
             self.mender.restart()
             self.federation.on_up(now)
@@ -234,6 +243,7 @@ class JobReplicas(JobSharing):
         node = self.peers.lose(name)
         self.federation.on_down(node)
         self.newcomers.discard(node)
+        self.keys.on_down(node, self.here.clock())
         self.mender.restart()
 
     def receive(self, sender: int, entry: AnyEntry, now: float) -> None:
@@ -274,6 +284,8 @@ class JobReplicas(JobSharing):
             queue = self.here.queue(entry.queue, now)
             if queue is not None:
                 self.machine.pause(queue, entry.is_in, entry.is_out)
+        elif isinstance(entry, Claim | Claimed | KeyHeld):
+            self.keys.receive(sender, entry, now)
         elif isinstance(entry, Fired):
             self.on_fired(entry.schedule, entry.tick)
 
@@ -282,6 +294,7 @@ class JobReplicas(JobSharing):
     def tick(self, now: float) -> None:
         """To be called every tenth of a second."""
         self.adder.tick(now)
+        self.keys.tick(now)
         self.federation.tick(now)
         self.mender.tick(now)
         for _ in range(_TOLD):

@@ -68,7 +68,7 @@ class JobServing:
 
     def on_will_queue(self, sender: int, asked: WillQueue, now: float) -> None:
         """Another node is about to queue it."""
-        job = self.machine.jobs.get(asked.job)
+        job = self.machine.find(asked.job)
         if job is None:
             self.here.send(sender, Lacks(asked.job))
             return
@@ -92,7 +92,7 @@ class JobServing:
 
     def on_holders(self, told: Holders, now: float) -> None:
         """More nodes may have it: they are asked, too, before it is queued here."""
-        job = self.machine.jobs.get(told.job)
+        job = self.machine.find(told.job)
         if job is None or job.copies is None or job.state == ACKED:
             return
         copies = job.copies
@@ -109,7 +109,7 @@ class JobServing:
 
     def on_busy(self, sender: int, busy: Busy, now: float) -> None:
         """Another node sees to it."""
-        job = self.machine.jobs.get(busy.job)
+        job = self.machine.find(busy.job)
         if job is None or job.copies is None or job.state not in (ACTIVE, QUEUED):
             return
         self._has_it(sender, job)
@@ -122,7 +122,7 @@ class JobServing:
 
     def on_queued(self, sender: int, queued: Queued, now: float) -> None:
         """Another node has it queued."""
-        job = self.machine.jobs.get(queued.job)
+        job = self.machine.find(queued.job)
         if job is None:
             self.here.send(sender, Lacks(queued.job))
             return
@@ -182,7 +182,7 @@ class JobServing:
 
     def on_working(self, job_id: bytes, now: float) -> None:
         """A worker said on another node that it is at it still."""
-        job = self.machine.jobs.get(job_id)
+        job = self.machine.find(job_id)
         if job is not None and job.state == ACTIVE and job.copies is not None:
             after = float(self.machine.retry_of(job))
             if job.copies.is_away:

@@ -6,7 +6,7 @@ import mmap
 from array import array
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - it is a class
-from typing import Final
+from typing import Any, Final
 
 from crc32c import crc32c
 from mypy_extensions import i64
@@ -14,7 +14,8 @@ from mypy_extensions import i64
 from vmq.jobs import record
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, Job, JobCopies
-from vmq.jobs.stock import JOB_BYTES, window_of
+from vmq.jobs.queues import JOB_BYTES
+from vmq.jobs.stock import window_of
 from vmq.jobs.storage.damage import is_torn, next_frame
 from vmq.jobs.storage.frames import (
     DEATH,
@@ -29,12 +30,14 @@ from vmq.jobs.storage.frames import (
     SHARE,
     SHARE_SIZE,
 )
+from vmq.jobs.storage.plain import PlainJobs
 from vmq.jobs.storage.segments import HEADER, JobSegment, JobSegments
 
 log = logging.getLogger("vmq.jobs")
 
 #: Seconds after which the other nodes that may have a job are asked for it: they have come up by then.
 _ASK_AFTER: Final = 3.0
+_KEY_SIZE: Final = 11
 #: Jobs whose retry begins anew at the start are spread over this part of it.
 _SPREAD: Final = 0.2
 
@@ -54,6 +57,8 @@ class JobRestore:
         self.now = now
         #: The jobs by their numbers; those that are gone only while their keys are wanted.
         self.found: dict[int, Job] = {}
+        #: Those that only were added.
+        self.plain = PlainJobs(machine, now)
         self.next_serial: int = 1
 
     def run(self) -> None:
@@ -71,11 +76,16 @@ class JobRestore:
                 gc.enable()
 
     def read_all(self) -> None:
-        """Reads the segments, the oldest first."""
+        """Reads the segments, the oldest first: what happened to jobs, then those that there still are."""
         numbers = sorted(self.segments.all)
         for number in numbers:
             segment = self.segments.all[number]
             self.read_segment(segment, number == numbers[-1])
+        self.next_serial = self.plain.tell_fates()
+        for number in numbers:
+            self.replay(self.segments.all[number])
+        for job in self.plain.rest():
+            self.found[int(job.serial)] = job
         self.settle()
         self.segments.drop_oldest()
 
@@ -123,16 +133,34 @@ class JobRestore:
                 break
             if is_last and bodies and crc32c(view[middle:end]) != body_crc:
                 break
-            try:
-                self.read_frame(data, count, segment.number, middle)
-            except (StructError, UnicodeDecodeError, IndexError):
-                break
+            self.plain.words.frombytes(data[: int(count) * 8])
             segment.frames.append(at)
             at = end
         return at
 
-    def read_frame(self, data: bytes, count: int, segment: int, bodies: i64) -> None:
+    def replay(self, segment: JobSegment) -> None:
+        """Does what the frames of a segment say."""
+        if not segment.frames:
+            return
+        with Path(segment.path).open("rb") as file:
+            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try:
+                for at in segment.frames:
+                    _, _, _, told, _, count = HEAD.unpack(view[at : at + HEAD_SIZE])
+                    middle = at + HEAD_SIZE + told
+                    try:
+                        self.read_frame(view[at + HEAD_SIZE : middle], count, segment, middle)
+                    except (StructError, UnicodeDecodeError, IndexError):
+                        text = "jobs: %s is damaged at %d: jobs there may be lost, or come again"
+                        log.error(text, segment.path, at)
+                        self.segments.keep_damaged(segment)
+            finally:
+                view.close()
+
+    def read_frame(self, data: bytes, count: int, segment: JobSegment, bodies: i64) -> None:
         """Does what the events of a frame say."""
+        if self.plain.keep_many(data, count, segment, int(bodies)):
+            return
         at: i64 = count * 8
         offset: i64 = bodies
         events = memoryview(data)[: count * 8].cast("Q")
@@ -141,13 +169,19 @@ class JobRestore:
             event = word & 15
             serial = word >> 4
             if event == record.ADDED:
-                job = self.read_job(data, at)
-                job.serial = serial
-                job.segment = segment
-                job.offset = offset
-                at += JOB_SIZE + len(job.queue.name) + len(job.key) + len(job.reason.encode())
-                offset += job.size
-                self.keep(job, serial)
+                head = JOB.unpack_from(data, at)
+                at += JOB_SIZE
+                size: i64 = head[6]
+                name = data[at : at + head[10]]
+                if not self.plain.is_over(serial, head):
+                    if not self.plain.keep(head, name, serial, segment, int(offset)):
+                        job = self.read_job(head, name, data, at + len(name))
+                        job.serial = serial
+                        job.segment = segment.number
+                        job.offset = offset
+                        self.keep(job, serial)
+                at += len(name) + int(head[_KEY_SIZE]) + int(head[12])
+                offset += size
             elif event == record.BURIED or event == record.REVIVED:
                 expires, nacks, repeats, length = DEATH.unpack_from(data, at)
                 at += DEATH_SIZE
@@ -171,8 +205,8 @@ class JobRestore:
                 if known is not None:
                     self.happened(known, event)
 
-    def read_job(self, data: bytes, at: i64) -> Job:
-        """A job from its header."""
+    def read_job(self, head: tuple[Any, ...], name: bytes, data: bytes, at: i64) -> Job:
+        """A job from its header, behind which key and reason are."""
         (
             job_id,
             created,
@@ -184,14 +218,12 @@ class JobRestore:
             deliveries,
             nacks,
             repeats,
-            name_size,
+            _,
             key_size,
             reason_size,
             priority,
             flags,
-        ) = JOB.unpack_from(data, at)
-        at += JOB_SIZE
-        name = data[at : at + name_size]
+        ) = head
         machine = self.machine
         queue = machine.queues.get(name)
         if queue is None:
@@ -210,7 +242,6 @@ class JobRestore:
         flag_bits: int = flags
         job.state = QUEUED if flag_bits & IS_QUEUED else ACTIVE
         job.is_delayed = flag_bits & IS_DELAYED != 0
-        at += name_size
         if key_size:
             job.key = data[at : at + key_size]
         at += key_size
@@ -324,7 +355,8 @@ class JobRestore:
             self.settle_shared(job, copies, now, number)
             return
         if job.state == QUEUED:
-            job.queue.put(job, False)
+            more = job.queue.lane(job.priority).more
+            job.queue.put(job, more is not None and job.created < more.newest)
             self.machine.timers.set(job, job.expires, now)
             return
         due = job.expires

@@ -43,13 +43,15 @@ class BeatQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `has`: the first row, by partition, that was handed over and is not committed. `commit`: by partition, the
     generation in which the member has it, and the offset behind what it is done with. `back`: likewise, without an
-    offset, partitions that were asked back: nothing more of them is handed over.
+    offset, partitions that were asked back: nothing more of them is handed over. `ends`: where partitions end, as
+    far as the member has looked: for figures only.
     """
 
     member: _Token
     has: Annotated[dict[_Partition, _Offset], Meta(max_length=1024)] = {}
     commit: Annotated[dict[_Partition, tuple[_Offset, _Offset]], Meta(max_length=1024)] = {}
     back: Annotated[dict[_Partition, _Offset], Meta(max_length=1024)] = {}
+    ends: Annotated[dict[_Partition, _Offset], Meta(max_length=1024)] = {}
 
 
 class LeaveQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,7 +112,7 @@ ACTIONS: Final = {
 Body: {"stream": NAME, "group": NAME, "filter": FILTER, "where": CONDITIONS, "start": FROM}, the last three optional""",
     "group-beat": """Says that a member is there and how far it is. Body: {"member": MEMBER, \
 "has": {PARTITION: OFFSET}, "commit": {PARTITION: [GENERATION, OFFSET]}, \
-"back": {PARTITION: GENERATION}}, the last three optional""",
+"back": {PARTITION: GENERATION}, "ends": {PARTITION: OFFSET}}, the last four optional""",
     "group-publish": """Publishes staged messages and commits, both or neither. Body: {"member": MEMBER, \
 "batch": NUMBER, "parts": [[PART, ATTEMPT], ...], "commit": {PARTITION: [GENERATION, OFFSET]}}""",
     "group-leave": 'Ends a member. Body: {"member": MEMBER, "has": {PARTITION: OFFSET}}, the last optional',

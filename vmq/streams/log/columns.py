@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.config.columns import TypedColumn
-from vmq.streams.log.conditions import Condition, bind
+from vmq.streams.log.conditions import Condition, TopicFilter, bind
 from vmq.streams.log.schema import STORED, projected
-from vmq.streams.log.topic_filter import TopicFilter
 from vmq.streams.log.typed import Extraction, typed_schema
 
 _TOPIC: Final = STORED.get_field_index("topic")
@@ -74,7 +73,7 @@ class Projection:
             partition: its number.
             offset: that of the first.
         """
-        offsets = pc.add(_ramp(rows.num_rows), pa.scalar(offset, pa.int64()))
+        offsets = pc.add(ramp(rows.num_rows), pa.scalar(offset, pa.int64()))
         kept = None if self.filter is None else self.filter.mask(rows.column("topic"))
         if kept is not None:  # first: making typed columns costs the most
             rows, offsets = rows.filter(kept), offsets.filter(kept)
@@ -111,7 +110,7 @@ class Projection:
 _RAMP = pa.array(range(0), pa.int64())
 
 
-def _ramp(length: int) -> pa.Array:
+def ramp(length: int) -> pa.Array:
     """The numbers from 0 on; made once for the longest that was needed."""
     global _RAMP  # noqa: PLW0603 - a cache: two threads that make it make the same
     ramp = _RAMP

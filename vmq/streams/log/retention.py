@@ -49,6 +49,8 @@ class Janitor:
         archive = partition.archive
         if archive is None or partition.is_copy or partition.damage is not None:
             return
+        if not partition.end:
+            return  # it is new, or another node's: what the archive has is not its own
         try:
             archive.look(partition.kept, partition.sealed)
             for each in partition.due():

@@ -15,6 +15,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
+from vmq.config.members import all_by_member, decoder_of
+
 #: Bytes of address space: the libraries alone take the half of it.
 _MEMORY: Final = 2 << 30
 #: Programs that are kept.
@@ -38,6 +40,31 @@ class Verdict(msgspec.Struct, array_like=True, frozen=True):
     failed: int = 0
 
 
+class Prepared:
+    """An expression as it is evaluated: by members of the payload, where it looks at no more.
+
+    Raises:
+        Exception: it is none.
+    """
+
+    def __init__(self, compile_text: Callable[[str], Any], text: str) -> None:
+        #: What it looks at, as it was written.
+        self.asked: list[str] = compile_text(text).variables()
+        found = all_by_member([text], "payload")
+        members = {} if found is None else found[0].members
+        self.program = compile_text(text if found is None else found[0].text)
+        self._names = [each for each in self.program.variables() if each not in members]
+        self._decode = decoder_of(members) if members else None
+
+    def values(self, rows: pa.Table, partition: int) -> list[dict[str, Any]]:
+        """What it looks at, of each row."""
+        values = values_of(self._names, rows, partition)
+        if self._decode is not None:
+            for each, payload in zip(values, rows.column("payload").to_pylist(), strict=True):
+                each.update(self._decode(payload))
+        return values
+
+
 class Evaluator:
     """Evaluates.
 
@@ -47,27 +74,27 @@ class Evaluator:
 
     def __init__(self, compile_text: Callable[[str], Any]) -> None:
         self._compile = compile_text
-        self._programs: dict[str, Any] = {}
+        self._programs: dict[str, Prepared] = {}
 
     def answer(self, question: Question) -> Verdict:
         """The answer to a question."""
-        program = self._programs.get(question.expression)
-        if program is None:
+        prepared = self._programs.get(question.expression)
+        if prepared is None:
             try:
-                program = self._compile(question.expression)
+                prepared = Prepared(self._compile, question.expression)
             except Exception as error:  # noqa: BLE001 - whatever the library raises
                 return Verdict(" ".join(str(error).split())[:300])
             if len(self._programs) >= _MOST:
                 self._programs.clear()
-            self._programs[question.expression] = program
+            self._programs[question.expression] = prepared
         if not question.rows:
-            return Verdict(unknown(program))
+            return Verdict(unknown(prepared.asked))
         with ipc.open_stream(question.rows) as reader:
             rows = reader.read_all().combine_chunks()
         mask = bytearray(rows.num_rows)
         failed = 0
-        execute = program.execute
-        for number, values in enumerate(values_of(program.variables(), rows, question.partition)):
+        execute = prepared.program.execute
+        for number, values in enumerate(prepared.values(rows, question.partition)):
             try:
                 mask[number] = execute(values) is True
             except Exception:  # noqa: BLE001 - a field is missing, or is of another type
@@ -75,11 +102,11 @@ class Evaluator:
         return Verdict("", bytes(mask), failed)
 
 
-def unknown(program: Any) -> str:
+def unknown(names: list[str]) -> str:
     """What an expression looks at that is not there; empty: nothing."""
     from vmq.streams.replay.expressions import VARIABLES
 
-    for name in program.variables():
+    for name in names:
         if name not in VARIABLES:
             return f"there is no {name[:80]}; accepted: {', '.join(VARIABLES)}"
     return ""
@@ -100,7 +127,7 @@ def values_of(names: list[str], rows: pa.Table, partition: int) -> list[dict[str
         else:
             columns[name] = rows.column(name).to_pylist()
     if not columns:
-        return [{}] * rows.num_rows
+        return [{} for _ in range(rows.num_rows)]
     keys = list(columns)
     return [dict(zip(keys, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 

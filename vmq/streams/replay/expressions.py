@@ -7,6 +7,7 @@ what is let through runs in another process, with a deadline (`vmq.streams.repla
 import re
 from typing import Final
 
+from vmq.config.expressions import TEXT
 from vmq.mqtt.special import SpecialTopicError
 
 LONGEST: Final = 4096
@@ -50,9 +51,6 @@ VARIABLES: Final = (
     "offset",
     "partition",
 )
-_TEXT: Final = re.compile(
-    r"""[rRbB]{0,2}(?:'''(?:.|\n)*?'''|\"""(?:.|\n)*?\"""|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")"""
-)
 _CALL: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*\(")
 
 
@@ -68,7 +66,7 @@ def check_expression(text: str) -> None:
         )
     if len(text.encode()) > LONGEST:
         raise SpecialTopicError(f"where= has more than {LONGEST} bytes")
-    for name in _CALL.findall(_TEXT.sub('""', text)):
+    for name in _CALL.findall(TEXT.sub('""', text)):
         if name not in FUNCTIONS and name != "in":
             accepted = ", ".join(sorted(FUNCTIONS))
             raise SpecialTopicError(f"where= may not call {name[:80]}; accepted: {accepted}")

@@ -50,6 +50,8 @@ class ProgramMember:
         self.quiet_since = self.heard
         self.is_stalled = False
         self.rows_moved = 0
+        #: Where partitions end, as it says.
+        self.seen: Mapping[int, int] = {}
         #: The batch that is being published with a commit, the last one that was, and the partitions that wait for it.
         self.batch = -1
         self.published = -1
@@ -94,7 +96,7 @@ class ProgramMember:
         return {number: part.done for number, part in self.parts.items()}
 
     def ends(self) -> Mapping[int, int]:
-        return {}
+        return self.seen
 
     def moved(self) -> int:
         return self.rows_moved

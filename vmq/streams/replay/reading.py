@@ -25,8 +25,10 @@ log = logging.getLogger("vmq.streams")
 #: Microseconds by which rows of different partitions may come in another order than that of their times, and seconds
 #: that one of them may hold the others back.
 SLACK: Final = 5_000_000
-#: Bytes that a replay reads ahead, rows of a page, and rows that are looked through for it.
+#: Bytes that a replay reads ahead, and those of the pages of its partitions: a batch is unpacked anew for each page
+#: that it is cut into. Rows of a page, and rows that are looked through for it.
 AHEAD: Final = 1 << 20
+PAGES: Final = 4 << 20
 _LEAST_AHEAD: Final = 256 << 10
 _PAGE_ROWS: Final = 16_384
 _LOOK: Final = 65_536
@@ -35,6 +37,8 @@ _PATIENCE: Final = 3.0
 _SHORT: Final = 0.2
 #: Seconds until what could not be read is tried again.
 AGAIN: Final = 0.5
+
+TRUE: Final = pa.scalar(value=True)
 
 COLUMNS: Final = ("topic", "payload", "retain", "timestamp", "offset")
 ALL_COLUMNS: Final = (*COLUMNS, "qos", "client_id")
@@ -226,7 +230,7 @@ class ReplayReader:
         """The next page; None if it cannot be read now."""
         assert part.start is not None
         start = part.start
-        size = max(_LEAST_AHEAD, AHEAD // len(self.parts))
+        size = min(AHEAD, max(_LEAST_AHEAD, PAGES // len(self.parts)))
         wanted = PageQuery(start, min(end, start + _LOOK), _PAGE_ROWS, size, self.topics)
         try:
             with in_a_hurry():
@@ -262,9 +266,9 @@ class ReplayReader:
         count = page.rows.num_rows
         end = count
         if others:
-            later = pc.index(
-                pc.greater(times.slice(part.at), min(others) + SLACK), value=True
-            ).as_py()
+            # Of plain numbers pyarrow finds out the type each time, and looks for libraries meanwhile.
+            latest = pa.scalar(min(others) + SLACK, pa.int64())
+            later = pc.index(pc.greater(times.slice(part.at), latest), TRUE).as_py()
             if later > 0:
                 end = part.at + later
             elif later == 0:

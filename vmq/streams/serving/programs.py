@@ -167,6 +167,7 @@ class Programs:
             raise no_right(user, group.request.group, "what it reads")
         member.heard = self.readers.core.clock()
         member.hand_over(asked.has)
+        member.seen = asked.ends
         for number, generation in asked.back.items():
             member.give_back(number, generation)
         own, fenced = own_of(member, asked.commit)

@@ -18,14 +18,19 @@ from vmq.jobs.storage.segments import JobSegments
 
 
 class Node:
-    """A machine with its log in a folder."""
+    """A machine with its log in a folder; `page`: jobs of a page."""
 
-    def __init__(self, folder: Path, now: float = 1000.0, **changes: object) -> None:
+    def __init__(
+        self, folder: Path, now: float = 1000.0, page: int = 0, seed: int = -1, **changes: Any
+    ) -> None:
         self.folder = folder
         self.now = now
+        self.seed = random.randrange(1 << 30) if seed < 0 else seed
         self.segments = JobSegments(folder)
         own = rules(**changes)
-        self.machine = machine_of(lambda _name: own, seed=random.randrange(1 << 30))
+        self.machine = machine_of(lambda _name: own, seed=self.seed)
+        if page:
+            self.machine.pager.size = page
         restore = JobRestore(self.machine, self.segments, now)
         restore.run()
         self.damaged = self.segments.damaged()
@@ -47,7 +52,7 @@ class Node:
             self.machine.tick(self.now)
         self.now = end
 
-    def again(self, **changes: object) -> "Node":
+    def again(self, **changes: Any) -> "Node":
         """The next start, one second later; what was not committed is lost."""
         self.segments.close()
         return Node(self.folder, self.now + 1, **changes)

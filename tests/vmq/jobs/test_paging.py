@@ -1,0 +1,206 @@
+"""Jobs that are paged out are where they would be in memory: in their order, by their ids, over restarts."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.vmq.jobs.storage.test_restoring import Node
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.queue import Job, JobQueue
+
+PAGE = 4
+Step = tuple[str, int]
+
+
+def paged(folder: Path, now: float = 1000.0, page: int = PAGE, seed: int = 1) -> Node:
+    """A node that pages out whatever it can."""
+    node = Node(folder, now, page, seed)
+    node.machine.pager.above = 0
+    return node
+
+
+def again(node: Node, page: int = PAGE) -> Node:
+    """The next start of a node, a second later."""
+    node.segments.close()
+    return paged(node.folder, node.now + 1, page, node.seed + 1)
+
+
+def pages_out(node: Node) -> None:
+    """Some passes end."""
+    node.journal.commit()
+    pager = node.machine.pager
+    for queue in list(node.machine.queues.values()):
+        if queue.depth > 4 * PAGE:
+            pager.crowded[queue] = None
+    while pager.crowded:
+        pager.page_out(node.now)
+
+
+def queue_of(node: Node, name: bytes = b"q") -> JobQueue:
+    return node.machine.queue(name, node.now)
+
+
+def ids_of(jobs: list[Job]) -> list[bytes]:
+    return [job.id for job in jobs]
+
+
+def filled(folder: Path, count: int = 60) -> tuple[Node, list[bytes]]:
+    node = paged(folder)
+    ids = ids_of([node.add(b"%d" % number) for number in range(count)])
+    pages_out(node)
+    return node, ids
+
+
+def test_jobs_that_are_paged_out_are_few_bytes_and_go_in_their_order(tmp_path: Path) -> None:
+    node, ids = filled(tmp_path)
+    machine = node.machine
+    assert machine.pager.count > 30
+    assert machine.count() == 60
+    assert len(machine.jobs) == 60 - machine.pager.count
+    later = node.add(b"later").id
+    node.journal.commit()
+    got: list[bytes] = []
+    while (job := machine.take(queue_of(node), node.now)) is not None:
+        assert node.body(job) == (b"later" if job.id == later else b"%d" % len(got))
+        got.append(job.id)
+        assert machine.acknowledge(job.id)
+    assert got == [*ids, later]
+    assert machine.count() == machine.pager.count == 0
+    assert not machine.pager.pages
+
+
+def test_looking_takes_nothing_in_what_is_paged_out(tmp_path: Path) -> None:
+    node, ids = filled(tmp_path)
+    queue = queue_of(node)
+    assert ids_of(queue.newest(60)) == ids[::-1]
+    count = node.machine.pager.count
+    assert ids_of(node.machine.jobs_after(0, 25)) == ids[:25]
+    assert (
+        ids_of(node.machine.jobs_after(node.machine.jobs_after(0, 25)[-1].created, 99)) == ids[25:]
+    )
+    assert node.machine.pager.count == count
+    assert ids_of(queue.oldest(60)) == ids
+
+
+def test_a_job_that_is_paged_out_is_found_by_its_id(tmp_path: Path) -> None:
+    node, ids = filled(tmp_path)
+    machine = node.machine
+    inside = [each for each in ids if each not in machine.jobs]
+    first, second, *_ = inside
+    assert machine.acknowledge(first)
+    assert not machine.acknowledge(first)
+    job = machine.find(second)
+    assert job is not None
+    assert node.body(job) == b"%d" % ids.index(second)
+    machine.delete(job)
+    assert machine.find(b"D-00000000-" + b"x" * 24 + b"-05a1") is None
+    assert ids_of(queue_of(node).oldest(99)) == [
+        each for each in ids if each not in (first, second)
+    ]
+
+
+def test_the_time_of_a_job_that_is_paged_out_ends(tmp_path: Path) -> None:
+    node = paged(tmp_path)
+    for number in range(60):
+        node.machine.add(queue_of(node), b"%d" % number, node.now, ttl=10 + number % 2 * 1000)
+    pages_out(node)
+    assert node.machine.pager.count
+    node.now += 12
+    for _ in range(100):
+        node.machine.tick(node.now)
+        node.now += 0.11
+    assert queue_of(node).depth == 30
+    assert queue_of(node, b"q!dead").depth == 30
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_a_restart_pages_out_what_it_need_not_know(tmp_path: Path, has_more: bool) -> None:
+    node, ids = filled(tmp_path)
+    machine = node.machine
+    for _ in range(5):
+        job = machine.take(queue_of(node), node.now)
+        assert job is not None
+        machine.acknowledge(job.id)
+    job = machine.take(queue_of(node), node.now)
+    assert job is not None
+    machine.nack(job, node.now)
+    if has_more:
+        ids.append(node.add(b"60").id)
+    node.journal.commit()
+    whole = again(node, 2048)
+    assert whole.machine.count() == len(ids) - 5
+    assert whole.machine.pager.count == 0, "pages have 2048 jobs"
+    found = again(whole)
+    assert found.machine.pager.count > 40
+    assert ids_of(queue_of(found).oldest(99)) == ids[5:]
+    fresh = found.add(b"fresh")
+    assert fresh.serial > max(int(each.serial) for each in queue_of(found).oldest(99)[:-1])
+
+
+def test_a_segment_is_cleaned_of_jobs_that_are_paged_out(tmp_path: Path) -> None:
+    node, _ = filled(tmp_path)
+    pager = node.machine.pager
+    segment = node.segments.last
+    assert segment is not None
+    page = pager.in_segment(segment.number)
+    assert page is not None
+    pager.scatter(page)
+    assert pager.in_segment(segment.number - 1) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["add", "add", "add", "take", "nack", "ack", "named", "page", "restart"]
+            ),
+            st.integers(0, 60),
+        ),
+        min_size=20,
+        max_size=120,
+    )
+)
+def test_pages_change_nothing(steps: list[Step], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same steps with pages and without: the same jobs in the same order."""
+    plain = Node(tmp_path_factory.mktemp("plain"), seed=1)
+    other = paged(tmp_path_factory.mktemp("paged"))
+    for name, number in [("add", 0)] * 30 + steps:
+        results = [does(node, name, number) for node in (plain, other)]
+        assert results[0] == results[1]
+        if name == "page":
+            pages_out(other)
+        elif name == "restart":
+            for node in (plain, other):
+                node.journal.commit()
+                node.segments.close()
+            plain = Node(plain.folder, plain.now + 1, seed=plain.seed + 1)
+            other = again(other)
+        for node in (plain, other):
+            node.now += 0.01
+    assert ids_of(queue_of(plain).oldest(999)) == ids_of(queue_of(other).oldest(999))
+
+
+def does(node: Node, name: str, number: int) -> object:
+    """One step, and what is seen of it."""
+    machine: JobMachine = node.machine
+    if name == "add":
+        node.journal.commit()
+        return node.add(b"%d" % number, retry=5).id
+    if name in {"take", "nack", "ack"}:
+        job = machine.take(queue_of(node), node.now)
+        if job is None:
+            return None
+        act: dict[str, Callable[[], object]] = {
+            "take": lambda: None,
+            "nack": lambda: machine.nack(job, node.now),
+            "ack": lambda: machine.acknowledge(job.id),
+        }
+        return job.id, node.body(job), act[name]()
+    if name == "named":
+        seen = machine.jobs_after(0, 999)
+        return machine.acknowledge(seen[number % len(seen)].id) if seen else None
+    return machine.count()

@@ -1,0 +1,182 @@
+"""Keys over nodes: before a job with a key is copied or queued, all nodes in reach are asked whether they know of one.
+
+Of two that ask at once the one with the lower id goes on, the other asks again. When two sides of a split meet, of two
+jobs with one key the one that nobody took goes.
+"""
+
+from typing import Final
+
+from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job
+from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
+from vmq.jobs.sharing.context import SharingContext
+from vmq.jobs.sharing.messages import Claim, Claimed, KeyHeld
+from vmq.jobs.stock import key_name
+
+#: Seconds until who was not the first asks again, and until those that do not answer are passed over.
+_AGAIN: Final = 0.1
+_PATIENCE: Final = 2.0
+#: Seconds that a job may take to be on its hosts before who asks for its key is told that there is none.
+_COPYING: Final = 30.0
+#: Keys that a node that came up is told of in one tick.
+_TOLD: Final = 1000
+
+
+class KeyClaim:
+    """A job whose key is asked for."""
+
+    def __init__(self, pending: PendingCopies) -> None:
+        self.pending = pending
+        self.job = job = pending.job
+        self.name = key_name(job.queue.name, job.key)
+        #: Nodes that have not answered, and until when they may.
+        self.left: set[int] = set()
+        self.until = 0.0
+        #: Another one goes first.
+        self.is_second = False
+
+
+class KeyClaims:
+    """Keys of jobs that are being added, and of those that there are."""
+
+    def __init__(self, here: SharingContext, adder: CopyAdder) -> None:
+        self.here = here
+        self.machine = here.machine
+        self.adder = adder
+        self.claims: dict[tuple[bytes, bytes], KeyClaim] = {}
+        #: Keys that nodes which came up are to hear of, and these nodes.
+        self.untold: list[tuple[bytes, bytes]] = []
+        self.newcomers: set[int] = set()
+        adder.claim = self.begin
+
+    def receive(self, sender: int, entry: Claim | Claimed | KeyHeld, now: float) -> None:
+        """Takes a message of another node."""
+        if isinstance(entry, Claim):
+            self.on_claim(sender, entry, now)
+        elif isinstance(entry, Claimed):
+            self.on_claimed(sender, entry, now)
+        else:
+            self.on_held(entry)
+
+    # Asking
+
+    def begin(self, pending: PendingCopies, now: float) -> None:
+        """Asks for the key of a new job."""
+        claim = KeyClaim(pending)
+        self.claims[claim.name] = claim
+        self._ask(claim, now)
+
+    def _ask(self, claim: KeyClaim, now: float) -> None:
+        job = claim.job
+        claim.is_second = False
+        claim.left = set(self.here.peers.up)
+        claim.until = now + _PATIENCE
+        self.here.tell(list(claim.left), Claim(job.id, job.queue.name, job.key))
+        self._look_at(claim, now)
+
+    def _look_at(self, claim: KeyClaim, now: float) -> None:
+        """All have answered: it goes on, or asks again."""
+        if claim.left:
+            return
+        if claim.is_second:
+            claim.until = now + _AGAIN
+            return
+        self._forget(claim)
+        self.adder.go_on(claim.pending, now)
+
+    def _forget(self, claim: KeyClaim) -> None:
+        if self.claims.get(claim.name) is claim:
+            del self.claims[claim.name]
+
+    def on_claimed(self, sender: int, claimed: Claimed, now: float) -> None:
+        """Another node has looked for a key."""
+        claim = self.claims.get(key_name(claimed.queue, claimed.key))
+        if claim is None or claim.job.id != claimed.job:
+            return
+        claim.left.discard(sender)
+        if claimed.is_added:
+            self._forget(claim)
+            self.adder.be_second(claim.pending, claimed.known)
+            return
+        claim.is_second = claim.is_second or bool(claimed.known)
+        self._look_at(claim, now)
+
+    def on_down(self, node: int, now: float) -> None:
+        """A node cannot be reached: it is not waited for."""
+        for claim in list(self.claims.values()):
+            if node in claim.left:
+                claim.left.discard(node)
+                self._look_at(claim, now)
+
+    def tick(self, now: float) -> None:
+        """Asks again, passes over who does not answer, and tells newcomers of some keys."""
+        for claim in list(self.claims.values()):
+            if claim.job.is_gone or claim.job.state != WAITING:
+                self._forget(claim)
+            elif now >= claim.until and claim.is_second:
+                self._ask(claim, now)
+            elif now >= claim.until:
+                claim.left.clear()
+                self._look_at(claim, now)
+        some, self.untold = self.untold[:_TOLD], self.untold[_TOLD:]
+        for name in some:
+            known = self.machine.keys.get(name)
+            if known is not None and may_count(known.job):
+                job = known.job
+                held = KeyHeld(job.id, name[0], name[1], job.deliveries > 0)
+                self.here.tell(list(self.newcomers), held)
+        if not self.untold:
+            self.newcomers.clear()
+
+    # Answering
+
+    def on_claim(self, sender: int, claim: Claim, now: float) -> None:
+        """Another node is about to add a job with a key."""
+        name = key_name(claim.queue, claim.key)
+        own = self.claims.get(name)
+        known = self.machine.keys.get(name)
+        if own is not None:
+            is_first = own.job.id < claim.job
+            own.is_second = own.is_second or not is_first
+            self._answer(sender, claim, own.job.id if is_first else b"", False)
+        elif known is None or known.job.id == claim.job:
+            self._answer(sender, claim, b"", False)
+        elif known.job.state == WAITING and not known.job.is_gone:
+            job = known.job
+
+            def told(is_there: bool) -> None:
+                self._answer(sender, claim, job.id if is_there else b"", is_there)
+
+            self.adder.wait(job, now + _COPYING, told)
+        else:
+            self._answer(sender, claim, known.job.id, True)
+
+    def _answer(self, node: int, claim: Claim, known: bytes, is_added: bool) -> None:
+        self.here.send(node, Claimed(claim.job, claim.queue, claim.key, known, is_added))
+
+    # Meeting
+
+    def on_newcomer(self, node: int) -> None:
+        """A node came up: it hears of the keys of this one."""
+        self.newcomers.add(node)
+        self.untold = [name for name in self.machine.keys if name[0]]
+
+    def on_held(self, held: KeyHeld) -> None:
+        """Another node has a key: of two jobs with it the one goes that nobody took, or the one with the higher id."""
+        known = self.machine.keys.get(key_name(held.queue, held.key))
+        if known is None or known.job.id == held.job:
+            return
+        job = known.job
+        is_queued = job.state == QUEUED or (job.state == ACTIVE and job.is_delayed)
+        if job.is_gone or not is_queued or job.deliveries:
+            return
+        is_served = job.copies is None or not job.copies.is_away
+        if is_served and (held.is_taken or held.job < job.id):
+            self.here.counts.doubles += 1
+            self.machine.release(job)
+            self.machine.end(job)
+
+
+def may_count(job: Job) -> bool:
+    """Whether a job stands against others with its key: not one that is gone and that nobody is known to have taken."""
+    is_done = job.is_gone or job.state == ACKED
+    return job.state != WAITING and (job.deliveries > 0 or not is_done)

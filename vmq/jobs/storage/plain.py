@@ -1,0 +1,220 @@
+"""Jobs that only were added: at a start they are pages at once, and those that are gone are not even looked at."""
+
+from array import array
+from operator import sub
+from typing import Any, Final
+
+from mypy_extensions import i64
+
+from vmq.jobs import record
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.paging import JobColumns
+from vmq.jobs.queue import Job, JobLane, LanePages
+from vmq.jobs.storage.frames import IS_QUEUED, JOB, JOB_SIZE
+from vmq.jobs.storage.segments import JobSegment
+
+#: What becomes of a job: nothing, or a worker or operator did something with it, or it is gone.
+_PLAIN: Final = 1
+_TOUCHED: Final = 2
+_GONE: Final = 3
+#: Numbers of jobs in one log; in one with more every job is looked at.
+_MOST_FATES: Final = 1 << 28
+_KEY_SIZE: Final = 11
+#: Where the times of a job stand in its header, when it was added and when it ends, and how far that may be off.
+_TIMES: Final = 40
+_TIMES_END: Final = 56
+_SECOND: Final = 1_000_000_000
+_CLOSE: Final = 1_000_000
+#: Jobs of one frame that are looked at together.
+_MANY: Final = 4
+
+
+class PlainJobs:
+    """Those of one log.
+
+    Args:
+        machine: has no jobs yet.
+        now: by its clock.
+    """
+
+    def __init__(self, machine: JobMachine, now: float) -> None:
+        self.machine = machine
+        self.now = now
+        #: All events in their order, and what becomes of each job by them, from a number on.
+        self.words: array[int] = array("Q")
+        self.fates = bytearray()
+        self.least: i64 = 0
+        #: By queue and priority, as long as they make no page.
+        self.plain: dict[bytes, JobColumns] = {}
+        machine.pager.now = now
+
+    def tell_fates(self) -> int:
+        """What becomes of each job: that saves most of the work. Returns the number of the next job."""
+        words = self.words
+        if not words:
+            return 1
+        self.least = min(words) >> 4
+        most: i64 = max(words) >> 4
+        size: i64 = most - self.least + 1
+        if size > _MOST_FATES:
+            return int(most) + 1
+        fates = self.fates = bytearray(size)
+        least: i64 = self.least
+        for each in words:
+            word: i64 = each
+            place: i64 = (word >> 4) - least
+            event: i64 = word & 15
+            fate: i64 = fates[place]
+            if event == record.ADDED and not fate:
+                fates[place] = _PLAIN
+            elif event == record.GONE:
+                fates[place] = _GONE
+            elif fate != _GONE:
+                fates[place] = _TOUCHED
+        self.words = array("Q")
+        return int(most) + 1
+
+    def is_over(self, serial: i64, head: tuple[Any, ...]) -> bool:
+        """Whether a job is gone, and so is its key."""
+        place: i64 = serial - self.least
+        return place < len(self.fates) and self.fates[place] == _GONE and not head[_KEY_SIZE]
+
+    def keep(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: i64,
+        segment: JobSegment,
+        offset: int,
+    ) -> bool:
+        """Keeps a job that only was added, of a long queue in a page; False: it is none of these."""
+        place: i64 = serial - self.least
+        if place >= len(self.fates) or self.fates[place] != _PLAIN:
+            return False
+        if not is_plain(head):
+            return False
+        job_id, created, expires, retry, ttl, delay, size = head[:7]
+        columns = self.columns_of(name, head[13])
+        if columns.created and created <= columns.created[-1]:
+            return False
+        if not self.is_in_time(columns, retry, expires):
+            return False
+        if abs(expires - created - (delay + ttl) * _SECOND) > _CLOSE:
+            return False
+        columns.due = min(columns.due, (expires - self.machine.wall) / _SECOND)
+        columns.add(job_id, serial, created, segment.number, offset, size, ttl, retry, delay)
+        self.kept(columns, segment, 1, size)
+        return True
+
+    def keep_many(self, data: bytes, count: int, segment: JobSegment, bodies: int) -> bool:
+        """Keeps a frame of jobs that only were added, to one queue and alike; False: it is none of these."""
+        if not _MANY <= count <= self.machine.pager.size or not self.fates:
+            return False
+        words = array("Q")
+        words.frombytes(data[: count * 8])
+        word = words[0]
+        if word & 15 or words != array("Q", range(word, word + 16 * count, 16)):
+            return False
+        serial = word >> 4
+        place = serial - self.least
+        if self.fates[place : place + count] != bytes([_PLAIN]) * count:
+            return False
+        start = count * 8
+        head = JOB.unpack_from(data, start)
+        width = JOB_SIZE + int(head[10])
+        if start + width * count != len(data) or not is_plain(head):
+            return False
+        places = range(start, len(data), width)
+        alike = data[start + _TIMES_END : start + width]
+        if [data[at + _TIMES_END : at + width] for at in places] != [alike] * count:
+            return False
+        times = array("q")
+        times.frombytes(b"".join([data[at + _TIMES : at + _TIMES_END] for at in places]))
+        created, expires = times[0::2], times[1::2]
+        columns = self.columns_of(data[start + JOB_SIZE : start + width], head[13])
+        before = columns.created[-1] if columns.created else -1
+        if created[0] <= before or created.tolist() != sorted(set(created)):
+            return False
+        retry, ttl, delay, size = head[3:7]
+        lives = list(map(sub, expires, created))
+        span = (delay + ttl) * _SECOND
+        first = min(expires)
+        if not self.is_in_time(columns, retry, first):
+            return False
+        if min(lives) < span - _CLOSE or max(lives) > span + _CLOSE:
+            return False
+        columns.due = min(columns.due, (first - self.machine.wall) / _SECOND)
+        columns.ids.extend([data[at : at + _TIMES] for at in places])
+        columns.serials.extend(range(serial, serial + count))
+        columns.created.extend(created)
+        offset = bodies
+        if size:
+            columns.offsets.extend(range(offset, offset + size * count, size))
+        else:
+            columns.offsets.extend([offset] * count)
+        for column, value in (
+            (columns.segments, segment.number),
+            (columns.sizes, size),
+            (columns.ttls, ttl),
+            (columns.retries, retry),
+            (columns.delays, delay),
+        ):
+            column.extend(array("q", [value]) * count)
+        self.kept(columns, segment, count, size)
+        return True
+
+    def columns_of(self, name: bytes, priority: int) -> JobColumns:
+        """Those of one queue and priority."""
+        key = b"%d " % priority + name
+        columns = self.plain.get(key)
+        if columns is None:
+            machine = self.machine
+            queue = machine.queues.get(name) or machine.make_queue(name, self.now)
+            columns = self.plain[key] = JobColumns()
+            columns.lane = queue.lane(priority)
+        return columns
+
+    def is_in_time(self, columns: JobColumns, retry: int, expires: int) -> bool:
+        """Whether the time to live of a job ends late enough as it is: the clock may have been set."""
+        lane = columns.lane
+        assert lane is not None
+        if retry < 0:
+            retry = lane.queue.rules.retry_after(0)
+        return (expires - self.machine.wall) / _SECOND >= self.now + retry
+
+    def kept(self, columns: JobColumns, segment: JobSegment, count: int, size: int) -> None:
+        """Jobs were kept in columns, which are a page when they are long enough."""
+        segment.live += count
+        segment.live_bytes += size * count
+        lane = columns.lane
+        if lane is not None and len(columns.ids) >= self.machine.pager.size:
+            self.keep_page(b"%d " % lane.priority + lane.queue.name, lane, columns)
+
+    def keep_page(self, key: bytes, lane: JobLane, columns: JobColumns) -> None:
+        """Jobs of one lane are a page."""
+        machine = self.machine
+        if lane.more is None:
+            lane.more = LanePages(machine.pager)
+        count = len(columns.ids)
+        machine.last_created = max(machine.last_created, columns.created[-1])
+        machine.pager.add_page(lane, lane.more, columns, columns.due)
+        lane.queue.depth += count
+        lane.queue.jobs += count
+        following = self.plain[key] = JobColumns()
+        following.lane = lane
+
+    def rest(self) -> list[Job]:
+        """Jobs that make no page."""
+        found: list[Job] = []
+        for columns in self.plain.values():
+            lane = columns.lane
+            if lane is not None and columns.ids:
+                ids = b"".join(columns.ids)
+                found.extend(self.machine.pager.unpack(lane, ids, columns.columns(), None))
+        return found
+
+
+def is_plain(head: tuple[Any, ...]) -> bool:
+    """Whether a job was queued when it was added, to no purpose but that: without key, reason and deliveries."""
+    is_new = not (head[7] or head[8] or head[9])
+    return is_new and not head[_KEY_SIZE] and not head[12] and head[14] == IS_QUEUED
