@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyspark_vmq.topics import TopicFilter
 
 from vmq.mqtt.topics import matches
-from vmq.streams.log.topic_filter import TopicFilter as Brokers
+from vmq.streams.log.conditions import TopicFilter as Brokers
 
 LEVELS = st.sampled_from(["", "a", "b.", "$a", "\n", "é"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)

@@ -5,6 +5,7 @@ from typing import Any
 
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING, REFUSED, Made, Take, arrange
 from vmq.streams.log.keys import Keys
+from vmq.streams.log.small import FewRows
 from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.messages import Mark
@@ -40,7 +41,8 @@ class Taker:
             self._ask(group, take, now)
 
     def _append_batch(self, group: Group, keys: Keys, made: Made, now: float) -> None:
-        rows, left_out = made.rows.rows(keys)
+        few = FewRows.of(made.rows, keys)
+        rows, left_out = made.rows.rows(keys) if few is None else (few, 0)
         if left_out:
             for take in made.takes:
                 take.answer(REFUSED)

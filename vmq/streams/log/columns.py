@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.config.columns import TypedColumn
-from vmq.streams.log.conditions import Condition, bind
+from vmq.streams.log.conditions import Condition, TopicFilter, bind
 from vmq.streams.log.schema import STORED, projected
-from vmq.streams.log.topic_filter import TopicFilter
 from vmq.streams.log.typed import Extraction, typed_schema
 
 _TOPIC: Final = STORED.get_field_index("topic")

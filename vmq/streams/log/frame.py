@@ -129,12 +129,25 @@ def encode(
     length = 8 + int.from_bytes(view[4:8], "little")
     head, body = bytearray(view[:length]), view[length:]
     at = head.rindex(mark.encode())
-    head[at : at + len(mark)] = _FORM.format(
-        offset, batch.num_rows, batch.nbytes, time, len(body), 0
+    head[at : at + len(mark)] = mark_of(
+        offset, batch.num_rows, batch.nbytes, time, len(body)
     ).encode()
-    crc_at = at + len(mark) - _CRC_LENGTH
-    head[crc_at : crc_at + _CRC_LENGTH] = b"%08x" % checksum(bytes(head), body, crc_at)
-    return bytes(head), body
+    return checked(head, body), body
+
+
+def mark_of(offset: int, rows: int, nbytes: int, time: int, body: int) -> str:
+    """What a message says of itself, with zeros in the place of the checksum."""
+    return _FORM.format(offset, rows, nbytes, time, body, 0)
+
+
+def checked(head: bytearray, body: bytes | memoryview) -> bytes:
+    """The head of a message that has its mark, with the checksum in it."""
+    match = _MARK.search(head)
+    assert match is not None
+    at = match.start(6)
+    crc = crc32c.crc32c(body, crc32c.crc32c(bytes(head)))
+    head[at : at + _CRC_LENGTH] = b"%08x" % crc
+    return bytes(head)
 
 
 def checksum(head: bytes, body: memoryview, crc_at: int) -> int:

@@ -25,6 +25,12 @@ class Keys:
             return level_of(topic, self.level)
         return topic if self.kind == "topic" else client_id.encode()
 
+    def of_few(self, topics: list[bytes], clients: list[bytes]) -> list[bytes]:
+        """Those of some messages whose client ids are bytes already."""
+        if self.level:
+            return [level_of(topic, self.level) for topic in topics]
+        return topics if self.kind == "topic" else clients
+
     def partition(self, key: bytes) -> int:
         """The partition of a key."""
         return int(crc32c.crc32c(key)) % self.partitions

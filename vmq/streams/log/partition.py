@@ -23,7 +23,7 @@ from vmq.streams.log import checkpoint as checkpoints
 from vmq.streams.log.archive import PartitionArchive
 from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, sync_folder
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.frame import END, encode, pieces, write_options
+from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine, recover_active, recover_sealed
 from vmq.streams.log.segment import (
@@ -35,6 +35,7 @@ from vmq.streams.log.segment import (
     index_path,
     sealed_of,
 )
+from vmq.streams.log.small import FewRows, few_or_pieces
 
 log = logging.getLogger("vmq.streams")
 
@@ -221,7 +222,7 @@ class Partition:
     # Writing: one thread
 
     def append(
-        self, batch: pa.RecordBatch, newest: int, receipts: Sequence[tuple[int, str]] = ()
+        self, batch: pa.RecordBatch | FewRows, newest: int, receipts: Sequence[tuple[int, str]] = ()
     ) -> None:
         """Writes rows behind the last; nobody sees them before `publish`, which comes before the next call.
 
@@ -236,9 +237,8 @@ class Partition:
         if self.is_due(batch.nbytes):
             self.roll()
         schema_size = len(self.header.raw)
-        batch = batch.replace_schema_metadata(self.header.schema.metadata)
         last = done = 0
-        for piece in pieces(batch):
+        for piece in few_or_pieces(batch, self.header.schema.metadata):
             index = self.active.index
             # The first batch of a segment names that of the segments before it.
             receipt = "" if index.frames else index.receipt
@@ -246,9 +246,13 @@ class Partition:
             while last < len(receipts) and receipts[last][0] < done:
                 receipt = receipts[last][1]
                 last += 1
-            head, body = encode(piece, index.end, newest, schema_size, self.write_options, receipt)
-            self.active.write((head, body))
-            index.add(index.end, piece.num_rows, len(head) + len(body), newest, receipt)
+            parts: Sequence[bytes | memoryview]
+            if isinstance(piece, FewRows):
+                parts = piece.message(index.end, receipt)
+            else:
+                parts = encode(piece, index.end, newest, schema_size, self.write_options, receipt)
+            self.active.write(parts)
+            index.add(index.end, piece.num_rows, sum(map(len, parts)), newest, receipt)
 
     def is_due(self, size: int = 0) -> bool:
         """Whether the active segment is to be sealed before more is written."""

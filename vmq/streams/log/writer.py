@@ -19,6 +19,7 @@ from vmq.durable import Durable
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.small import FewRows
 
 log = logging.getLogger("vmq.streams")
 
@@ -36,7 +37,7 @@ class Item:
     def __init__(
         self,
         partition: Partition,
-        rows: Gathering | pa.RecordBatch,
+        rows: Gathering | FewRows | pa.RecordBatch,
         keys: Keys,
         safe: Durable | None = None,
     ) -> None:
@@ -54,8 +55,11 @@ class Item:
         #: The copy counts for nothing yet.
         self.is_copy = False
 
-    def batch(self) -> pa.RecordBatch:
-        """The rows as Arrow has them."""
+    def batch(self) -> pa.RecordBatch | FewRows:
+        """The rows as they are written."""
+        if isinstance(self.rows, Gathering) and (few := FewRows.of(self.rows, self.keys)):
+            self.newest = few.newest
+            self.rows = few
         if isinstance(self.rows, Gathering):
             self.newest = max(0, self.rows.newest())
             self.rows, self.left_out = self.rows.rows(self.keys)

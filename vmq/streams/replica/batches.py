@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from vmq.streams.log.frame import BadFrameError, Frame, check, encode, parse, write_options
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import Header
+from vmq.streams.log.small import FewRows
 from vmq_cluster.raft.messages import ROWS, Batch, Mark
 
 _TOLD: Final = msgspec.msgpack.Decoder(tuple[int, int, tuple[Mark, ...], bytes])
@@ -33,9 +34,17 @@ class Codec:
         self._schema_size = len(header.raw)
 
     def rows(
-        self, offset: int, term: int, marks: tuple[Mark, ...], rows: pa.RecordBatch, options: Any
+        self,
+        offset: int,
+        term: int,
+        marks: tuple[Mark, ...],
+        rows: pa.RecordBatch | FewRows,
+        options: Any,
     ) -> Batch:
         """A batch of rows; `options`: how it is written."""
+        if isinstance(rows, FewRows):
+            few = rows.message(offset, "", _tell(ROWS, term, marks, b""))
+            return Batch(offset, rows.num_rows, term, ROWS, marks, b"".join(few))
         newest = max(0, pc.max(rows.column("timestamp").cast(pa.int64())).as_py() or 0)
         told = _tell(ROWS, term, marks, b"")
         batch = rows.replace_schema_metadata(self._header.schema.metadata)

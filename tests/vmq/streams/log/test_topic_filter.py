@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmq.mqtt.topics import matches
-from vmq.streams.log import topic_filter
+from vmq.streams.log import conditions
+from vmq.streams.log.conditions import TopicFilter
 from vmq.streams.log.errors import StreamError
-from vmq.streams.log.topic_filter import TopicFilter
 
 TOPICS = st.lists(
     st.lists(st.sampled_from(["a", "b", "", "$x"]), min_size=1, max_size=4)
@@ -30,12 +30,12 @@ def test_each_topic_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(topic)
         return True
 
-    monkeypatch.setattr(topic_filter, "matches", ask)
+    monkeypatch.setattr(conditions, "matches", ask)
     wanted = TopicFilter("+")
     for _ in range(3):
         wanted.mask(pa.array(["a", "b"] * 1000))
     assert sorted(asked) == ["a", "b"]
-    monkeypatch.setattr(topic_filter, "_MOST", 3)
+    monkeypatch.setattr(conditions, "_MOST", 3)
     wanted.mask(pa.array([str(number) for number in range(10)]))
     assert len(wanted.verdicts) <= 3
 

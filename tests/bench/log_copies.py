@@ -1,0 +1,197 @@
+"""What copies of a stream cost: python -m tests.bench.log_copies [--seconds 2] [--rounds 3]
+
+One node, and three nodes with a stream for each of `acks` and `durability`; all on this machine, so the CPU of all
+nodes counts. A publisher at QoS 1 sends in bursts of 1,000, each after the PUBACKs of the last; and one message every
+millisecond, with the time from each PUBLISH to its PUBACK. Ratios are to the stream of one node, of the same round.
+
+Then the leader of the stream is killed while one message after the other is published at another node: the longest
+time without a PUBACK is how long nothing could be published. Likewise with a leader that is stopped (SIGSTOP), which
+nobody notices but by its silence. The bars: CPU 2.5 times in bursts and 4 times paced, p50 3 ms; 1 s and 5 s.
+"""
+
+import argparse
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from tests.bench.durable import Cpu, Peer
+from tests.support.wire import publish_packet
+from tests.vmq.cli.program import here
+from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
+
+BURST = 1000
+PACE = 0.001
+ACKS = ("none", "leader", "quorum")
+DURABILITY = ("memory", "os", "fsync")
+TIMEOUT = 60.0
+
+
+class Figures(NamedTuple):
+    """CPU of all nodes in microseconds a message, in bursts and paced; milliseconds from PUBLISH to PUBACK."""
+
+    burst: float
+    paced: float
+    p50: float
+    p99: float
+
+
+def section(name: str, replicas: int, acks: str, durability: str) -> str:
+    return (
+        f'[streams.{name}]\nfilters = ["{name}/#"]\nreplicas = {replicas}\nacks = "{acks}"\n'
+        f'durability = "{durability}"\n'
+    )
+
+
+@contextmanager
+def node(folder: Path, name: str, join: str, streams: str) -> Iterator[BrokerProcess]:
+    config = folder / f"{name}.toml"
+    config.write_text(
+        '[listeners.a]\nurl = "tcp://127.0.0.1:0"\n'
+        f'[cluster]\nnode_name = "{name}"\nlisten = "ipc://{folder}/{name}"\n'
+        f"join = {join}\nheartbeat_interval = 0.5\nheartbeat_timeout = 2.0\n{streams}"
+    )
+    with BrokerProcess.start(
+        (), folder / f"{name}.data", None, ("--config", str(config))
+    ) as broker:
+        yield broker
+
+
+@contextmanager
+def nodes(folder: Path, names: str, streams: str) -> Iterator[list[BrokerProcess]]:
+    with ExitStack() as stack:
+        brokers: list[BrokerProcess] = []
+        for name in names:
+            join = f'["ipc://{folder}/{names[0]}"]' if brokers else "[]"
+            brokers.append(stack.enter_context(node(folder, name, join, streams)))
+        for broker in brokers:
+            for name in names:
+                if broker is not brokers[names.index(name)]:
+                    broker.wait_log(f"node up name={name}", TIMEOUT)
+        yield brokers
+
+
+def leader_of(folder: Path, stream: str) -> str:
+    """Who leads the stream's partition, as one node sees it; "" if nobody does."""
+    done = here("stream", "show", stream, "--json", "--data-dir", str(folder / "a.data"))
+    return str(json.loads(done.out)["partitions"][0]["leader"]) if done.code == 0 else ""
+
+
+class Publisher:
+    """Publishes to one topic."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self.peer = Peer(broker.tcp, f"{topic}-{broker.pid}", clean=True)
+        self._topic = f"{topic}/t"
+        self._next = 0
+
+    def frame(self) -> bytes:
+        self._next = self._next % 60_000 + 1
+        return publish_packet(self._topic, b"x" * 64, qos=1, packet_id=self._next)
+
+    def send(self, count: int) -> None:
+        """So many messages; returns when all are acknowledged."""
+        self.peer.socket.sendall(b"".join(self.frame() for _ in range(count)))
+        acknowledged = 0
+        while acknowledged < count:
+            acknowledged += self.peer.take_acks()
+
+
+def cpu(brokers: list[BrokerProcess]) -> float:
+    return sum(sum(Cpu.of(each.pid)) for each in brokers)
+
+
+def measure(brokers: list[BrokerProcess], stream: str, seconds: float) -> Figures:
+    """What one stream costs."""
+    publisher = Publisher(brokers[0], stream)
+    publisher.send(BURST)
+    before, begin, count = cpu(brokers), time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        publisher.send(BURST)
+        count += BURST
+    burst = (cpu(brokers) - before) * 1e6 / count
+    before, begin, times = cpu(brokers), time.perf_counter(), []
+    due = begin
+    while due - begin < seconds:
+        due += PACE
+        time.sleep(max(0.0, due - time.perf_counter()))
+        sent = time.perf_counter()
+        publisher.send(1)
+        times.append((time.perf_counter() - sent) * 1e3)
+    paced = (cpu(brokers) - before) * 1e6 / len(times)
+    publisher.peer.close()
+    return Figures(burst, paced, median(times), quantiles(times, n=100)[98])
+
+
+def pause(folder: Path, brokers: list[BrokerProcess], stream: str, how: signal.Signals) -> float:
+    """Seconds for which nothing is acknowledged at another node when the leader gets a signal."""
+    names = "abc"
+    name = leader_of(folder, stream)
+    leader = brokers[names.index(name)]
+    other = next(each for each in brokers if each is not leader)
+    publisher = Publisher(other, stream)
+    publisher.send(10)
+    longest, end = 0.0, time.perf_counter() + 10
+    os.kill(leader.pid, how)
+    while time.perf_counter() < end:
+        sent = time.perf_counter()
+        publisher.send(1)
+        longest = max(longest, time.perf_counter() - sent)
+    publisher.peer.close()
+    if how == signal.SIGSTOP:
+        os.kill(leader.pid, signal.SIGCONT)
+        time.sleep(5)  # until it is one of them again
+    return longest
+
+
+def report(name: str, one: list[Figures], found: list[Figures]) -> None:
+    columns = [median(each) for each in zip(*found, strict=True)]
+    burst = median(two.burst / single.burst for single, two in zip(one, found, strict=True))
+    paced = median(two.paced / single.paced for single, two in zip(one, found, strict=True))
+    print(
+        f"{name:18} {columns[0]:8.1f} us {burst:5.2f}x {columns[1]:8.1f} us {paced:5.2f}x"
+        f" {columns[2]:8.2f} ms {columns[3]:8.2f} ms",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    print(f"compiled: {is_compiled()}")
+    kinds = [(acks, durability) for acks in ACKS for durability in DURABILITY]
+    streams = "".join(section(f"{a}-{d}", 3, a, d) for a, d in kinds)
+    with tempfile.TemporaryDirectory() as raw, ExitStack() as stack:
+        folder = Path(raw)
+        single = stack.enter_context(nodes(folder, "s", section("one", 1, "leader", "os")))
+        three = stack.enter_context(nodes(folder, "abc", streams))
+        until = time.monotonic() + TIMEOUT
+        while not all(leader_of(folder, f"{a}-{d}") for a, d in kinds):
+            assert time.monotonic() < until, "not all streams are led"
+            time.sleep(0.1)
+        found: dict[str, list[Figures]] = {}
+        for _ in range(arguments.rounds):
+            found.setdefault("one", []).append(measure(single, "one", arguments.seconds))
+            for a, d in kinds:
+                name = f"{a}-{d}"
+                found.setdefault(name, []).append(measure(three, name, arguments.seconds))
+        print(f"{'stream':18} {'in bursts':>18} {'one a ms':>18} {'p50':>11} {'p99':>11}")
+        for name, figures in found.items():
+            report(name, found["one"], figures)
+        silent = pause(folder, three, "quorum-os", signal.SIGSTOP)
+        print(f"leader stopped: nothing is acknowledged for {silent:.2f} s")
+        killed = pause(folder, three, "quorum-os", signal.SIGKILL)
+        print(f"leader killed: nothing is acknowledged for {killed:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
