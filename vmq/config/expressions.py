@@ -24,7 +24,8 @@ LEVEL: Final = "level"
 #: Of CEL, but not here: what loops or matches patterns. No plugin gives them back by their names.
 _LOOPS: Final = frozenset({"all", "exists", "exists_one", "filter", "map", "matches"})
 
-_TEXT: Final = re.compile(
+#: A text in an expression.
+TEXT: Final = re.compile(
     r"""[rRbB]{0,2}(?:'''(?:.|\n)*?'''|\"""(?:.|\n)*?\"""|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")"""
 )
 _CALL: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*\(")
@@ -35,12 +36,15 @@ class CelError(ValueError):
     """No expression, or one that may not be; the text says where and what is known."""
 
 
-def compiled(text: str, more: Collection[str] | None = ()) -> Any:
+def compiled(
+    text: str, more: Collection[str] | None = (), variables: Collection[str] = VARIABLES
+) -> Any:
     """The program of an expression, with `execute` and `variables`.
 
     Args:
         text: the expression.
         more: names of functions that plugins bring; None: that is not known yet, and any name may be one.
+        variables: what it may look at.
 
     Raises:
         CelError: with column and reason.
@@ -57,14 +61,14 @@ def compiled(text: str, more: Collection[str] | None = ()) -> Any:
     except Exception as error:  # noqa: BLE001 - whatever the library raises
         raise CelError(_told(text, str(error))) from None
     for name in program.variables():
-        if name not in VARIABLES:
+        if name not in variables:
             where = _column(text, rf"\b{re.escape(name)}\b")
-            raise CelError(f"{where}: there is no {name}; known: {', '.join(VARIABLES)}")
+            raise CelError(f"{where}: there is no {name}; known: {', '.join(variables)}")
     return program
 
 
 def _check_calls(text: str, more: Collection[str] | None) -> None:
-    bare = _TEXT.sub(lambda found: "'" * len(found[0]), text)
+    bare = TEXT.sub(lambda found: "'" * len(found[0]), text)
     for found in _CALL.finditer(bare):
         name = found[1]
         if name in FUNCTIONS or name == LEVEL or name == "in":
@@ -88,6 +92,6 @@ def _told(text: str, error: str) -> str:
 
 
 def _column(text: str, pattern: str) -> str:
-    bare = _TEXT.sub(lambda found: "'" * len(found[0]), text)
+    bare = TEXT.sub(lambda found: "'" * len(found[0]), text)
     found = re.search(pattern, bare)
     return f"column {found.start() + 1}" if found else "column 1"
