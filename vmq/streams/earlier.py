@@ -78,7 +78,7 @@ class _Walk:
 
 def rows_behind(partition: Partition, mark: int, client_id: str) -> Iterator[_Row]:
     """Topic and payload of what a client has from an offset on, up to the end when this begins."""
-    start = max(mark, partition.earliest)
+    start = max(mark, partition.kept)
     if start > partition.end:
         return  # the stream was made anew
     try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -50,7 +51,7 @@ class Parking:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
-        self._made = stream, number, options, clock
+        self._made = stream, number, here(options), clock
         self._log: Partition | None = None
 
     def log(self) -> Partition:
@@ -100,7 +101,7 @@ def take_in(partition: Partition) -> int:
         shutil.rmtree(leftover)
     count = 0
     for folder in folders(partition.folder):
-        made = partition.stream, partition.number, partition.options, partition.clock
+        made = partition.stream, partition.number, here(partition.options), partition.clock
         parked = Partition(folder, *made)
         try:
             count += _copy(parked, partition)
@@ -110,6 +111,11 @@ def take_in(partition: Partition) -> int:
         sync_folder(partition.folder)
         shutil.rmtree(folder.with_suffix(TAKEN))
     return count
+
+
+def here(options: StreamOptions) -> StreamOptions:
+    """The options of rows that wait: the partition's archive has nothing of them."""
+    return msgspec.structs.replace(options, archive="")
 
 
 def _copy(parked: Partition, partition: Partition) -> int:

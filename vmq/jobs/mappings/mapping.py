@@ -1,13 +1,14 @@
 """One mapping: whether it wants a message, where that goes, and what it becomes. Pure."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from vmq.config.expressions import LEVEL, CelError, compiled
+from vmq.config.expressions import LEVEL, VARIABLES, CelError, all_by_member, compiled, decoder_of
 from vmq.config.mappings import EXPANSION, MappingOptions, source_of
 from vmq.mqtt.special import DELAYED, JOBS, encode_level
 
@@ -42,12 +43,50 @@ class Mapped(NamedTuple):
 class _MappingTarget:
     """A target, taken apart: text, and programs whose values stand in it."""
 
-    def __init__(self, target: str, functions: Collection[str]) -> None:
-        parts = EXPANSION.split(target)
-        self.texts = parts[::2]
-        self.programs = [compiled(each, functions) for each in parts[1::2]]
+    def __init__(self, target: str, programs: list[Any]) -> None:
+        self.texts = EXPANSION.split(target)[::2]
+        self.programs = programs
         #: The name of a queue may have signs that a topic may not.
         self.is_job = target.startswith((JOBS, DELAYED))
+
+
+class _Programs:
+    """The expressions of a mapping, compiled, in one of two ways.
+
+    Args:
+        options: of the mapping.
+        texts: its expressions, as `_texts_of` lists them, perhaps in other words.
+        compile_text: compiles one.
+
+    Raises:
+        CelError: one of them is none.
+    """
+
+    def __init__(
+        self, options: MappingOptions, texts: Sequence[str], compile_text: Callable[[str], Any]
+    ) -> None:
+        programs = [compile_text(each) for each in texts]
+        self.needs = sorted({name for each in programs for name in each.variables()})
+        left = iter(programs)
+        self.where = None if options.where is None else next(left)
+        self.payload = None if options.payload is None else next(left)
+        self.targets = [
+            _MappingTarget(each, [next(left) for _ in EXPANSION.split(each)[1::2]])
+            for each in options.to
+        ]
+
+    def map(self, context: Any, body: bytes) -> list[Mapped]:
+        """Where a message goes, by what the context has of it."""
+        if self.where is not None and not _is_true(self.where.execute(context)):
+            return []
+        if self.payload is not None:
+            body = _encoded(self.payload.execute(context))
+        return [Mapped(_expanded(each, context), body) for each in self.targets]
+
+
+def _texts_of(options: MappingOptions) -> list[str]:
+    texts = [each for each in (options.where, options.payload) if each is not None]
+    return texts + [part for each in options.to for part in EXPANSION.split(each)[1::2]]
 
 
 class MessageMapping:
@@ -81,22 +120,27 @@ class MessageMapping:
         """Goes by the functions that plugins bring from now on; while it lacks one, every message fails."""
         from cel import Context
 
-        options = self.options
+        options, texts = self.options, _texts_of(self.options)
         #: Why it can map nothing now.
         self.flaw = ""
-        self.where = self.payload = None
-        self.targets: list[_MappingTarget] = []
+        #: Its expressions as they stand; and those that look at members of the JSON only, if they all do.
+        self._whole: _Programs | None = None
+        self._quick: _Programs | None = None
+        self._members: Mapping[str, str] = {}
         try:
-            if options.where is not None:
-                self.where = compiled(options.where, functions)
-            if options.payload is not None:
-                self.payload = compiled(options.payload, functions)
-            self.targets = [_MappingTarget(each, functions) for each in options.to]
+            self._whole = _Programs(options, texts, lambda text: compiled(text, functions))
+            found = all_by_member(texts, "json")
+            if found is not None:
+                self._members = {name: each for one in found for name, each in one.members.items()}
+                known = {*VARIABLES, *self._members}
+                self._quick = _Programs(
+                    options,
+                    [one.text for one in found],
+                    lambda text: compiled(text, functions, known),
+                )
+                self._decode = decoder_of(self._members)
         except CelError as error:
             self.flaw = str(error)
-        programs = [each for target in self.targets for each in target.programs]
-        programs += [each for each in (self.where, self.payload) if each is not None]
-        self.needs = sorted({name for each in programs for name in each.variables()})
         self._context = Context()
         for function, call in functions.items():
             self._context.add_function(function, call)
@@ -112,33 +156,34 @@ class MessageMapping:
             MappingError: an expression fails.
         """
         self.seen += 1
-        if self.flaw:
+        if self._whole is None:
             raise MappingError(self.flaw)
+        self._levels = seen.topic.split("/")
+        if self._quick is not None and len(seen.payload) <= LONGEST_JSON:
+            members = self._decode(seen.payload)
+            if len(members) == len(self._members):  # the context keeps what an earlier message had
+                with suppress(Exception):  # it is said below, in the words of the expression
+                    return self._by(self._quick, seen, members)
         try:
-            self._look_at(seen)
-            if self.where is not None:
-                if not _is_true(self.where.execute(self._context)):
-                    return []
-            body = seen.payload
-            if self.payload is not None:
-                body = _encoded(self.payload.execute(self._context))
-            return [Mapped(self._expanded(each), body) for each in self.targets]
+            return self._by(self._whole, seen, {})
         except MappingError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the library, or a plugin, raises
             text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
             raise MappingError(" ".join(text.split())[:300]) from None
 
-    def _look_at(self, seen: Seen) -> None:
-        self._levels = seen.topic.split("/")
-        for name in self.needs:
-            self._context.add_variable(name, _value_of(name, seen))
+    def _by(self, programs: _Programs, seen: Seen, members: Mapping[str, Any]) -> list[Mapped]:
+        for name in programs.needs:
+            value = members[name] if name in members else _value_of(name, seen)
+            self._context.add_variable(name, value)
+        return programs.map(self._context, seen.payload)
 
-    def _expanded(self, target: _MappingTarget) -> str:
-        pieces = [target.texts[0]]
-        for text, program in zip(target.texts[1:], target.programs, strict=True):
-            pieces += (_one_level(program.execute(self._context), target.is_job), text)
-        return "".join(pieces)
+
+def _expanded(target: _MappingTarget, context: Any) -> str:
+    pieces = [target.texts[0]]
+    for text, program in zip(target.texts[1:], target.programs, strict=True):
+        pieces += (_one_level(program.execute(context), target.is_job), text)
+    return "".join(pieces)
 
 
 def _is_true(verdict: object) -> bool:

@@ -25,6 +25,7 @@ ROWS: Final = 10_000
 #: Seconds that the broker holds an answer for want of rows, and until a question is repeated that found nobody.
 _WAIT: Final = 0.5
 _RETRY: Final = 0.25
+_LONGEST: Final = 2.0
 
 
 class GroupPart:
@@ -83,6 +84,7 @@ class StreamGroup:
         self.failure: GroupError | None = None
         #: Since when the broker does not answer, and how that is said.
         self.away: tuple[float, BrokerAwayError] | None = None
+        self.pause = _RETRY
         self.is_closed = False
         #: The last one that was published with a commit.
         self.batch = 0
@@ -236,6 +238,7 @@ class StreamGroup:
         try:
             if not behind:
                 self._look(ready, _left(until, self.clock()))
+                self.pause = _RETRY
                 return None
             # One after the other.
             number = min(behind, key=lambda each: (each <= self.last, each))
@@ -243,7 +246,9 @@ class StreamGroup:
             return self._rows_of(number, ready[number])
         except BrokerAwayError as error:
             log.debug("%s", error)
-            time.sleep(_RETRY)
+            # A crowd that waits for rows takes turns: there is room for so many questions that wait.
+            time.sleep(_left(until, self.clock(), self.pause))
+            self.pause = min(2 * self.pause, _LONGEST)
             return None
 
     def _readable(self) -> dict[int, GroupPart]:
@@ -432,5 +437,5 @@ def _topics(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {} if asked.get("filter", "#") == "#" else {"filter": asked["filter"]}
 
 
-def _left(until: float | None, now: float) -> float:
-    return _WAIT if until is None else max(0.0, min(_WAIT, until - now))
+def _left(until: float | None, now: float, most: float = _WAIT) -> float:
+    return most if until is None else max(0.0, min(most, until - now))

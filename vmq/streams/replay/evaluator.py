@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
-from vmq.streams.replay.members import by_member, decoder_of
+from vmq.config.expressions import all_by_member, decoder_of
 
 #: Bytes of address space: the libraries alone take the half of it.
 _MEMORY: Final = 2 << 30
@@ -50,12 +50,11 @@ class Prepared:
     def __init__(self, compile_text: Callable[[str], Any], text: str) -> None:
         #: What it looks at, as it was written.
         self.asked: list[str] = compile_text(text).variables()
-        found = by_member(text)
-        self.program = compile_text(text if found is None else found.text)
-        self._names = [
-            each for each in self.program.variables() if found is None or each not in found.members
-        ]
-        self._decode = None if found is None else decoder_of(found.members)
+        found = all_by_member([text], "payload")
+        members = {} if found is None else found[0].members
+        self.program = compile_text(text if found is None else found[0].text)
+        self._names = [each for each in self.program.variables() if each not in members]
+        self._decode = decoder_of(members) if members else None
 
     def values(self, rows: pa.Table, partition: int) -> list[dict[str, Any]]:
         """What it looks at, of each row."""

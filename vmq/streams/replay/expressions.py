@@ -7,6 +7,7 @@ what is let through runs in another process, with a deadline (`vmq.streams.repla
 import re
 from typing import Final
 
+from vmq.config.expressions import TEXT
 from vmq.mqtt.special import SpecialTopicError
 
 LONGEST: Final = 4096
@@ -49,10 +50,6 @@ VARIABLES: Final = (
     "client_id",
     "offset",
     "partition",
-)
-#: A text in an expression.
-TEXT: Final = re.compile(
-    r"""[rRbB]{0,2}(?:'''(?:.|\n)*?'''|\"""(?:.|\n)*?\"""|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")"""
 )
 _CALL: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*\(")
 

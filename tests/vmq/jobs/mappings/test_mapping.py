@@ -114,3 +114,36 @@ def test_an_expansion_is_one_level(text: str) -> None:
     assert outs[0].target == "alerts/" + text
     assert outs[1].target.count("/") == 1
     assert ";" not in outs[1].target
+
+
+JSON = st.dictionaries(
+    st.sampled_from(["v", "site", "x"]),
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.5, "a", "a/b", {"v": 1}]),
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["json.v > 1", "json.v.v == 1", "json.v == json.x", "json.site == 'json.v'"]),
+    st.sampled_from([None, "json.v", "{'v': json.v, 'of': level(1)}"]),
+    st.sampled_from(["b/${json.site}", "$jobs/${string(json.v)}"]),
+    st.lists(JSON.map(lambda each: json.dumps(each).encode()) | st.just(b"no"), max_size=4),
+)
+def test_members_alone_make_of_messages_what_the_whole_makes(
+    where: str, payload: str | None, to: str, bodies: list[bytes]
+) -> None:
+    """One mapping sees several messages: what one had is not there for the next."""
+    quick, whole = (
+        MessageMapping("m", options("a/#", to, where=where, payload=payload)) for _ in range(2)
+    )
+    assert quick._quick is not None
+    whole._quick = None
+
+    def outcome(mapping: MessageMapping, body: bytes) -> list[Mapped] | str:
+        try:
+            return mapping.map(Seen("a/b", body, 1, False, "c", 0.0))
+        except MappingError as error:
+            return str(error)
+
+    for body in bodies:
+        assert outcome(quick, body) == outcome(whole, body)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from tests.vmq.streams.support import Clock, make, put, read_all, row, rows_from
+from tests.vmq.streams.support import Clock, make, options, put, read_all, row, rows_from
 from vmq.config.values import read_archive
 from vmq.streams.log import archive as module
 from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined
@@ -17,6 +17,7 @@ from vmq.streams.log.cursor import Cursor, offset_at
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.retention import Janitor
+from vmq.streams.parking import Parking, take_in
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +213,23 @@ def test_a_new_stream_takes_no_folder_with_files_of_an_earlier_one(
     assert "an earlier stream" in again.archive.failure
     assert again.kept == 0
     again.close()
+
+
+def test_what_waits_beside_a_damaged_partition_has_no_archive(tmp_path: Path, clock: Clock) -> None:
+    """Else it would begin where the archive does."""
+    given = options(archive=url_of(tmp_path))
+    folder = tmp_path / "s" / "0"
+    partition = Partition(folder, "s", 0, given, clock)
+    put(partition, rows_from(0, 3))
+    parking = Parking(folder, "s", 0, given, clock)
+    put(parking.log(), rows_from(3, 2))
+    parking.close()
+    assert parking.log().archive is None
+    parking.close()
+    take_in(partition)
+    partition.publish()
+    assert read_all(partition)[-2:] == rows_from(3, 2)
+    partition.close()
 
 
 def test_segments_of_the_archive_are_joined() -> None:

@@ -7,10 +7,10 @@ from cel import compile as compile_text
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from vmq.config.expressions import all_by_member, by_member
 from vmq.streams.log.cursor import as_stream
 from vmq.streams.replay import evaluator as module
 from vmq.streams.replay.evaluator import Evaluator, Question, Verdict
-from vmq.streams.replay.members import by_member
 
 EXPRESSIONS = [
     "payload.a > 1",
@@ -48,7 +48,7 @@ def verdict(expression: str, payload: bytes, *, whole: bool) -> Verdict:
     question = Question(expression, 0, as_stream(rows).to_pybytes())
     with pytest.MonkeyPatch.context() as patch:
         if whole:
-            patch.setattr(module, "by_member", lambda _text: None)
+            patch.setattr(module, "all_by_member", lambda _texts, _root: None)
         return Evaluator(compile_text).answer(question)
 
 
@@ -75,7 +75,7 @@ def test_they_say_the_same(expression: str, payload: bytes) -> None:
     ],
 )
 def test_members_are_found(text: str, members: set[str]) -> None:
-    found = by_member(text)
+    found = by_member(text, "payload")
     assert found is not None
     assert set(found.members.values()) == members
     assert "'payload.x'" in found.text or "x" not in text
@@ -91,8 +91,15 @@ def test_members_are_found(text: str, members: set[str]) -> None:
         "payload.a > 1 // payload.b",
         "levels . payload.a == 1",
         "payload__a > payload.a",
-        "topic == 'payload.a'",
     ],
 )
 def test_what_looks_otherwise_stays(text: str) -> None:
-    assert by_member(text) is None
+    assert by_member(text, "payload") is None
+    assert all_by_member(["payload.a > 1", text], "payload") is None
+
+
+def test_what_does_not_look_at_it_needs_nothing() -> None:
+    assert all_by_member(["topic == 'payload.a'", "has(levels)"], "payload") is None
+    found = all_by_member(["topic == 'x'", "payload.a > 1"], "payload")
+    assert found is not None
+    assert [each.text for each in found] == ["topic == 'x'", "payload__a > 1"]
