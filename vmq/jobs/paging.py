@@ -30,6 +30,8 @@ _RISES: Final = -(1 << 62)
 _SHORT: Final = 1 << 32
 #: Bytes of a page beside its columns.
 _PAGE_BYTES: Final = 1500
+#: Seconds in which nothing is paged out, after many jobs were found that cannot be.
+_IDLE: Final = 5.0
 #: Seconds by which the end of a job's time may differ from what follows from when it was added.
 _CLOSE: Final = 0.001
 
@@ -172,12 +174,17 @@ class JobPager(LanePager):
         self.above: i64 = 1 << 60
         self.crowded: dict[JobQueue, None] = {}
         self.now: float = 0.0
+        #: What cannot be paged out is not looked at again before.
+        self.idle_until: float = 0.0
 
     # Out
 
     def page_out(self, now: float) -> None:
         """Makes one page, of a queue that has many jobs; to be called once a pass."""
         self.now = now
+        if now < self.idle_until:
+            self.crowded.clear()
+            return
         queue = next(iter(self.crowded))
         del self.crowded[queue]
         if queue.rules.persistence != OFF and self.machine.memory > self.above:
@@ -207,11 +214,13 @@ class JobPager(LanePager):
                 kept.append(job)
             job = job.newer
         if len(kept) > self.size // 4:
+            self.idle_until = self.now + _IDLE
             return False  # they are on other nodes, too, or not on disk yet
         more.head = job
         more.count -= len(out) + len(kept)
         if job is None:
             more.tail = None
+            more.count = 0
         else:
             job.older = None
         for each in kept:
@@ -226,7 +235,7 @@ class JobPager(LanePager):
             if each.body is not None:
                 machine.memory -= each.size
         self.add_page(lane, more, columns, due)
-        return True
+        return len(out) > 0
 
     def part(self, lane: JobLane) -> LanePages | None:
         """Parts what goes next in a lane from all that comes later; None: there is not so much."""

@@ -204,3 +204,17 @@ def does(node: Node, name: str, number: int) -> object:
         seen = machine.jobs_after(0, 999)
         return machine.acknowledge(seen[number % len(seen)].id) if seen else None
     return machine.count()
+
+
+def test_jobs_that_other_nodes_have_are_not_looked_at_again_and_again(tmp_path: Path) -> None:
+    node = paged(tmp_path)
+    for number in range(60):
+        node.machine.share(node.add(b"%d" % number), 2, [1, 2])
+    pages_out(node)
+    pager = node.machine.pager
+    assert not pager.count
+    assert pager.idle_until > node.now
+    assert len(queue_of(node).oldest(99)) == 60
+    pager.crowded[queue_of(node)] = None
+    pager.page_out(node.now)
+    assert not pager.crowded
