@@ -172,9 +172,11 @@ class Links:
         for server in self._servers.values():
             server.close()
         await asyncio.gather(*self._tasks)
-        while self.connections:
-            for end in list(self.connections):
-                end.transport.abort()
+        for _ in range(5):  # some may be accepted, and are told of their transport in the next turn
+            while self.connections:
+                for end in list(self.connections):
+                    end.transport.abort()
+                await asyncio.sleep(0)
             await asyncio.sleep(0)
 
     def _do(self, change: Callable[[], object]) -> None:
