@@ -1,14 +1,16 @@
 """`python -m tests.cluster_processes.killing --kills 30 --seed 1`: streams with copies while node after node fails.
 
-Each time one of three nodes, drawn by the seed, is killed, stopped for a while, or killed and wiped; publishers at each
-node go on, at QoS 1 and 2. In the end every node has the same rows, and all that was acknowledged is among them. The
-suite kills each node once (`test_replicas`); this is for longer runs by hand.
+Each time one of three or five nodes, drawn by the seed, is killed, stopped for a while, killed and wiped, or killed and
+a bit of its segments flipped; publishers at each node go on, at QoS 1 and 2. In the end every node has the same rows,
+and all that was acknowledged is among them. The suite kills each node once (`test_replicas`); this is for longer runs
+by hand.
 """
 
 import argparse
 import signal
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from random import Random
 from time import monotonic
 
@@ -16,7 +18,6 @@ from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.devices import Traffic, traffic
 from tests.cluster_processes.test_replicas import (
     FLIGHT,
-    NAMES,
     check,
     options_of,
     wait_led,
@@ -24,7 +25,7 @@ from tests.cluster_processes.test_replicas import (
 )
 
 #: What happens to a node, and how often.
-FAULTS = {"kill": 6, "stop": 2, "wipe": 1}
+FAULTS = {"kill": 6, "stop": 2, "wipe": 1, "flip": 2}
 
 
 def say(text: str) -> None:
@@ -39,9 +40,27 @@ def flow(devices: dict[str, Traffic], nodes: list[str]) -> None:
         each.flow(20, *(f"{topic}-pub-{node}" for node in nodes))
 
 
-def fail(cluster: LinkedCluster, devices: dict[str, Traffic], name: str, fault: str) -> float:
+def flip(folder: Path, random: Random) -> str:
+    """Flips a bit in one of the segments of a node; returns where."""
+    segments = sorted(each for each in folder.glob("streams/*/*/*.arrows") if each.stat().st_size)
+    path = random.choice(segments)
+    raw = bytearray(path.read_bytes())
+    bit = random.randrange(len(raw) * 8)
+    raw[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(raw)
+    return f"bit {bit} of {path.relative_to(folder)}"
+
+
+def fail(
+    cluster: LinkedCluster,
+    devices: dict[str, Traffic],
+    name: str,
+    fault: str,
+    random: Random,
+) -> float:
     """Has one node fail, and come back; returns after how many seconds the others had leaders for everything."""
-    rest = [each for each in NAMES if each != name]
+    names = [*cluster.nodes]
+    rest = [each for each in names if each != name]
     begin = monotonic()
     if fault == "stop":
         cluster[name].signal(signal.SIGSTOP)
@@ -54,12 +73,14 @@ def fail(cluster: LinkedCluster, devices: dict[str, Traffic], name: str, fault: 
     took = monotonic() - begin
     if fault == "wipe":
         cluster[name].wipe()
+    if fault == "flip":
+        say(f"flipped {flip(cluster[name].data_dir, random)}")
     flow(devices, rest)
     if fault == "stop":
         cluster[name].signal(signal.SIGCONT)
     else:
         cluster.start(name)
-    flow(devices, NAMES)
+    flow(devices, names)
     wait_whole(*cluster.running, names=tuple(devices))
     return took
 
@@ -71,20 +92,24 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=30, help="how often a node fails")
     parser.add_argument("--seed", type=int, default=1, help="of which, and how")
+    parser.add_argument("--nodes", type=int, choices=(3, 5), default=3, help="each has a copy")
     options = parser.parse_args()
+    names = "abcde"[: options.nodes]
     random = Random(options.seed)
     streams = {"log": "os", "synced": "fsync"}
-    env = {k: v for each in streams.items() for k, v in options_of(*each, 1 << 20).items()}
-    with LinkedCluster(NAMES, env, FLIGHT) as cluster, ExitStack() as stack:
+    env = {
+        k: v for each in streams.items() for k, v in options_of(*each, 1 << 17, len(names)).items()
+    }
+    with LinkedCluster(names, env, FLIGHT) as cluster, ExitStack() as stack:
         wait_led(*cluster.running, names=tuple(streams))
-        devices = {each: stack.enter_context(traffic(cluster, each, NAMES, [])) for each in streams}
-        flow(devices, NAMES)
+        devices = {each: stack.enter_context(traffic(cluster, each, names, [])) for each in streams}
+        flow(devices, [*names])
         for number in range(options.kills):
             [fault] = random.choices([*FAULTS], [*FAULTS.values()])
-            name = random.choice(NAMES)
+            name = random.choice(names)
             say(f"{number + 1}: {fault} {name}")
             try:
-                took = fail(cluster, devices, name, fault)
+                took = fail(cluster, devices, name, fault, random)
             except AssertionError:
                 for node in cluster.running:
                     say(f"{node.name} said last:\n{node.process.stderr_text()[-6000:]}")

@@ -16,13 +16,15 @@ NAMES = ["a", "b", "c"]
 PARTITIONS = 3
 
 
-def options_of(name: str, durability: str, segment_bytes: int = 65_536) -> dict[str, str]:
+def options_of(
+    name: str, durability: str, segment_bytes: int = 65_536, replicas: int = 3
+) -> dict[str, str]:
     """A stream of a topic tree of its name."""
     options = {
         "FILTERS": f'["{name}/#"]',
         "PARTITIONS": str(PARTITIONS),
         "KEY": "topic",
-        "REPLICAS": "3",
+        "REPLICAS": str(replicas),
         "SEGMENT_BYTES": str(segment_bytes),
         "DURABILITY": durability,
     }

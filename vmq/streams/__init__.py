@@ -29,6 +29,12 @@ if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
         module = _LAZY.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(module), name)
+        try:
+            value = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            text = f"vmq.streams.{name} needs pyarrow: pip install 'vmq[streams]'"
+            raise ImportError(text, name="pyarrow") from None
         globals()[name] = value
         return value

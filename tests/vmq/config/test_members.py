@@ -7,7 +7,7 @@ from cel import compile as compile_text
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vmq.config.members import all_by_member, by_member
+from vmq.config.expressions import all_by_member, by_member
 from vmq.streams.log.cursor import as_stream
 from vmq.streams.replay import evaluator as module
 from vmq.streams.replay.evaluator import Evaluator, Question, Verdict

@@ -264,9 +264,22 @@ class Producer:
             each.resume()
 
     def close(self) -> None:
-        """There is no such partition any more."""
+        """Nothing is handed in any more: the broker ends."""
         self.is_closed = True
         self._resume()
+
+    def move_to(self, group: str) -> None:
+        """The partition is another group's, which has nothing of this producer yet."""
+        self.group = group
+        self._renumber()
+
+    def give_up(self) -> None:
+        """There is no such partition any more: nobody waits until its messages are safe."""
+        self.close()
+        self._waiting.clear()
+        self._gathering = Gathering()
+        self.size = self._flying = self._gathered = 0
+        self.safe.advance(self.taken)
 
     @property
     def waiting(self) -> int:

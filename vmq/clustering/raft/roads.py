@@ -142,11 +142,15 @@ class Roads:
         if known is not None:
             known.appender.refuse(1, count)
 
-    def drop(self, key: Key) -> None:
-        """A partition is no more, or is another one."""
-        found = self._producers.pop(key, None)
-        if found is not None:
-            found.close()
+    def follow(self) -> None:
+        """Partitions have other places: what waits goes to a partition's group of now, or nowhere if it is no more."""
+        for key, producer in list(self._producers.items()):
+            place = self._places.places.get(key)
+            if key[0] not in self._catalog.streams:
+                del self._producers[key]
+                producer.give_up()
+            elif place is not None and place.group != producer.group:
+                producer.move_to(place.group)
 
     def led(self, group: str) -> None:
         """There is news of a group's leader."""

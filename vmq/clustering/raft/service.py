@@ -368,12 +368,10 @@ class GroupService:
                     self._open_group(stream, partition, here)
         for group in self.places.open.keys() - wanted:
             self._close_group(group)
-        for key, before in self.places.places.items():
-            if key not in found or found[key].group != before.group:
-                self.roads.drop(key)
         if found != self.places.places:
             self.places.put(found)
             self._on_change()
+        self.roads.follow()
         self.converter.look(found)
 
     def _converted(self) -> None:

@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from vmq.config.expressions import LEVEL, VARIABLES, CelError, compiled
+from vmq.config.expressions import LEVEL, VARIABLES, CelError, all_by_member, compiled, decoder_of
 from vmq.config.mappings import EXPANSION, MappingOptions, source_of
-from vmq.config.members import all_by_member, decoder_of
 from vmq.mqtt.special import DELAYED, JOBS, encode_level
 
 #: Bytes of a payload that is looked into as JSON: it is turned into other values, in the pass of the message.

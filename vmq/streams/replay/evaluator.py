@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
-from vmq.config.members import all_by_member, decoder_of
+from vmq.config.expressions import all_by_member, decoder_of
 
 #: Bytes of address space: the libraries alone take the half of it.
 _MEMORY: Final = 2 << 30

@@ -137,6 +137,37 @@ def test_what_is_lost_with_a_majority_is_followed_by_the_rest() -> None:
     assert road.rows == [b"%d" % number for number in range(5, 10)]
 
 
+def test_what_waits_goes_to_the_group_that_a_partition_has_now() -> None:
+    road = Road()
+    road.leader = "nobody"
+    producer = Producer("g", False, road, lambda _count: None)
+    for number in range(3):
+        put(producer, b"%d" % number)
+        road.run(road.time + 0.01)
+    road.leader = "a"
+    road.known = Producers()
+    producer.move_to("another")
+    put(producer, b"3")
+    road.run(10)
+    assert producer.group == "another"
+    assert road.rows == [b"0", b"1", b"2", b"3"]
+    assert producer.safe.reached == 4
+
+
+def test_nobody_waits_for_a_partition_that_is_no_more() -> None:
+    road = Road()
+    road.leader = "nobody"
+    producer = Producer("g", False, road, lambda _count: None)
+    for number in range(3):
+        put(producer, b"%d" % number)
+    road.run(1)
+    producer.give_up()
+    assert (producer.safe.reached, producer.size, producer.waiting) == (3, 0, 0)
+    road.leader = "a"
+    road.run(10)
+    assert not road.rows
+
+
 def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
     road = Road()
     road.leader = "nobody"

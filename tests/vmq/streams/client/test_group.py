@@ -1,6 +1,8 @@
 """Programs that are members of groups: what they get, what they commit, and what becomes of it when they go."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -331,3 +333,13 @@ def test_a_program_without_asyncio(tmp_path: Path) -> None:
             return await asyncio.to_thread(read)
 
     assert asyncio.run(run()) == [0, 1, 2, 3, 4]
+
+
+def test_without_pyarrow_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; import vmq.streams; vmq.streams.group"
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert found.stderr.splitlines()[-1] == (
+        "ImportError: vmq.streams.group needs pyarrow: pip install 'vmq[streams]'"
+    )
