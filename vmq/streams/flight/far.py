@@ -87,6 +87,17 @@ def locate(partition: PartitionLog, start: int, until: int | None = None) -> Loc
         )
 
 
+def examine(partition: PartitionLog, offset: int) -> None:
+    """Reads the batch that holds an offset, and those before it that come along: several may lie at one place.
+
+    Raises:
+        DamagedError: it is not what was written; the partition takes note.
+    """
+    with Cursor(partition, offset) as cursor:
+        while cursor.offset <= offset and cursor.read(None) is not None:
+            pass
+
+
 def _spot_of(cursor: Cursor) -> Spot:
     """Where the offset of a cursor lies."""
     place = cursor.open()

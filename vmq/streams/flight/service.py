@@ -29,7 +29,7 @@ from vmq.streams.flight.access import (
 )
 from vmq.streams.flight.answering import answers
 from vmq.streams.flight.calls import Slot, sent
-from vmq.streams.flight.far import Located, locate
+from vmq.streams.flight.far import Located, examine, locate
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.groups import ACTIONS as GROUP_ACTIONS
 from vmq.streams.flight.groups import ProgramGroups, group_answer
@@ -56,7 +56,7 @@ from vmq.streams.flight.tickets import (
 )
 from vmq.streams.log.checkpoint import boot_id
 from vmq.streams.log.columns import Projection
-from vmq.streams.log.cursor import Cursor, LogReader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import (
     ElsewhereError,
     NotLocalError,
@@ -288,8 +288,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             return [msgspec.json.encode(found)]
         elif action.type == EXAMINE and self.is_inner:
             partition, start = self.begin(context, decode(body, Ticket, "ticket"))
-            with Cursor(partition, start) as cursor:
-                cursor.read(None)  # notes what is wrong, and raises it
+            examine(partition, start)
             return []
         elif action.type == "file":
             spots = self.file(context, decode(body, FileQuery, "body of file"))

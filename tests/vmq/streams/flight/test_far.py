@@ -6,9 +6,9 @@ import pytest
 
 from tests.vmq.streams.support import make, payloads, put, rows_from
 from vmq.streams.flight import far
-from vmq.streams.flight.far import FarCursor, FarLog, Located, locate
+from vmq.streams.flight.far import FarCursor, FarLog, Located, examine, locate
 from vmq.streams.log.cursor import Cursor, LogReader
-from vmq.streams.log.errors import OutOfRangeError, StreamError
+from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.merging import merge
 from vmq.streams.log.partition import Partition
 
@@ -44,6 +44,22 @@ def test_rows_that_are_not_published_are_not_seen(partition: Partition) -> None:
     log = far_log(partition)
     assert (log.earliest, log.end) == (0, 15)
     assert len(read(log)) == 15
+
+
+@pytest.mark.parametrize("hurt", [0, 17, 39])
+def test_damage_is_found_wherever_a_batch_lies(tmp_path: Path, hurt: int) -> None:
+    """Of small batches several have one entry of the index."""
+    partition = make(tmp_path)
+    for number in range(40):
+        put(partition, rows_from(number, 1))
+    partition.roll()
+    path = partition.sealed[0].path
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"crc32c=", raw.index(b"offset=%020d" % hurt)) - 100] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(DamagedError, match=f"offset {hurt}"):
+        examine(partition, hurt)
+    assert [flaw.offset for flaw in partition.flaws.values()] == [hurt]
 
 
 def test_an_offset_that_is_not_there_is_refused(partition: Partition) -> None:
