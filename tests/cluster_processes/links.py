@@ -172,6 +172,8 @@ class Links:
         for server in self._servers.values():
             server.close()
         await asyncio.gather(*self._tasks)
+        for server in self._servers.values():  # a node may just have come back
+            server.close()
         for _ in range(5):  # some may be accepted, and are told of their transport in the next turn
             while self.connections:
                 for end in list(self.connections):
