@@ -88,10 +88,10 @@ class Receiver:
             self.sock.setblocking(False)
 
 
-def receive(receivers: list[Receiver], wanted: Callable[[], bool]) -> None:
-    """Takes what comes until it is enough."""
+def receive(receivers: list[Receiver], count: int) -> None:
+    """Takes what comes until there are so many."""
     until = perf_counter() + SECONDS
-    while not wanted():
+    while sum(each.count for each in receivers) < count:
         if perf_counter() > until:
             raise TimeoutError(f"{[each.count for each in receivers]} came")
         ready, _, _ = select.select([each.sock for each in receivers], [], [], 1.0)
@@ -126,14 +126,11 @@ def live(broker: BrokerProcess, filters: list[str], messages: int) -> Figure:
         assert each.recv(CONNACK_BYTES, socket.MSG_WAITALL)[-1] == 0
     block = b"".join(publish_packet(f"live/d{at % 100:05}", payload_of(at)) for at in range(BLOCK))
 
-    def came() -> int:
-        return sum(each.count for each in receivers)
-
     def work() -> int:
         for sent in range(0, messages, BLOCK):
             publishers[sent // BLOCK % PUBLISHERS].sendall(block)
-            receive(receivers, lambda sent=sent: came() > sent - UNDER_WAY)  # type: ignore[misc]
-        receive(receivers, lambda: came() == messages)
+            receive(receivers, sent - UNDER_WAY)
+        receive(receivers, messages)
         return messages
 
     found = measured(broker, work)
@@ -150,7 +147,7 @@ def history(broker: BrokerProcess, filters: list[str], qos: int, count: int) -> 
         receivers.extend(
             Receiver(broker, f"reader-{at}", each, qos) for at, each in enumerate(filters)
         )
-        receive(receivers, lambda: sum(each.count for each in receivers) >= count)
+        receive(receivers, count)
         return count
 
     found = measured(broker, work)

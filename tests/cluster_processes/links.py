@@ -122,7 +122,7 @@ class Links:
         server = self._servers.pop(path, None)
         if server is None:
             return
-        server.close()
+        await self._shut(server)
         while not self._is_closing:
             try:
                 _, writer = await asyncio.open_unix_connection(path)
@@ -169,17 +169,24 @@ class Links:
 
     async def _close(self) -> None:
         self._is_closing = True
-        for server in self._servers.values():
-            server.close()
+        await self._shut(*self._servers.values())
         await asyncio.gather(*self._tasks)
-        for server in self._servers.values():  # a node may just have come back
-            server.close()
+        await self._shut(*self._servers.values())  # a node may just have come back
         for _ in range(5):  # some may be accepted, and are told of their transport in the next turn
             while self.connections:
                 for end in list(self.connections):
                     end.transport.abort()
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
+
+    async def _shut(self, *servers: asyncio.Server) -> None:
+        """Accepts nothing more. A server that is closed has no transports for what it has just accepted."""
+        for server in servers:
+            for each in server.sockets:
+                self._loop.remove_reader(each.fileno())
+        await asyncio.sleep(0)
+        for server in servers:
+            server.close()
 
     def _do(self, change: Callable[[], object]) -> None:
         async def carry_out() -> None:

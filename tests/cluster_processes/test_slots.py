@@ -6,8 +6,6 @@ from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.slots import ENV, WITHIN, Ward, say
 
 
-# A connection to a node that is killed may be left to the garbage collector by the links between them.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.timeout(120)
 def test_whoever_dies_nobody_notices() -> None:
     """Each node once: one for ever lost with its disk, one killed, one stopped in order."""

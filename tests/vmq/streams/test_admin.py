@@ -28,7 +28,7 @@ async def test_a_stream_is_made_listed_shown_and_deleted(catalog: Catalog) -> No
     await catalog.commits.wait()
     shown = show_stream(catalog, "made")
     assert (shown["messages"], shown["gathered"], shown["dropped"]) == (1, 1, 0)
-    assert (shown["options"]["acks"], shown["options"]["durability"]) == ("quorum", "fsync")
+    assert (shown["options"]["acks"], shown["options"]["durability"]) == ("", "fsync")
     assert [each["end"] for each in shown["partitions"]] == [1]
     assert delete_stream(catalog, "made")["messages"] == 1
     assert [each["stream"] for each in list_streams(catalog)] == ["temp"]

@@ -34,7 +34,7 @@ class AsyncStreamGroup:
         """The partitions that it has now."""
         return [] if self._group is None else self._group.partitions
 
-    async def read(self, timeout: float | None = None) -> pa.RecordBatch | None:  # noqa: ASYNC109
+    async def read(self, timeout: float | None = None) -> pa.RecordBatch | None:  # noqa: ASYNC109 - its end is no error
         """Rows of one partition, in order; see `StreamGroup.read`. Whoever gives up waiting loses none.
 
         Raises:
