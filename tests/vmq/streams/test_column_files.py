@@ -63,6 +63,11 @@ QUERIES = [
     "select \"offset\" from sensors where stream = 'sensors' and partition = 0 order by all",
     "select payload from sensors where device = 'd2' order by all",
     "select count(*) as n from sensors",
+    "select topic, client_id from sensors where topic in ('sensors/d1', 'sensors/d2', 'x') order by all",
+    "select \"offset\" from sensors where device is null or device > 'd1' order by all",
+    "select topic from sensors where topic like 'sensors/d%' and device <> 'd0' order by all",
+    "select a.topic, count(*) as n from sensors a join sensors b using (device) group by all order by all",
+    "select count(*) as n from sensors where topic between 'sensors/d1' and 'sensors/d2' or qos = 0",
 ]
 
 

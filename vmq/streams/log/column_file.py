@@ -100,25 +100,33 @@ class ColumnFile:
 
     def __init__(self, path: Path) -> None:
         import pyarrow.dataset as ds
+        import pyarrow.parquet as pq
 
         self._file = pa.PythonFile(path.open("rb"), mode="r")
         options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-        form = ds.ParquetFileFormat(default_fragment_scan_options=options)
+        texts = [each.name for each in pq.read_schema(path) if each.type == pa.string()]
+        form = ds.ParquetFileFormat(
+            read_options=ds.ParquetReadOptions(dictionary_columns=texts),
+            default_fragment_scan_options=options,
+        )
         self._fragment = form.make_fragment(self._file)
         self._schema = self._fragment.physical_schema
 
     def batches(
-        self, columns: Sequence[str], condition: Any, start: int, end: int
+        self, columns: Sequence[str], condition: Any, span: tuple[int, int] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Some columns of the rows from one offset up to another that a condition keeps, ordered by topic.
+        """Some columns of the rows that a condition keeps, ordered by topic; texts as dictionaries.
+
+        `span`: from one offset up to another only.
 
         Raises:
             ArrowException: the file is damaged.
             OSError: likewise, or the disk.
         """
-        wanted = (pc.field("offset") >= start) & (pc.field("offset") < end)
-        if condition is not None:
-            wanted &= condition
+        wanted = condition
+        if span is not None:  # offsets are the column that takes the most
+            inside = (pc.field("offset") >= span[0]) & (pc.field("offset") < span[1])
+            wanted = inside if condition is None else inside & condition
         yield from self._fragment.to_batches(
             schema=self._schema, columns=list(columns), filter=wanted, use_threads=False
         )

@@ -96,7 +96,7 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
         self._stream = stream
         self._broker = broker
         self._typed = read_columns(stream.schema)
-        self._schema = projected(None, typed_schema(self._typed))
+        self._schema = as_dictionaries(projected(None, typed_schema(self._typed)))
 
     @property
     def schema(self) -> pa.Schema:
@@ -152,15 +152,28 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
                 end = min(end, spot.last)
                 path = path_of(Path(spot.path), spot.limit + len(END_MARK), self._stream.schema)
                 with suppress(FileNotFoundError):
-                    yield from self._beside(path, partition.number, columns, condition, at, end)
+                    is_whole = (at, end) == (int(Path(spot.path).stem), spot.last)
+                    span = None if is_whole else (at, end)
+                    yield from self._beside(path, partition.number, columns, condition, span)
                     at = end
                     continue
             log = FarLog(self._stream.name, partition.number, found, ask)
             log.end = max(log.end, end)
             reader = LogReader(log, columns, None, FarCursor, self._typed)
             for chunk in reader.read(at, end):
-                yield chunk.rows
+                yield self._told(chunk.rows)
             at = end
+
+    def _told(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as DuckDB is told that they are."""
+        fields = [self._schema.field(name) for name in rows.schema.names]
+        arrays = [
+            column.dictionary_encode()
+            if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type)
+            else column
+            for column, field in zip(rows.columns, fields, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _beside(
         self,
@@ -168,10 +181,9 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
         number: int,
         columns: Sequence[str],
         condition: Any,
-        start: int,
-        end: int,
+        span: tuple[int, int] | None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment by the columns beside it.
+        """The rows of a segment by the columns beside it, or those from one offset up to another.
 
         Raises:
             FileNotFoundError: there are none.
@@ -183,13 +195,13 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
         text = str(condition)
         try:
             for rows in file.batches(
-                kept, None if any(name in text for name in given) else condition, start, end
+                kept, None if any(name in text for name in given) else condition, span
             ):
                 arrays = [
                     pa.repeat(given[name], rows.num_rows) if name in given else rows.column(name)
                     for name in columns
                 ]
-                yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+                yield self._told(pa.RecordBatch.from_arrays(arrays, names=list(columns)))
         except (OSError, pa.ArrowException) as error:
             path.unlink(missing_ok=True)
             raise StreamError(
@@ -210,12 +222,25 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
                 if not each.num_rows:
                     continue
                 first = each.column("offset")[0].as_py()
-                yield projection.apply(
+                found_rows, _ = projection.apply(
                     each.select(STORED.names), self._stream.name, partition.number, first
-                )[0]
+                )
+                yield self._told(found_rows)
             if found.next <= at:
                 break
             at = found.next
+
+
+def as_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """A schema whose texts are dictionaries: they repeat, and DuckDB groups by the numbers of what is in them."""
+    return pa.schema(
+        [
+            each.with_type(pa.dictionary(pa.int32(), pa.string()))
+            if each.type == pa.string()
+            else each
+            for each in schema
+        ]
+    )
 
 
 def connect(orders: SqlOrders, broker: AskingBroker) -> "duckdb.DuckDBPyConnection":
