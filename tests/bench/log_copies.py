@@ -19,11 +19,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.bench.durable import Cpu, Peer
+from tests.bench.replicas_cpu import node
 from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
+from tests.vmq.workers.several import reach
 from vmq import is_compiled
 from vmq.testing.process import BrokerProcess
 
@@ -32,6 +34,7 @@ PACE = 0.001
 ACKS = ("none", "leader", "quorum")
 DURABILITY = ("memory", "os", "fsync")
 TIMEOUT = 60.0
+HEARTBEATS = "heartbeat_interval = 0.5\nheartbeat_timeout = 2.0\n"
 
 
 class Figures(NamedTuple):
@@ -51,26 +54,12 @@ def section(name: str, replicas: int, acks: str, durability: str) -> str:
 
 
 @contextmanager
-def node(folder: Path, name: str, join: str, streams: str) -> Iterator[BrokerProcess]:
-    config = folder / f"{name}.toml"
-    config.write_text(
-        '[listeners.a]\nurl = "tcp://127.0.0.1:0"\n'
-        f'[cluster]\nnode_name = "{name}"\nlisten = "ipc://{folder}/{name}"\n'
-        f"join = {join}\nheartbeat_interval = 0.5\nheartbeat_timeout = 2.0\n{streams}"
-    )
-    with BrokerProcess.start(
-        (), folder / f"{name}.data", None, ("--config", str(config))
-    ) as broker:
-        yield broker
-
-
-@contextmanager
 def nodes(folder: Path, names: str, streams: str) -> Iterator[list[BrokerProcess]]:
     with ExitStack() as stack:
         brokers: list[BrokerProcess] = []
         for name in names:
             join = f'["ipc://{folder}/{names[0]}"]' if brokers else "[]"
-            brokers.append(stack.enter_context(node(folder, name, join, streams)))
+            brokers.append(stack.enter_context(node(folder, name, join, HEARTBEATS + streams)))
         for broker in brokers:
             for name in names:
                 if broker is not brokers[names.index(name)]:
@@ -78,10 +67,22 @@ def nodes(folder: Path, names: str, streams: str) -> Iterator[list[BrokerProcess
         yield brokers
 
 
+def partition_of(folder: Path, stream: str, node: str = "a") -> dict[str, Any]:
+    """The stream's partition, as a node sees it; empty if that does not answer."""
+    done = here("stream", "show", stream, "--json", "--data-dir", str(folder / f"{node}.data"))
+    found: dict[str, Any] = json.loads(done.out)["partitions"][0] if done.code == 0 else {}
+    return found
+
+
 def leader_of(folder: Path, stream: str) -> str:
     """Who leads the stream's partition, as one node sees it; "" if nobody does."""
-    done = here("stream", "show", stream, "--json", "--data-dir", str(folder / "a.data"))
-    return str(json.loads(done.out)["partitions"][0]["leader"]) if done.code == 0 else ""
+    return str(partition_of(folder, stream).get("leader", ""))
+
+
+def has_all(folder: Path, stream: str) -> bool:
+    """Whether no copy lacks anything that the leader has."""
+    name = leader_of(folder, stream)
+    return bool(name) and partition_of(folder, stream, name).get("behind") == {}
 
 
 class Publisher:
@@ -121,7 +122,7 @@ def measure(brokers: list[BrokerProcess], stream: str, seconds: float) -> Figure
     due = begin
     while due - begin < seconds:
         due += PACE
-        time.sleep(max(0.0, due - time.perf_counter()))
+        time.sleep(max(0.0, due - time.perf_counter()))  # the load itself: one message a pace
         sent = time.perf_counter()
         publisher.send(1)
         times.append((time.perf_counter() - sent) * 1e3)
@@ -147,7 +148,7 @@ def pause(folder: Path, brokers: list[BrokerProcess], stream: str, how: signal.S
     publisher.peer.close()
     if how == signal.SIGSTOP:
         os.kill(leader.pid, signal.SIGCONT)
-        time.sleep(5)  # until it is one of them again
+        reach(lambda: has_all(folder, stream))
     return longest
 
 
@@ -174,10 +175,7 @@ def main() -> None:
         folder = Path(raw)
         single = stack.enter_context(nodes(folder, "s", section("one", 1, "leader", "os")))
         three = stack.enter_context(nodes(folder, "abc", streams))
-        until = time.monotonic() + TIMEOUT
-        while not all(leader_of(folder, f"{a}-{d}") for a, d in kinds):
-            assert time.monotonic() < until, "not all streams are led"
-            time.sleep(0.1)
+        reach(lambda: all(leader_of(folder, f"{a}-{d}") for a, d in kinds))
         found: dict[str, list[Figures]] = {}
         for _ in range(arguments.rounds):
             found.setdefault("one", []).append(measure(single, "one", arguments.seconds))

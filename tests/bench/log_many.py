@@ -18,7 +18,9 @@ from tests.bench.durable import Cpu, Peer
 from tests.bench.log_copies import nodes
 from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
+from tests.vmq.workers.several import reach
 from vmq import is_compiled
+from vmq.testing.process import BrokerProcess
 
 NAMES = "abc"
 MOST = 1024
@@ -50,10 +52,24 @@ def leaderless(folder: Path, node: str, names: list[str], without: str = "") -> 
 
 def wait_led(folder: Path, node: str, names: list[str], without: str = "") -> float:
     begin = time.monotonic()
-    while (left := leaderless(folder, node, names, without)) > 0:
-        assert time.monotonic() - begin < TIMEOUT, f"{left} partitions without a leader"
-        time.sleep(0.1)
+    reach(lambda: not leaderless(folder, node, names, without), TIMEOUT)
     return time.monotonic() - begin
+
+
+def shares(brokers: list[BrokerProcess], seconds: float) -> list[float]:
+    """What share of a core each node takes."""
+    before = [sum(Cpu.of(each.pid)) for each in brokers]
+    time.sleep(seconds)  # what is measured
+    return [
+        (sum(Cpu.of(each.pid)) - cpu) / seconds for each, cpu in zip(brokers, before, strict=True)
+    ]
+
+
+def settle(brokers: list[BrokerProcess]) -> None:
+    """Returns when the nodes take no less than in the second before."""
+    before = sum(shares(brokers, 1.0))
+    while (now := sum(shares(brokers, 1.0))) < before:
+        before = now
 
 
 def memory(pid: int) -> int:
@@ -73,11 +89,9 @@ def main() -> None:
         folder = Path(raw)
         brokers = stack.enter_context(nodes(folder, NAMES, text))
         print(f"all are led after {wait_led(folder, 'a', names):.1f} s", flush=True)
-        time.sleep(10)  # until the groups are quiet
-        before = [sum(Cpu.of(each.pid)) for each in brokers]
-        time.sleep(arguments.seconds)
-        for name, broker, cpu in zip(NAMES, brokers, before, strict=True):
-            share = (sum(Cpu.of(broker.pid)) - cpu) / arguments.seconds
+        settle(brokers)
+        found = shares(brokers, arguments.seconds)
+        for name, broker, share in zip(NAMES, brokers, found, strict=True):
             print(f"node {name}: {share:.2%} of a core, {memory(broker.pid) >> 20} MiB", flush=True)
         peer = Peer(brokers[0].tcp, "bench", clean=True)
         times, end, number = [], time.perf_counter() + arguments.seconds, 0

@@ -21,12 +21,12 @@ Nodes = tuple[BrokerProcess, BrokerProcess]
 
 
 @contextmanager
-def node(folder: Path, name: str, replicas: int, join: str) -> Iterator[BrokerProcess]:
+def node(folder: Path, name: str, join: str, options: str) -> Iterator[BrokerProcess]:
+    """A node; `options`: more of its section [cluster], and what comes behind that."""
     config = folder / f"{name}.toml"
     config.write_text(
-        '[listeners.a]\nurl = "tcp://127.0.0.1:0"\n[queue]\nmax_offline_messages = -1\n'
-        f'[cluster]\nnode_name = "{name}"\nlisten = "ipc://{folder}/{name}"\njoin = {join}\n'
-        f"replicas = {replicas}\n"
+        '[listeners.a]\nurl = "tcp://127.0.0.1:0"\n'
+        f'[cluster]\nnode_name = "{name}"\nlisten = "ipc://{folder}/{name}"\njoin = {join}\n{options}'
     )
     with BrokerProcess.start(
         (), folder / f"{name}.data", None, ("--config", str(config))
@@ -37,9 +37,10 @@ def node(folder: Path, name: str, replicas: int, join: str) -> Iterator[BrokerPr
 @contextmanager
 def cluster(folder: Path, replicas: int) -> Iterator[Nodes]:
     folder.mkdir()
+    options = f"replicas = {replicas}\n[queue]\nmax_offline_messages = -1\n"
     with (
-        node(folder, "a", replicas, "[]") as a,
-        node(folder, "b", replicas, f'["ipc://{folder}/a"]') as b,
+        node(folder, "a", "[]", options) as a,
+        node(folder, "b", f'["ipc://{folder}/a"]', options) as b,
     ):
         a.wait_log("node up name=b", 30)
         b.wait_log("node up name=a", 30)

@@ -94,12 +94,12 @@ def test_clients_of_every_kind_add_and_work_at_once(
 ) -> None:
     done: Counter[bytes] = Counter()
     ended = threading.Event()
-    resp = redis.Redis(port=port, socket_timeout=60)
+    resp: Any = redis.Redis(port=port, socket_timeout=60)  # it has no types for commands
     disque = Pydisque([f"127.0.0.1:{port}"])
     disque.connect()
 
     def by_redis() -> tuple[bytes, bytes] | None:
-        found = resp.execute_command("GETJOB", "TIMEOUT", 200, "FROM", "mail")  # type: ignore[no-untyped-call]
+        found = resp.execute_command("GETJOB", "TIMEOUT", 200, "FROM", "mail")
         return (found[0][1], found[0][2]) if found else None
 
     def by_disque() -> tuple[bytes, bytes] | None:
@@ -111,7 +111,7 @@ def test_clients_of_every_kind_add_and_work_at_once(
         ByMqtt(clients(name, ("$jobs/mail", 1)), done, ended) for name in MQTT
     ]
     workers += [
-        ByCommands(by_redis, lambda job: resp.execute_command("ACKJOB", job), done, ended),  # type: ignore[no-untyped-call]
+        ByCommands(by_redis, lambda job: resp.execute_command("ACKJOB", job), done, ended),
         ByCommands(by_disque, disque.ack_job, done, ended),
         ByCommands(lambda: taken_by_cli(port), lambda job: cli(port, "ACKJOB", job), done, ended),
     ]
@@ -120,7 +120,7 @@ def test_clients_of_every_kind_add_and_work_at_once(
     for number in range(JOBS):
         for name, maker in makers.items():
             maker.publish("$jobs/mail", f"{name} {number}".encode(), qos=1)
-        resp.execute_command("ADDJOB", "mail", f"redis {number}", 0)  # type: ignore[no-untyped-call]
+        resp.execute_command("ADDJOB", "mail", f"redis {number}", 0)
         disque.add_job("mail", f"pydisque {number}", timeout=0)
     for number in range(3):
         cli(port, "ADDJOB", "mail", f"cli {number}", "0")

@@ -20,9 +20,9 @@ LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 ARGS = ("--allow-anonymous", "--workers", "2", "--node-name", "n")
 
 
-def reach(holds: Callable[[], Any]) -> Any:
+def reach(holds: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
     """Waits until something holds, of which nobody is told; returns it."""
-    deadline = monotonic() + TIMEOUT
+    deadline = monotonic() + timeout
     while not (found := holds()):
         assert monotonic() < deadline, "it did not come to that in time"
         sleep(0.02)

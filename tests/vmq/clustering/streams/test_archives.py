@@ -1,6 +1,7 @@
 """The archive of a partition goes with it to the node that owns it next."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from tests.support.until import until
@@ -8,7 +9,12 @@ from tests.vmq.clustering.stream_nodes import leave, nodes, owners, read, stream
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.retention import Janitor
+
+
+def partitions_of(broker: Broker) -> list[Partition]:
+    return stream(broker, "s").partitions
 
 
 async def fill(broker: Broker, numbers: range) -> None:
@@ -30,7 +36,7 @@ async def test_the_next_owner_reads_what_the_one_before_archived(tmp_path: Path)
         clock = partition.clock
         partition.clock = lambda: clock() + 2 * 3600
         for each in (first, second):
-            Janitor(lambda each=each: stream(each, "s").partitions).tidy()  # type: ignore[misc]
+            Janitor(partial(partitions_of, each)).tidy()
         assert (partition.kept, partition.earliest) == (30, 0)
         assert not list(streams_of(second).problems())
         partition.clock = clock

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing
@@ -85,7 +86,7 @@ async def test_a_dump_goes_from_node_to_node(tmp_path: Path) -> None:
 
 async def test_what_others_ask_is_checked(tmp_path: Path) -> None:
     async with job_nodes(tmp_path, "ab") as (a, _):
-        questions = a.broker.clustering.job_links.questions  # type: ignore[union-attr]
+        questions = clustering(a.broker).job_links.questions
         for name, parameters, status in (
             ("add_job", b'{"queue": "q", "body": "x"}', 400),
             ("show_job", b'{"id": 7}', 400),

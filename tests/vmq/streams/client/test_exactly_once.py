@@ -4,11 +4,12 @@ import asyncio
 import json
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,6 +22,7 @@ from tests.vmq.streamed import config_in, payloads_of, streams_of
 from tests.vmq.streams.client.test_group import payloads, served
 from tests.vmq.streams.groups.test_members import publish
 from tests.vmq.streams.support import options
+from tests.vmq.workers.several import reach
 from vmq.broker import Broker
 from vmq.streams.client.aio import AsyncStreamGroup
 from vmq.streams.client.group import StreamGroup
@@ -111,10 +113,10 @@ async def test_a_partition_stays_until_what_is_decided_is_published(
         sinks = streams_of(broker).sinks
         publish_rows, fails = sinks.publish_rows, [True]
 
-        async def once_it_can(*args: object) -> None:
+        async def once_it_can(*args: Any) -> None:
             if fails[0]:
                 raise BusyError("the store cannot write")
-            await publish_rows(*args)  # type: ignore[arg-type]
+            await publish_rows(*args)
 
         monkeypatch.setattr(sinks, "publish_rows", once_it_can)
         monkeypatch.setattr("vmq.streams.serving.programs.RETRY_AFTER", 0.01)
@@ -155,7 +157,7 @@ async def test_killed_at_any_step_it_is_done_once(
         sinks = streams_of(broker).sinks
         publish_alone, publish_rows = sinks.publish_alone, sinks.publish_rows
 
-        async def alone(query: str, batch: int, parts: object, cursor: SinkCursor | None) -> int:
+        async def alone(query: str, batch: int, parts: Any, cursor: SinkCursor | None) -> int:
             assert cursor is not None
 
             async def move() -> None:
@@ -165,10 +167,10 @@ async def test_killed_at_any_step_it_is_done_once(
                 if step == "moved":
                     keep()
 
-            return await publish_alone(query, batch, parts, SinkCursor(cursor.staged, move))  # type: ignore[arg-type]
+            return await publish_alone(query, batch, parts, SinkCursor(cursor.staged, move))
 
-        async def rows(*args: object) -> None:
-            await publish_rows(*args)  # type: ignore[arg-type]
+        async def rows(*args: Any) -> None:
+            await publish_rows(*args)
             await streams_of(broker).commits.wait()
             if step == "published":
                 keep()
@@ -201,13 +203,59 @@ def found(server: str) -> list[int]:
     return [int(each) for each in table.column("payload").to_pylist()]
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(600):
-        if holds():
+def fill(broker: BrokerProcess) -> None:
+    """Publishes the rows that are to be answered."""
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("devices")
+        for number in range(ROWS):
+            topic, payload = f"s/{number % 2}", b"%d" % number
+            wire.send(publish_packet(topic, payload, qos=1, packet_id=1 + number))
+        for _ in range(ROWS):
+            wire.expect(PUBACK)
+
+
+class Answering(threading.Thread):
+    """A program that goes on by itself, whatever happens to the broker.
+
+    Args:
+        url: where the broker serves.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        #: The port is another one after each start.
+        self.urls = [url]
+        self.done = 0
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                group = vmq.streams.group(
+                    "s", "g", server=self.urls[-1], start="earliest", rows=60, patience=0.0
+                )
+                with group as member:
+                    while not self.stopping.is_set():
+                        self.answer(member)
+            except vmq.streams.BrokerAwayError:
+                self.stopping.wait(0.1)
+
+    def answer(self, member: StreamGroup) -> None:
+        rows = member.read(0.5)
+        if rows is None:
             return
-        waited.wait(0.1)
-    raise AssertionError("it took too long")
+        try:
+            member.commit([(f"out/{each % 2}", b"%d" % each) for each in payloads(rows)])
+            self.done += rows.num_rows
+        except vmq.streams.FencedError:
+            pass  # it comes again, if it was not published
+
+    def has_done(self, enough: int) -> bool:
+        return self.done > enough
+
+    def end(self) -> None:
+        self.stopping.set()
+        self.join()
 
 
 def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
@@ -220,59 +268,18 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
     random = Random(1)
     with BrokerProcess.start(listen, tmp_path / "data", args=args) as broker:
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("devices")
-            for number in range(ROWS):
-                packet = publish_packet(
-                    f"s/{number % 2}", b"%d" % number, qos=1, packet_id=1 + number
-                )
-                wire.send(packet)
-            for _ in range(ROWS):
-                wire.expect(PUBACK)
-        done = 0
-        urls = [broker._url("grpc")]
-        stopping = threading.Event()
-
-        def read(member: StreamGroup) -> None:
-            nonlocal done
-            rows = member.read(0.5)
-            if rows is None:
-                return
-            try:
-                member.commit([(f"out/{each % 2}", b"%d" % each) for each in payloads(rows)])
-                done += rows.num_rows
-            except vmq.streams.FencedError:
-                pass  # it comes again, if it was not published
-
-        def reached(enough: int) -> bool:
-            return done > enough
-
-        def run() -> None:
-            # The port is another one after each start.
-            while not stopping.is_set():
-                try:
-                    group = vmq.streams.group(
-                        "s", "g", server=urls[-1], start="earliest", rows=60, patience=0.0
-                    )
-                    with group as member:
-                        while not stopping.is_set():
-                            read(member)
-                except vmq.streams.BrokerAwayError:
-                    stopping.wait(0.1)
-
-        program = threading.Thread(target=run)
+        fill(broker)
+        program = Answering(broker._url("grpc"))
         program.start()
         try:
             for kill in range(3):
-                enough = kill * 300 + random.randrange(200)
-                wait_for(partial(reached, enough))
+                reach(partial(program.has_done, kill * 300 + random.randrange(200)))
                 broker.restart()
-                urls.append(broker._url("grpc"))
-            wait_for(lambda: len(found(urls[-1])) >= ROWS)
+                program.urls.append(broker._url("grpc"))
+            reach(lambda: len(found(program.urls[-1])) >= ROWS)
         finally:
-            stopping.set()
-            program.join()
-        rows = found(urls[-1])
+            program.end()
+        rows = found(program.urls[-1])
         assert sorted(rows) == list(range(ROWS))
         for at in range(2):
             assert [each for each in rows if each % 2 == at] == list(range(at, ROWS, 2))
