@@ -25,8 +25,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyarrow import fs
 
 from vmq.config.columns import TypedColumn
 from vmq.config.values import ArchiveUrl
@@ -181,6 +179,8 @@ class PartitionArchive:
         self._note(joined(found, kept))
 
     def _listed(self) -> Iterator[ArchivedSegment]:
+        from pyarrow import fs  # loaded by who has an archive, as what follows
+
         selector = fs.FileSelector(self.root, allow_not_found=True, recursive=True)
         for each in self._store().get_file_info(selector):
             found = _NAME.match(each.base_name)
@@ -212,6 +212,8 @@ class PartitionArchive:
         Raises:
             OSError: the store, or the disk.
         """
+        import pyarrow.parquet as pq
+
         work = self.folder / (path.name + ".parquet.tmp")
         projection = Projection(None, None, typed)
         end, newest = base, 0
@@ -302,6 +304,8 @@ class PartitionArchive:
 
     def _rebuild(self, each: ArchivedSegment, path: Path) -> RecalledSegment:
         """A file of the archive as a segment, with the same rows at the same offsets."""
+        import pyarrow.parquet as pq
+
         path.parent.mkdir(exist_ok=True)
         self._make_room(path.parent)
         header = self.header
@@ -363,6 +367,8 @@ def joined(segments: Iterable[ArchivedSegment], kept: int) -> list[ArchivedSegme
 
 def filesystem_of(url: ArchiveUrl) -> Any:
     """How it is reached. Credentials come from the environment, as AWS has it."""
+    from pyarrow import fs
+
     if url.is_local:
         return fs.LocalFileSystem()
     options: dict[str, Any] = {"connect_timeout": _CONNECT, "request_timeout": _ANSWER}
