@@ -170,8 +170,10 @@ class Cursor:
 
     def read_packed(self) -> Packed | None:
         """The same, as the batches lie in the segment."""
+        wanted = self.offset
         packed = self._read_packed()
-        while packed is not None and not packed.rows:
+        # An index leads to a batch before the offset; where a large one follows small ones, they are not read together.
+        while packed is not None and (not packed.rows or packed.end <= wanted):
             packed = self._read_packed()
         return packed
 

@@ -146,3 +146,22 @@ def test_a_large_message_is_read_whole(tmp_path: Path) -> None:
     assert read_all(partition) == rows
     assert offsets(partition, 0) == [0, 1, 2]
     partition.close()
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_read_begins_within_a_large_batch_behind_small_ones(
+    tmp_path: Path, is_sealed: bool
+) -> None:
+    """They share an entry of the index, and the large one is more than what is read at a time."""
+    partition = make(tmp_path, compression="none")
+    put(partition, [row(0)])
+    put(partition, [row(number, payload=bytes(60_000)) for number in range(1, 21)])
+    put(partition, [row(21)])
+    if is_sealed:
+        partition.roll()
+    for start in range(22):
+        assert offsets(partition, start) == list(range(start, 22))
+        packed = list(LogReader(partition, ["offset"]).read_packed(start))
+        assert [each.first for each in packed][:1] == [start]
+        assert sum(each.rows for each in packed) == 22 - start
+    partition.close()
