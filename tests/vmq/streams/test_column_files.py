@@ -123,14 +123,21 @@ def test_small_segments_have_none(running: Running) -> None:
     assert files(partition) == []
 
 
-def test_a_damaged_file_is_deleted_and_the_segment_has_it_all(running: Running) -> None:
+def flipped(whole: bytes) -> bytes:
+    """Each page is hurt, the footer is not."""
+    footer = int.from_bytes(whole[-8:-4], "little") + 8
+    return bytes(each ^ 0x10 for each in whole[:-footer]) + whole[-footer:]
+
+
+@pytest.mark.parametrize("hurt", [flipped, lambda whole: whole[:-20], lambda _whole: b""])
+def test_a_damaged_file_is_deleted_and_the_segment_has_it_all(
+    running: Running, hurt: Callable[[bytes], bytes]
+) -> None:
     partition = fill(running, *readings(4))
     writer_of(running).tidy()
     (name,) = files(partition)
     path = partition.folder / name
-    whole = path.read_bytes()
-    footer = int.from_bytes(whole[-8:-4], "little") + 8
-    path.write_bytes(bytes(each ^ 0x10 for each in whole[:-footer]) + whole[-footer:])
+    path.write_bytes(hurt(path.read_bytes()))
     with pytest.raises(StreamError, match="try again"):
         ask(running, "select sum(temp) as s, max(device) as d, max(topic) as t from sensors")
     assert ask(running, "select sum(temp) as s from sensors") == [{"s": 6.0}]

@@ -9,7 +9,7 @@ import resource
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -189,26 +189,26 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
             FileNotFoundError: there are none.
             StreamError: they are damaged.
         """
-        file = ColumnFile(path)
         given = {"stream": pa.scalar(self._stream.name), "partition": pa.scalar(number, pa.int32())}
         kept = [each for each in columns if each not in given]
-        text = str(condition)
+        pushed = None if any(name in str(condition) for name in given) else condition
         try:
-            for rows in file.batches(
-                kept, None if any(name in text for name in given) else condition, span
-            ):
-                arrays = [
-                    pa.repeat(given[name], rows.num_rows) if name in given else rows.column(name)
-                    for name in columns
-                ]
-                yield self._told(pa.RecordBatch.from_arrays(arrays, names=list(columns)))
+            with closing(ColumnFile(path)) as file:
+                for rows in file.batches(kept, pushed, span):
+                    arrays = [
+                        pa.repeat(given[name], rows.num_rows)
+                        if name in given
+                        else rows.column(name)
+                        for name in columns
+                    ]
+                    yield self._told(pa.RecordBatch.from_arrays(arrays, names=list(columns)))
+        except FileNotFoundError:
+            raise
         except (OSError, pa.ArrowException) as error:
             path.unlink(missing_ok=True)
             raise StreamError(
                 f"{path} is damaged ({error}): it was deleted, the segment has it all; try again"
             ) from None
-        finally:
-            file.close()
 
     def _far(self, partition: SqlPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         projection = Projection(columns, None, self._typed)
