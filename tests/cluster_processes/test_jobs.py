@@ -257,7 +257,7 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
         three.restart(victim)
         # A disk may be lost only when what was lost before is on two hosts again.
         eventually(lambda: all(not mending(each) for each in three.clients.values()))
-        wait_for_more(producers, before)
+        wait_for_more(producers, before + 25)
     for producer in producers:
         producer.ended.set()
         producer.join(TIMEOUT)
@@ -271,12 +271,11 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
         consumer.join(TIMEOUT)
     got = Counter(each for one in consumers for each in one.got)
     repeats = sum(count - 1 for count in got.values())
-    assert len(added) > 100
     assert repeats < len(added) / 2, "what a dead node had is given again, and little else"
 
 
 def wait_for_more(producers: list[Producer], before: int) -> None:
-    """Waits until something is added."""
+    """Waits until more than so many are added."""
     eventually(lambda: sum(len(each.added) for each in producers) > before, "adding goes on")
 
 
