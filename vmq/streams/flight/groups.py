@@ -64,7 +64,8 @@ class LeaveQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class GroupPublishQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `group-publish`: staged parts, as [part, attempt], are published together with a commit, or not.
 
-    `batch`: higher than that of the last time. Said again it is answered likewise, and done once.
+    `batch`: higher than that of the last time. Said again it is answered likewise, and done once. `since`: where the
+    program knows the cursors to be; elsewhere it is fenced, for others know more.
     """
 
     member: _Token
@@ -73,6 +74,7 @@ class GroupPublishQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     commit: Annotated[
         dict[_Partition, tuple[_Offset, _Offset]], Meta(min_length=1, max_length=1024)
     ]
+    since: Annotated[dict[_Partition, _Offset], Meta(max_length=1024)] = {}
 
 
 class GivenPart(Struct, frozen=True):
@@ -114,7 +116,8 @@ Body: {"stream": NAME, "group": NAME, "filter": FILTER, "where": CONDITIONS, "st
 "has": {PARTITION: OFFSET}, "commit": {PARTITION: [GENERATION, OFFSET]}, \
 "back": {PARTITION: GENERATION}, "ends": {PARTITION: OFFSET}}, the last four optional""",
     "group-publish": """Publishes staged messages and commits, both or neither. Body: {"member": MEMBER, \
-"batch": NUMBER, "parts": [[PART, ATTEMPT], ...], "commit": {PARTITION: [GENERATION, OFFSET]}}""",
+"batch": NUMBER, "parts": [[PART, ATTEMPT], ...], "commit": {PARTITION: [GENERATION, OFFSET]}, \
+"since": {PARTITION: OFFSET}}, the last optional""",
     "group-leave": 'Ends a member. Body: {"member": MEMBER, "has": {PARTITION: OFFSET}}, the last optional',
 }
 _KINDS: Final[dict[str, type[Asked]]] = {

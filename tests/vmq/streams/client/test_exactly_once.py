@@ -25,11 +25,12 @@ from tests.vmq.streams.support import options
 from tests.vmq.workers.several import reach
 from vmq.broker import Broker
 from vmq.streams.client.aio import AsyncStreamGroup
+from vmq.streams.client.connection import FlightConnection
 from vmq.streams.client.group import StreamGroup
 from vmq.streams.client.messages import table_of
-from vmq.streams.log.staging import BusyError
 from vmq.streams.replay import group as module
 from vmq.streams.serving.sinks import SinkCursor
+from vmq.streams.staging.state import BusyError
 from vmq.testing.process import BrokerProcess
 
 
@@ -101,6 +102,35 @@ async def test_who_is_fenced_publishes_nothing(
                     for member in (first, second):
                         tasks.create_task(work(member, 1))
             assert sorted(await out_of(broker)) == [2 * each for each in range(20)]
+
+
+async def test_what_was_committed_unheard_is_not_published_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program does not know, and commits once more; what it read before comes no more."""
+    ask, lost = FlightConnection.ask, [True]
+
+    def ask_and_lose(self: FlightConnection, action: str, *args: Any) -> dict[str, Any]:
+        answer = ask(self, action, *args)
+        if action == "group-publish" and lost[0]:
+            lost[0] = False
+            raise vmq.streams.BrokerAwayError("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(FlightConnection, "ask", ask_and_lose)
+    async with broker_of(tmp_path) as (broker, server):
+        await publish(broker, range(6), topics=1)
+        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=4, patience=0.0)
+        async with group as member:
+            rows = await member.read()
+            assert rows is not None
+            with pytest.raises(vmq.streams.BrokerAwayError):
+                await member.commit(doubled(rows))
+            with pytest.raises(vmq.streams.FencedError):
+                await member.commit(doubled(rows))
+            await work(member, 2)
+            assert await member.read(0.0) is None
+        assert await out_of(broker) == [2 * each for each in range(6)]
 
 
 async def test_a_partition_stays_until_what_is_decided_is_published(
