@@ -1,19 +1,15 @@
 """Programs at nodes of a cluster that publish what comes of what they read: nodes are killed under them."""
 
-import threading
-from collections.abc import Callable
 from functools import partial
 from random import Random
 
 import pytest
 from pyarrow import flight
 
-import vmq.streams
 from tests.cluster_processes.cluster import LinkedCluster, Node
+from tests.support.until import reach
 from tests.support.wire import PUBACK, Wire, publish_packet
-from tests.vmq.streams.client.test_group import payloads
-from tests.vmq.workers.several import reach
-from vmq.streams.client.group import StreamGroup
+from tests.vmq.streams.client.test_exactly_once import Answering
 
 STREAMS = {
     "VMQ_STREAMS__S__FILTERS": '["s/#"]',
@@ -52,45 +48,6 @@ def answers(node: Node) -> list[list[int]]:
         return []
 
 
-class Answering(threading.Thread):
-    """A program that goes on by itself, whatever happens to the nodes.
-
-    Args:
-        servers: where nodes serve streams now; it begins with the first one.
-    """
-
-    def __init__(self, servers: Callable[[], list[str]]) -> None:
-        super().__init__()
-        self.servers = servers
-        self.done = 0
-        self.stopping = threading.Event()
-
-    def run(self) -> None:
-        while not self.stopping.is_set():
-            try:
-                group = vmq.streams.group(
-                    "s", "g", server=self.servers(), start="earliest", rows=20, patience=0.0
-                )
-                with group as member:
-                    while not self.stopping.is_set():
-                        self.answer(member)
-            except vmq.streams.GroupError:
-                self.stopping.wait(0.1)
-
-    def answer(self, member: StreamGroup) -> None:
-        rows = member.read(0.5)
-        if rows is None:
-            return
-        try:
-            member.commit([(f"out/{each % 8}", b"%d" % each) for each in payloads(rows)])
-            self.done += rows.num_rows
-        except vmq.streams.FencedError:
-            pass  # it comes again, if it was not published
-
-    def has_done(self, enough: int) -> bool:
-        return self.done >= enough
-
-
 @pytest.mark.parametrize("copies", ["1", "3"])
 def test_each_row_is_answered_once_though_nodes_are_killed(copies: str) -> None:
     random = Random(int(copies))
@@ -102,7 +59,7 @@ def test_each_row_is_answered_once_though_nodes_are_killed(copies: str) -> None:
             order = sorted(cluster.running, key=lambda each: (each.name != first, each.name))
             return [each.flight for each in order]
 
-        programs = [Answering(partial(servers, name)) for name in "ab"]
+        programs = [Answering(partial(servers, name), 8, 20) for name in "ab"]
         for each in programs:
             each.start()
         try:

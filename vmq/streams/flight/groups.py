@@ -4,6 +4,8 @@ A member says all that holds, again and again: what it was handed and has not co
 says all that it has. So an answer that is lost is made up for by the next one.
 """
 
+import threading
+import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Annotated, Final, Protocol
@@ -18,6 +20,8 @@ from vmq.streams.log.errors import PassingError, StreamError
 
 #: Seconds that the broker has for an answer.
 PATIENCE: Final = 30.0
+#: Seconds between two looks whether the server ends.
+_LOOK: Final = 0.5
 
 _Name = Annotated[str, Meta(min_length=1, max_length=100)]
 _Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -136,20 +140,30 @@ class ProgramGroups(Protocol):
 
 
 def group_answer(
-    groups: ProgramGroups, access: Access, user: str | None, action: str, body: bytes
+    groups: ProgramGroups,
+    access: Access,
+    user: str | None,
+    action: str,
+    body: bytes,
+    stopping: threading.Event,
 ) -> GroupAnswer:
-    """The answer to an action.
+    """The answer to an action; nobody waits for it long once the server is stopping.
 
     Raises:
         StreamError: it cannot be.
     """
     asked = decode(body, _KINDS[action], f"body of {action}")
     answer = groups.ask(access, user, asked)
-    try:
-        return answer.result(PATIENCE)
-    except FutureTimeoutError:
-        answer.cancel()
-        raise PassingError("the group does not answer: try again") from None
+    until = time.monotonic() + PATIENCE
+    is_last = False
+    while True:
+        try:
+            return answer.result(_LOOK)
+        except FutureTimeoutError:
+            if is_last or time.monotonic() >= until:
+                answer.cancel()
+                raise PassingError("the group does not answer: try again") from None
+            is_last = stopping.is_set()
 
 
 def no_right(user: str | None, group: str, filters: str) -> flight.FlightUnauthorizedError:

@@ -209,7 +209,13 @@ class Programs:
         if member.publishing is not None:
             if member.batch != asked.batch:
                 raise PassingError(f"batch {member.batch} is being published: try again")
-            return self.answer(member, await asyncio.shield(member.publishing))
+            publishing = member.publishing
+            await asyncio.wait([publishing])
+            if publishing.cancelled():
+                raise PassingError(
+                    "the broker ends: what is decided is published after its next start"
+                )
+            return self.answer(member, publishing.result())
         # The answer was lost, and its parts were staged again.
         await asyncio.to_thread(self.sinks.staging.discard, member_query(member.name), asked.batch)
         return self.answer(member)

@@ -30,7 +30,6 @@ class GroupSteps:
     def __init__(self, catalog: Catalog, sinks: Sinks) -> None:
         self.catalog = catalog
         self.sinks = sinks
-        self.staging = sinks.staging
         self.works: set[asyncio.Task[None]] = set()
 
     async def publish(
@@ -60,7 +59,7 @@ class GroupSteps:
             marks = await self.sinks.marks()
             staged = StagedStep(share.key, step)
             await asyncio.to_thread(
-                self.staging.prepare, query, asked.batch, asked.parts, marks, staged
+                self.sinks.staging.prepare, query, asked.batch, asked.parts, marks, staged
             )
         except BaseException:
             share.finish(step)
@@ -79,7 +78,7 @@ class GroupSteps:
         is_accepted = await groups.decided(staged.key, staged.step)
         while True:
             try:
-                await asyncio.to_thread(self.staging.settle, query, is_accepted=is_accepted)
+                await asyncio.to_thread(self.sinks.staging.settle, query, is_accepted=is_accepted)
                 break
             except BusyError as error:
                 log.warning("what was decided of query %s cannot be noted: %s", query, error)
@@ -105,7 +104,7 @@ class GroupSteps:
     def resume(self) -> None:
         """Asks for what was not decided when the broker ended; to be called before there are members."""
         groups = self.catalog.groups
-        for query, batch, staged in self.staging.asked():
+        for query, batch, staged in self.sinks.staging.asked():
             if groups is None:
                 text = "batch %d of query %s waits: only the cluster knows whether it is to be published"
                 log.warning(text, batch, query)

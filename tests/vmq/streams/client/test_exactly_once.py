@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -247,26 +247,30 @@ class Answering(threading.Thread):
     """A program that goes on by itself, whatever happens to the broker.
 
     Args:
-        url: where the broker serves.
+        servers: where brokers serve at present; the port is another one after each start.
+        topics: those of the rows, by their numbers.
+        rows: at most so many are answered at a time.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, servers: Callable[[], list[str]], topics: int, rows: int) -> None:
         super().__init__()
-        #: The port is another one after each start.
-        self.urls = [url]
+        self.servers = servers
+        self.topics = topics
+        self.rows = rows
         self.done = 0
         self.stopping = threading.Event()
 
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
+                servers, rows = self.servers(), self.rows
                 group = vmq.streams.group(
-                    "s", "g", server=self.urls[-1], start="earliest", rows=60, patience=0.0
+                    "s", "g", server=servers, start="earliest", rows=rows, patience=0.0
                 )
                 with group as member:
                     while not self.stopping.is_set():
                         self.answer(member)
-            except vmq.streams.BrokerAwayError:
+            except vmq.streams.GroupError:
                 self.stopping.wait(0.1)
 
     def answer(self, member: StreamGroup) -> None:
@@ -274,7 +278,8 @@ class Answering(threading.Thread):
         if rows is None:
             return
         try:
-            member.commit([(f"out/{each % 2}", b"%d" % each) for each in payloads(rows)])
+            answers = [(f"out/{each % self.topics}", b"%d" % each) for each in payloads(rows)]
+            member.commit(answers)
             self.done += rows.num_rows
         except vmq.streams.FencedError:
             pass  # it comes again, if it was not published
@@ -298,17 +303,16 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     random = Random(1)
     with BrokerProcess.start(listen, tmp_path / "data", args=args) as broker:
         fill(broker)
-        program = Answering(broker._url("grpc"))
+        program = Answering(lambda: [broker._url("grpc")], 2, 60)
         program.start()
         try:
             for kill in range(3):
                 reach(partial(program.has_done, kill * 300 + random.randrange(200)))
                 broker.restart()
-                program.urls.append(broker._url("grpc"))
-            reach(lambda: len(found(program.urls[-1])) >= ROWS)
+            reach(lambda: len(found(broker._url("grpc"))) >= ROWS)
         finally:
             program.end()
-        rows = found(program.urls[-1])
+        rows = found(broker._url("grpc"))
         assert sorted(rows) == list(range(ROWS))
         for at in range(2):
             assert [each for each in rows if each % 2 == at] == list(range(at, ROWS, 2))
