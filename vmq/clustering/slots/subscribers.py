@@ -46,10 +46,10 @@ class Subscribers:
     # Subscriptions
 
     def subscribe(
-        self, client: str, filters: list[tuple[str, int]], then: Callable[[], None]
+        self, client: str, filters: list[tuple[str, int]], request: int, then: Callable[[], None]
     ) -> None:
         for topic_filter, qos in filters:
-            self._state.subscribe(client, topic_filter, qos, self._here.time())
+            self._state.subscribe(client, topic_filter, qos, self._here.time(), request)
         routed = [each for each, qos in filters if qos and not is_served(each)]
         self._announce(routed, [], then)
 
