@@ -12,7 +12,8 @@ import threading
 import time
 from collections import deque
 
-from tests.bench.jobs_cpu import BODY, Cycle, command, measure, redis
+from tests.bench.jobs_cpu import BODY, Cycle, command, measure
+from tests.bench.others import redis
 from tests.bench.tls_cpu import Meter
 from tests.cluster_processes.jobs import JobCluster, job_cluster
 
