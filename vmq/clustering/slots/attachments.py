@@ -70,12 +70,14 @@ class Attachments:
         self._here = owned.here
         self._state = owned.state
         self.serving: dict[str, Attachment] = {}
-        self.subscribers = Subscribers(owned, self.distribute, self.serving.__contains__)
-        #: Clients with steps for their fronts.
-        self._touched: dict[str, None] = {}
         #: Since when sessions have no connection, as far as this owner knows, by stamps: no record, for it may not be
         #: their writer.
         self.left: dict[str, int] = {}
+        self.subscribers = Subscribers(
+            owned, self.distribute, self.serving.__contains__, self.left.__contains__
+        )
+        #: Clients with steps for their fronts.
+        self._touched: dict[str, None] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}
         #: Clients with a will and no connection: since when, by the detector's running time.
