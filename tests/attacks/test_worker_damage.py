@@ -10,8 +10,9 @@ from typing import Any
 import plyvel
 
 from tests.conftest import BrokerFactory
+from tests.support.until import reach
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
-from tests.vmq.workers.several import ARGS, LISTEN, Several, reach
+from tests.vmq.workers.several import ARGS, LISTEN, Several
 
 CLIENTS = 8
 MESSAGES = 40

@@ -6,15 +6,14 @@ It is the CPU time of the server's process that counts, so the speed of this cli
 """
 
 import argparse
-import shutil
 import socket
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bench.others import redis
 from tests.bench.tls_cpu import Meter
 from vmq.testing.process import BrokerProcess
 
@@ -34,28 +33,6 @@ def vmq(folder: Path) -> Iterator[tuple[int, int]]:
     with BrokerProcess.start((), folder / "data", None, ("--config", str(config))) as broker:
         (url,) = (each for each in broker.urls if each.startswith("resp"))
         yield broker.pid, int(url.rpartition(":")[2])
-
-
-@contextmanager
-def redis() -> Iterator[tuple[int, int]]:
-    """The same of a Redis that keeps nothing on disk."""
-    program = shutil.which("redis-server")
-    assert program is not None, "needs redis-server"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                assert process.poll() is None, "redis-server has ended"
-        yield process.pid, port
-    finally:
-        process.kill()
-        process.wait()
 
 
 def command(*words: bytes) -> bytes:

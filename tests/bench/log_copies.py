@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from tests.bench.durable import Cpu, Peer
 from tests.bench.replicas_cpu import node
+from tests.support.until import reach
 from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
-from tests.vmq.workers.several import reach
 from vmq import is_compiled
 from vmq.testing.process import BrokerProcess
 

@@ -16,9 +16,9 @@ from statistics import median, quantiles
 
 from tests.bench.durable import Cpu, Peer
 from tests.bench.log_copies import nodes
+from tests.support.until import reach
 from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
-from tests.vmq.workers.several import reach
 from vmq import is_compiled
 from vmq.testing.process import BrokerProcess
 
@@ -52,7 +52,7 @@ def leaderless(folder: Path, node: str, names: list[str], without: str = "") -> 
 
 def wait_led(folder: Path, node: str, names: list[str], without: str = "") -> float:
     begin = time.monotonic()
-    reach(lambda: not leaderless(folder, node, names, without), TIMEOUT)
+    reach(lambda: not leaderless(folder, node, names, without), timeout=TIMEOUT)
     return time.monotonic() - begin
 
 

@@ -11,19 +11,19 @@ window allows. `single`: one message at a time from each of 50 publishers to its
 """
 
 import argparse
-import shutil
 import socket
 import ssl
 import statistics
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.bench.others import started
 from tests.support.wire import SocketStream, Wire, publish_packet
 from vmq.testing.authority import Authority, IssuedCertificate
+from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 
 PAYLOAD = b"x" * 64
@@ -44,30 +44,19 @@ def vmq(folder: Path, server: IssuedCertificate, scheme: str) -> Iterator[tuple[
 
 
 @contextmanager
-def mosquitto(folder: Path, server: IssuedCertificate, scheme: str) -> Iterator[tuple[int, int]]:
+def mosquitto(
+    folder: Path, certificate: IssuedCertificate, scheme: str
+) -> Iterator[tuple[int, int]]:
     """The same of a mosquitto."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = lasting_port()
     config = folder / "mosquitto.conf"
-    files = f"certfile {server.certfile}\nkeyfile {server.keyfile}\n" * (scheme == "tls")
+    files = f"certfile {certificate.certfile}\nkeyfile {certificate.keyfile}\n" * (scheme == "tls")
     config.write_text(
         f"user root\nlistener {port} 127.0.0.1\n{files}"
         "allow_anonymous true\nmax_queued_messages 0\nlog_type error\nset_tcp_nodelay true\n"
     )
-    program = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin")
-    assert program is not None, "needs mosquitto"
-    process = subprocess.Popen([program, "-c", str(config)], stderr=subprocess.DEVNULL)
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                assert process.poll() is None, "mosquitto has ended"
-        yield process.pid, port
-    finally:
-        process.kill()
-        process.wait()
+    with started("mosquitto", "-c", str(config), port=port) as server:
+        yield server
 
 
 class Client:

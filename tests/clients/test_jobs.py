@@ -14,7 +14,7 @@ from pydisque.client import Client as Pydisque
 from tests.clients.client import Client
 from tests.clients.factory import ClientFactory
 from tests.support.tools import require_tool
-from tests.vmq.workers.several import reach
+from tests.support.until import reach
 from vmq.testing.process import BrokerProcess
 
 JOBS = 20

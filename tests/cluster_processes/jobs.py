@@ -1,15 +1,15 @@
 """Jobs in a cluster of processes, as clients of Disque meet them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
 import redis
 
-from tests.cluster_processes.cluster import TIMEOUT, LinkedCluster, Node
+from tests.cluster_processes.cluster import LinkedCluster, Node
 from tests.cluster_processes.links import Fault
+from tests.support.until import reach
 
 #: Where each node serves jobs.
 RESP = ("resp://127.0.0.1:0",)
@@ -73,14 +73,6 @@ class Jobs:
         self.redis.close()
 
 
-def eventually(holds: Callable[[], Any], what: str = "", timeout: float = TIMEOUT) -> None:
-    """Waits until something holds that no log tells of."""
-    deadline = monotonic() + timeout
-    while not holds():
-        assert monotonic() < deadline, what or "it did not come"
-        sleep(0.05)
-
-
 class JobCluster:
     """Clients of all nodes that run."""
 
@@ -105,7 +97,7 @@ class JobCluster:
         def holds() -> bool:
             return all(each.reachable() == len(clients) for each in clients)
 
-        eventually(holds, "nodes reach each other")
+        reach(holds, "nodes reach each other")
 
     def __getitem__(self, name: str) -> Jobs:
         return self.clients[name]

@@ -10,7 +10,7 @@ import argparse
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from time import monotonic, sleep
 from typing import Final
@@ -121,15 +121,18 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def run(seed: int, faults: int, names: str, say: Callable[[str], None]) -> Counter[str]:
-    """One run: what was wrong in it."""
+def run(
+    seed: int, faults: int, names: str, say: Callable[[str], None], kinds: Sequence[str] = ()
+) -> Counter[str]:
+    """One run, of some kinds of faults or of all: what was wrong in it."""
     random = Random(seed)
     with LinkedCluster(names, ENV) as cluster:
         ward = Ward(cluster, names)
         try:
             for number in range(faults):
                 name = random.choice(names)
-                [fault] = random.choices(list(FAULTS), list(FAULTS.values()))
+                drawn = {each: FAULTS[each] for each in kinds or FAULTS}
+                [fault] = random.choices(list(drawn), list(drawn.values()))
                 took = ward.fail(name, fault)
                 say(f"{number}: {fault} of {name}: {took:.2f} s")
                 assert took < WITHIN, f"what was acknowledged came after {took:.1f} s"
@@ -160,8 +163,12 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=30, help="how often a node fails")
     parser.add_argument("--seed", type=int, default=1, help="of which, and how")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument(
+        "--kind", action="append", choices=sorted(FAULTS), help="this alone happens; several times"
+    )
     options = parser.parse_args()
-    wrong = run(options.seed, options.faults, "abcdefgh"[: options.nodes], say)
+    names = "abcdefgh"[: options.nodes]
+    wrong = run(options.seed, options.faults, names, say, options.kind or ())
     say(f"wrong: {dict(wrong)}")
     return 1 if wrong else 0
 

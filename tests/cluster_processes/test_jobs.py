@@ -15,7 +15,8 @@ import pytest
 import redis
 
 from tests.cluster_processes.cluster import TIMEOUT
-from tests.cluster_processes.jobs import JobCluster, Jobs, eventually, job_cluster
+from tests.cluster_processes.jobs import JobCluster, Jobs, job_cluster
+from tests.support.until import reach
 
 SEVEN = ("a", "b", "c", "d", "e", "f", "g")
 
@@ -108,11 +109,11 @@ def test_copies_are_collected_only_when_all_that_have_one_can_be_reached(three: 
     job_id = three["a"].add("q", "x", "REPLICATE", 3)
     three.kill("c")
     assert three["a"]("ACKJOB", job_id) == 1
-    eventually(lambda: three["b"].state(job_id) == "acked")
+    reach(lambda: three["b"].state(job_id) == "acked")
     assert three["a"].state(job_id) == "acked"
     assert three["a"].show(job_id)[b"nodes-confirmed"]
     three.restart("c")
-    eventually(lambda: all_gone(three), "the tombstones go once c knows")
+    reach(lambda: all_gone(three), "the tombstones go once c knows")
     for client in three.clients.values():
         assert client.none("q")
 
@@ -125,7 +126,7 @@ def test_an_acknowledgement_at_a_node_without_the_job_while_its_hosts_are_down()
         jobs.kill(*holders)
         assert jobs[other]("ACKJOB", job_id) == 0
         jobs.restart(*holders)
-        eventually(lambda: all_gone(jobs), "the job is done, and collected everywhere")
+        reach(lambda: all_gone(jobs), "the job is done, and collected everywhere")
 
 
 def test_both_sides_of_a_split_work_and_a_heal_leaves_each_job_once(three: JobCluster) -> None:
@@ -137,10 +138,10 @@ def test_both_sides_of_a_split_work_and_a_heal_leaves_each_job_once(three: JobCl
     for job_id in done:
         assert three["a"]("ACKJOB", job_id) == 1
     # The other side has them queued, too, once their retry is over: nobody there knows what a does.
-    eventually(lambda: three["b"].length("q") + three["c"].length("q") == 6)
+    reach(lambda: three["b"].length("q") + three["c"].length("q") == 6)
     three.heal()
     left = {*shared, alone, together} - done
-    eventually(
+    reach(
         lambda: sum(each.length("q") for each in three.clients.values()) == len(left),
         "of two that have a job queued one goes on",
     )
@@ -148,7 +149,7 @@ def test_both_sides_of_a_split_work_and_a_heal_leaves_each_job_once(three: JobCl
     assert got == Counter(left)
     for job_id in left:
         three["b"]("ACKJOB", job_id)
-    eventually(lambda: all_gone(three))
+    reach(lambda: all_gone(three))
 
 
 def test_all_nodes_die_at_once_and_have_every_job_again(three: JobCluster) -> None:
@@ -163,14 +164,14 @@ def test_all_nodes_die_at_once_and_have_every_job_again(three: JobCluster) -> No
         got.add(job_id)
         three["c"]("ACKJOB", job_id)
     assert got == ids
-    eventually(lambda: all_gone(three))
+    reach(lambda: all_gone(three))
 
 
 def test_a_copy_is_made_anew_for_one_that_came_back_empty(three: JobCluster) -> None:
     ids = [three["a"].add("q", "x", "REPLICATE", 3, "RETRY", 2) for _ in range(30)]
     three.kill("c", wipe=True)
     three.restart("c")
-    eventually(lambda: all(three["c"].state(each) for each in ids), "c has its copies again")
+    reach(lambda: all(three["c"].state(each) for each in ids), "c has its copies again")
     three.kill("a", "b", wipe=True)
     three.restart("a", "b")
     got = {three["a"].get("q")[0] for _ in ids}
@@ -256,16 +257,14 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
         three.kill(victim, wipe=number % 3 == 0)
         three.restart(victim)
         # A disk may be lost only when what was lost before is on two hosts again.
-        eventually(lambda: all(not mending(each) for each in three.clients.values()))
+        reach(lambda: all(not mending(each) for each in three.clients.values()))
         wait_for_more(producers, before + 25)
     for producer in producers:
         producer.ended.set()
         producer.join(TIMEOUT)
     added = set().union(*(each.added for each in producers))
-    eventually(
-        lambda: added <= {each for one in consumers for each in one.got}, "added = done", 120
-    )
-    eventually(lambda: not any(each.length("q") for each in three.clients.values()))
+    reach(lambda: added <= {each for one in consumers for each in one.got}, "added = done", 120)
+    reach(lambda: not any(each.length("q") for each in three.clients.values()))
     for consumer in consumers:
         consumer.ended.set()
         consumer.join(TIMEOUT)
@@ -276,7 +275,7 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
 
 def wait_for_more(producers: list[Producer], before: int) -> None:
     """Waits until more than so many are added."""
-    eventually(lambda: sum(len(each.added) for each in producers) > before, "adding goes on")
+    reach(lambda: sum(len(each.added) for each in producers) > before, "adding goes on")
 
 
 def mending(client: Jobs) -> bool:

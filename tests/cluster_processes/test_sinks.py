@@ -13,7 +13,7 @@ from pyarrow import flight
 
 from tests.cluster_processes.cluster import ENV, TIMEOUT
 from tests.cluster_processes.test_streams import STREAM
-from tests.vmq.workers.several import reach
+from tests.support.until import reach
 from vmq.cli.admin.client import AdminClient
 from vmq.streams.log.staging import MESSAGE
 from vmq.streams.serving.sinks import STEP

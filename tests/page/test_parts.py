@@ -17,9 +17,19 @@ NODE = """
 node_name = "{name}"
 listen = "tcp://127.0.0.1:{port}"
 join = [{join}]
+sessions = "slots"
 heartbeat_interval = 0.2
 heartbeat_timeout = 2
 """
+
+
+def slots_of(row: int, what: str = "owned") -> str:
+    """How many slots the Cluster view says that a node has, as JavaScript."""
+    heads = "[...document.querySelectorAll('[aria-label=Nodes] thead th')]"
+    place = f"{heads}.findIndex(each => each.innerText.startsWith('slots'))"
+    cell = f"document.querySelectorAll('[aria-label=Nodes] tbody tr')[{row}].cells[{place}]"
+    part = ("owned", "copies").index(what)
+    return f"Number({cell}.innerText.split(' · ')[{part}].replace(/\\D/g, ''))"
 
 
 def test_nodes_are_shown_and_one_that_dies_is_taken_out(
@@ -36,8 +46,12 @@ def test_nodes_are_shown_and_one_that_dies_is_taken_out(
     row = "[...document.querySelectorAll('[aria-label=Nodes] tbody tr')].find(each => each.innerText.startsWith('b'))"
     page.until(f"{row}.innerText.includes('reached') && !{row}.innerText.includes('not reached')")
     page.until(f"{row}.innerText.includes('ms') || {row}.innerText.includes('µs')")
+    # All slots are owned, and each has its copy at the other node.
+    page.until(slots_of(0) + " + " + slots_of(1) + " === 1024")
+    page.until(slots_of(0, "copies") + " === " + slots_of(1))
     page.picture("cluster")
     other.kill()
+    page.says("1,024 slots have no copy.")
     page.says("This node does not reach b.")
     page.says("b: joined → joined, not reached")
     page.run(f"() => {{ {row}.click(); }}")

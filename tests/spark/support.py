@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.until import reach
 from tests.support.wire import PUBACK, Wire, publish_packet
-from tests.vmq.workers.several import Several, reach
+from tests.vmq.workers.several import Several
 from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -159,15 +160,16 @@ class Bridge:
         )
 
     def collect(self, rows: DataFrame, into: Path, checkpoint: Path) -> list[dict[str, Any]]:
-        """Runs a stream over what there is; returns the progress of its batches."""
-        query = (
-            rows.writeStream.format("parquet")
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start(str(into))
-        )
-        finish(query)
-        return [dict(each) for each in query.recentProgress]
+        """As `take_all`; returns the progress of the batches."""
+        return [dict(each) for each in take_all(rows, into, checkpoint).recentProgress]
+
+
+def take_all(rows: DataFrame, into: Path, checkpoint: Path) -> StreamingQuery:
+    """Runs a stream over what there is, into files of Parquet, from its checkpoint on."""
+    writer = rows.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start(str(into))
+    finish(query)
+    return query
 
 
 def finish(query: StreamingQuery) -> None:

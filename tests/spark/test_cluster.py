@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.test_replicas import leaders, wait_led
-from tests.spark.support import PATIENCE, send
+from tests.spark.support import PATIENCE, send, take_all
 from tests.vmq.cli.program import run
 
 if TYPE_CHECKING:
@@ -74,14 +74,7 @@ def test_any_node_leads_to_all_partitions(
     def go_on() -> int:
         source = spark.readStream.format("vmq").option("server", cluster["a"].flight)
         rows = source.option("stream", "log").option("startingOffsets", "earliest").load()
-        query = (
-            rows.writeStream.format("parquet")
-            .option("path", str(tmp_path / "rows"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(PATIENCE)
+        take_all(rows, tmp_path / "rows", tmp_path / "checkpoint")
         return spark.read.parquet(str(tmp_path / "rows")).count()
 
     assert go_on() == 2 * len(TOPICS)

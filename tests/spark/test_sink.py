@@ -6,10 +6,15 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyspark_vmq.client import client_of
+from pyspark_vmq.errors import VmqError
+from pyspark_vmq.options import sink_options
 
 from tests.spark.support import Bridge, fails, finish, send
 from tests.support.wire import PUBLISH, Wire
+from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,18 +78,42 @@ def test_rows_without_a_topic_take_the_option(bridge: Bridge) -> None:
         ("'x' payload", {"topic": "sunk/bad", "qos": 3}, ("option 'qos'", "'3' is not accepted")),
         ("'x' payload", {"topic": "sunk/bad", "retain": "si"}, ("option 'retain'", "'si'")),
         ("'x' payload", {"topic": "sunk/bad", "stream": "sunk"}, ("option 'stream'", "unknown")),
-        ("'sunk/#' topic; 'x' payload", {}, ("'sunk/#'", "one without + and #")),
-        ("'' topic; 'x' payload", {}, ("topic",)),
-        ("cast(null as string) topic; 'x' payload", {}, ("a row has no topic", "option 'topic'")),
-        ("'sunk/bad' topic; 'x' payload; 7 qos", {}, ("qos", "accepted: 0, 1, 2")),
     ],
 )
-def test_what_is_no_message_is_refused(
+def test_what_can_be_no_message_is_refused_before_any_task(
     bridge: Bridge, columns: str, options: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     with fails(*said):
         bridge.save(rows_of(bridge, 3, columns, tasks=1), **options)
+
+
+def test_a_row_that_is_no_message_ends_the_query_and_nothing_is_published(bridge: Bridge) -> None:
+    with fails("'sunk/#'", "one without + and #"):
+        bridge.save(
+            rows_of(bridge, 3, "if(id = 2, 'sunk/#', 'sunk/bad') topic; 'x' payload", tasks=1)
+        )
     assert not published(bridge, "sunk/bad")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"topic": "sunk/#"}, "'sunk/#'.*one without [+] and #"),
+        ({"topic": ""}, "topic"),
+        ({"topic": None}, "a row has no topic, and option 'topic' gives none"),
+        ({"topic": "sunk/bad", "qos": 7}, "qos.*accepted: 0, 1, 2"),
+    ],
+)
+def test_each_wrong_row_is_named(stage: BrokerProcess, row: dict[str, Any], said: str) -> None:
+    """As a task stages it."""
+    server = next(url for url in stage.urls if url.startswith("grpc"))
+    options = sink_options({"server": server})
+    batch = pa.RecordBatch.from_pylist([row | {"payload": b"x"}])
+    from pyspark_vmq.writing import messages_of
+
+    whole = {"query": "wrong", "batch": 0, "part": 0, "attempt": 0}
+    with pytest.raises(VmqError, match=said):
+        client_of(options.connection).stage(whole, messages_of([batch], options))
 
 
 def test_overwrite_is_refused(bridge: Bridge) -> None:

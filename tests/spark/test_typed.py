@@ -51,17 +51,9 @@ def test_columns_that_are_asked_for(bridge: Bridge, typed: str, tmp_path: Path) 
     batch = bridge.spark.read.format("vmq").options(**options).schema(schema).load()
     assert sorted(row.temp for row in batch.where("temp >= 30").collect()) == list(range(30, MANY))
     stream = bridge.spark.readStream.format("vmq").options(**options, startingOffsets="earliest")
-    target = str(tmp_path / "out")
-    query = (
-        stream.schema(schema)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(target)
-    )
-    assert query.awaitTermination(120)
-    found = bridge.spark.read.parquet(target)
+    target = tmp_path / "out"
+    bridge.collect(stream.schema(schema).load(), target, tmp_path / "checkpoint")
+    found = bridge.spark.read.parquet(str(target))
     assert found.count() == MANY + 1
     assert found.where("device = 'd1'").selectExpr("sum(temp)").collect()[0][0] == sum(
         range(1, MANY, 4)
@@ -94,17 +86,12 @@ def test_conditions_that_the_broker_looks_at(bridge: Bridge, typed: str, tmp_pat
     stream = bridge.spark.readStream.format("vmq").options(
         **options, startingOffsets="earliest", where='[["temp", ">", 37]]'
     )
-    target = str(tmp_path / "out")
-    query = (
-        stream.schema(schema)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(target)
-    )
-    assert query.awaitTermination(120)
-    assert sorted(row.temp for row in bridge.spark.read.parquet(target).collect()) == [38.0, 39.0]
+    target = tmp_path / "out"
+    bridge.collect(stream.schema(schema).load(), target, tmp_path / "checkpoint")
+    assert sorted(row.temp for row in bridge.spark.read.parquet(str(target)).collect()) == [
+        38.0,
+        39.0,
+    ]
     reader = bridge.spark.read.format("vmq").options(**options, where='[["wind", "=", 1]]')
     with fails("where: there is no column 'wind'"):
         reader.schema(schema).load().collect()

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from time import monotonic, sleep
+from typing import Any, Final
 
 #: Seconds that a test waits for what must come, on a machine that is busy.
 PATIENCE: Final = 30.0
@@ -15,3 +16,14 @@ async def until(is_so: Callable[[], object]) -> None:
             if is_so():
                 return
             await asyncio.sleep(0.001)
+
+
+def reach(
+    holds: Callable[[], Any], what: str = "it did not come to that in time", timeout: float = 60.0
+) -> Any:
+    """The same without an event loop: waits until something holds, and returns it."""
+    deadline = monotonic() + timeout
+    while not (found := holds()):
+        assert monotonic() < deadline, what
+        sleep(0.02)
+    return found

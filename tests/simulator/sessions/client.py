@@ -106,12 +106,15 @@ class Client:
     is_subscribed: bool = False
     has_subscribed: bool = False
     out: dict[int, Outgoing] = field(default_factory=dict)
-    held: set[int] = field(default_factory=set)
+    #: Packet ids at QoS 2 that came and were not released, with their messages.
+    held: dict[int, str] = field(default_factory=dict)
     sent: int = 0
     acknowledged: dict[str, int] = field(default_factory=dict)
     #: Steps from the first PUBLISH to the acknowledgement.
     waited: list[int] = field(default_factory=list)
     got: list[tuple[str, int]] = field(default_factory=list)
+    #: Messages at QoS 2 in the order of their PUBRELs, in which many clients hand them to the application.
+    released: list[str] = field(default_factory=list)
     #: Packet ids at QoS 2 that came on this connection, and how many of them came again on it.
     on_connection: set[int] = field(default_factory=set)
     again: int = 0
@@ -137,15 +140,17 @@ class Client:
         """A packet for the client; what it answers."""
         packet = step.packet
         if step.kind == SEND:
+            text = step.payload.decode()
             if step.qos == 1 or packet not in self.held:
-                self.got.append((step.payload.decode(), step.qos))
+                self.got.append((text, step.qos))
             if step.qos == 2:
                 self.again += packet in self.on_connection
                 self.on_connection.add(packet)
-                self.held.add(packet)
+                self.held.setdefault(packet, text)
             return [SessionStep(PUBACK if step.qos == 1 else PUBREC, packet)]
         if step.kind == SEND_PUBREL:
-            self.held.discard(packet)
+            if packet in self.held:
+                self.released.append(self.held.pop(packet))
             self.on_connection.discard(packet)
             return [SessionStep(PUBCOMP, packet)]
         if step.kind == SEND_PUBCOMP:

@@ -7,6 +7,7 @@ the copies of what it held are whole elsewhere."""
 
 from dataclasses import dataclass, field
 
+from tests.simulator.sessions.node import STEP, TIMEOUT
 from tests.simulator.sessions.world import SLOTS, SessionWorld, pair
 
 #: Every kind of which one at a time costs no promise.
@@ -15,6 +16,7 @@ KINDS = (
     "silent",
     "split",
     "pause",
+    "hang",
     "slow",
     "oneway",
     "pair",
@@ -33,6 +35,7 @@ TOGETHER = (
     "kill",
     "silent",
     "pause",
+    "hang",
     "slow",
     "oneway",
     "pair",
@@ -202,11 +205,20 @@ class Faults:
         return [x]
 
     def _end_pause(self, x: str) -> None:
-        world = self.world
-        if self.world.paused.pop(x, 1) is None:
-            for other in world.nodes:  # what broke meanwhile it learns now
-                if other != x and world.nodes[x].is_up and (pair(x, other) not in world.lives):
-                    world.nodes[x].machines.on_break(world.nodes[other].store, False)
+        self.world.paused.pop(x, None)
+
+    def _begin_hang(self, x: str, y: str) -> list[str]:
+        """Held up, until the others end their links to it: it wakes with old frames in its sockets."""
+        self.episodes.append(Episode("missed", self.world.now + TIMEOUT // STEP, [x]))
+        return self._begin_pause(x, y)
+
+    _end_hang = _end_pause
+
+    def _end_missed(self, x: str) -> None:
+        if x in self.world.paused:
+            for other in self.world.nodes:
+                if other != x:
+                    self.world.break_link(x, other)
 
     def _begin_slow(self, x: str, y: str) -> list[str]:
         self.world.slow[x] = None

@@ -47,6 +47,8 @@ class SessionWorld:
         self.lives: dict[tuple[str, str], int] = {}
         self.last_life = 1
         self.wires: dict[tuple[str, str], deque[bytes]] = {}
+        #: Wires whose sender has ended the link, while the receiver was held up: it reads them first.
+        self.unread: dict[tuple[str, str], None] = {}
         self.up: dict[int, deque[tuple[Any, ...]]] = {}
         self.down: dict[int, deque[tuple[str, Any]]] = {}
         self.homes: dict[int, str] = {}
@@ -108,8 +110,8 @@ class SessionWorld:
         return self.nodes[x].is_up and self.nodes[y].is_up and pair(x, y) not in self.cut
 
     def link(self, x: str, y: str) -> None:
-        """A new link, if they reach each other."""
-        if not self.are_linked(x, y):
+        """A new link, if they reach each other, and both know that the last one is over."""
+        if not self.are_linked(x, y) or (x, y) in self.unread or (y, x) in self.unread:
             return
         self.last_life += 1
         self.lives[pair(x, y)] = self.last_life
@@ -118,17 +120,30 @@ class SessionWorld:
             self.nodes[one].machines.on_link(self.nodes[other].store, self.last_life)
 
     def break_link(self, x: str, y: str, dead: str = "") -> None:
-        """Both ends notice, and what is under way is lost."""
+        """Both ends notice, and what is under way is lost; who is held up notices behind what lies in its sockets."""
         if self.lives.pop(pair(x, y), None) is None:
             return
         for one, other in ((x, y), (y, x)):
-            self.wires.pop((one, other), None)
-            if self.nodes[one].is_up and one not in self.paused:
+            if one in self.paused and one != dead:
+                self.unread[other, one] = None
+                continue
+            self.wires.pop((other, one), None)
+            if self.nodes[one].is_up:
                 self.nodes[one].machines.on_break(self.nodes[other].store, other == dead)
+
+    def _finish_reading(self, sender: str, name: str) -> None:
+        """A node that was held up has read what an ended link had for it."""
+        del self.unread[sender, name]
+        self.wires.pop((sender, name), None)
+        self.nodes[name].machines.on_break(self.nodes[sender].store, False)
+        self.link(sender, name)
 
     def kill(self, name: str, is_silent: bool = False) -> None:
         """The process ends; `is_silent`: its host, so that nobody is told."""
         self.nodes[name].is_up = False
+        for key in [each for each in self.unread if name in each]:
+            del self.unread[key]
+            self.wires.pop(key, None)
         for other in self.nodes:
             if other == name:
                 continue
@@ -347,7 +362,7 @@ class SessionWorld:
             effects.routes.clear()
 
     def _post(self, name: str, target: str, store: int, message: NodeMessage) -> None:
-        wire = self.wires.get((name, target))
+        wire = None if (name, target) in self.unread else self.wires.get((name, target))
         if wire is not None and self.nodes[target].store == store:
             raw = _ENCODER.encode(message)
             self.bytes[type(message).__name__] += len(raw)
@@ -369,12 +384,15 @@ class SessionWorld:
             sender, target = key
             for _ in range(r.choice((0, 1, 2, 4, 12))):
                 wire = self.wires.get(key)
-                if not wire or key in self.stalled or pair(*key) in self.cut:
+                is_read = key in self.unread
+                if not wire or (not is_read and (key in self.stalled or pair(*key) in self.cut)):
                     break
                 node = self.nodes[target]
                 if target in self.paused or (target in self.slow and r.random() < 0.7):
                     break
                 node.machines.receive(self.nodes[sender].store, _DECODER.decode(wire.popleft()))
+            if key in self.unread and target not in self.paused and not self.wires.get(key):
+                self._finish_reading(*key)
         for number in r.sample(sorted(self.up), len(self.up)):
             home = self.homes.get(number)
             for _ in range(r.choice((0, 1, 3))):
@@ -435,7 +453,7 @@ class SessionWorld:
 
     def is_whole(self) -> bool:
         """Every slot is in one piece on as many nodes as it should be, and all know it."""
-        if self.cut or self.stalled or self.paused:
+        if self.cut or self.stalled or self.paused or self.unread:
             return False
         wanted = min(self.replicas, len(self.nodes) - len(self.gone))
         for slot in range(SLOTS):

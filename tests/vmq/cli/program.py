@@ -1,5 +1,6 @@
 """`vmq ...` as its own process, for tests that see the command as a shell sees it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,11 +11,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, StringIO, TextIOWrapper
 from re import search
 from time import monotonic
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from vmq.cli.main import main
 from vmq.testing.closing import Closing
 from vmq.testing.forks import Forked, fork
+from vmq.testing.process import BrokerProcess
 
 TIMEOUT = 60.0
 #: The command, with the interpreter of the tests; and what of it is begun as users do, by an interpreter of its own.
@@ -149,6 +151,18 @@ def here(*arguments: str) -> Finished:
         code = main(arguments)
     data = out.buffer.getvalue()
     return Finished(code, data, err.getvalue())
+
+
+def on(broker: BrokerProcess, *words: str) -> Finished:
+    """Asks a broker, by the socket in its data directory."""
+    return here(*words, "--data-dir", str(broker.data_dir))
+
+
+def told(broker: BrokerProcess, *words: str) -> Any:
+    """What it answers as JSON."""
+    done = on(broker, *words, "--json")
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
 
 
 def run(

@@ -5,12 +5,11 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.support.until import reach
 from tests.support.wire import Wire
 from vmq.admin.paths import socket_of, within_limit
 from vmq.testing.process import BrokerProcess
@@ -18,15 +17,6 @@ from vmq.testing.process import BrokerProcess
 TIMEOUT = 60.0
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 ARGS = ("--allow-anonymous", "--workers", "2", "--node-name", "n")
-
-
-def reach(holds: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
-    """Waits until something holds, of which nobody is told; returns it."""
-    deadline = monotonic() + timeout
-    while not (found := holds()):
-        assert monotonic() < deadline, "it did not come to that in time"
-        sleep(0.02)
-    return found
 
 
 class AdminConnection(http.client.HTTPConnection):

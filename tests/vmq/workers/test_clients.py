@@ -12,8 +12,9 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
+from tests.support.until import reach
 from tests.support.wire import connect_packet
-from tests.vmq.workers.several import TIMEOUT, Several, reach
+from tests.vmq.workers.several import TIMEOUT, Several
 from vmq.testing.authority import Authority
 from vmq.testing.process import BrokerProcess
 

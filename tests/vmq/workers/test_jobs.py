@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
+from tests.support.until import reach
 from tests.support.wire import Wire
-from tests.vmq.workers.several import ARGS, Several, reach
+from tests.vmq.workers.several import ARGS, Several
 from vmq.testing.process import BrokerProcess
 
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0", "resp://127.0.0.1:0")

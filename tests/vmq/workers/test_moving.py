@@ -9,9 +9,10 @@ from typing import Any
 from pyarrow import flight
 
 from tests.conftest import BrokerFactory
+from tests.support.until import reach
 from tests.support.wire import Wire
 from tests.vmq.cli.program import Program, run
-from tests.vmq.workers.several import ARGS, LISTEN, Several, reach
+from tests.vmq.workers.several import ARGS, LISTEN, Several
 from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 

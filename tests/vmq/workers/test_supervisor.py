@@ -15,9 +15,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import BrokerFactory
+from tests.support.until import reach
 from tests.support.wire import Wire, connect_packet
 from tests.vmq.cli.program import run
-from tests.vmq.workers.several import ARGS, LISTEN, TIMEOUT, Several, is_gone, reach
+from tests.vmq.workers.several import ARGS, LISTEN, TIMEOUT, Several, is_gone
 from vmq.testing.process import BrokerProcess
 
 #: One that does nothing.

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
-from vmq.clustering.directory.heard import LOOK, has_heard
+from vmq.clustering.directory.heard import has_heard
 from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.directory.records import SUBSCRIBERS
-from vmq.clustering.hinted_handoff.redirect import Redirect
 from vmq.clustering.messages.codec import SLOT_VERSIONS, VERSIONS
 from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
@@ -24,6 +23,7 @@ from vmq.clustering.node.leaving import NodeLeaving, say_farewell
 from vmq.clustering.node.metrics import counter_families, link_families
 from vmq.clustering.node.problems import ClusterProblems
 from vmq.clustering.node.session_questions import SessionQuestions
+from vmq.clustering.node.sessions_in_nodes import SessionsInNodes
 from vmq.clustering.node.storage_files import refuse_damaged
 from vmq.clustering.node.wills import ClusterWills
 from vmq.clustering.replication.service import Replication
@@ -123,12 +123,10 @@ class Clustering:
         self._job_links: ClusterJobLinks | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
-        self._mover: Takeover | None = None
-        self._replication: Replication | None = None
-        self._inheritance: Redirect | None = None
+        #: Durable sessions that nodes have.
+        self._in_nodes: SessionsInNodes | None = None
         self._wills: ClusterWills | None = None
         self._sessions: SessionQuestions | None = None
-        self._restoring: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
         #: Durable sessions in slots, with `sessions = "slots"`.
@@ -253,82 +251,41 @@ class Clustering:
         self._committer.before += self._flushes
         assert self._storage is not None
         self._committer.before_sync.append(self._storage.sync)
-        mover = Takeover(core, self._registries, self._find_registry, node, outboxes, directory)
-        self._replication = replication = Replication(
+        self._in_nodes = in_nodes = SessionsInNodes(
             self.options,
             core,
             self._committer,
             node,
             outboxes,
             directory,
+            routing,
+            self.streams,
             self._registries,
             self._find_registry,
-            mover.give_deliveries,
-            mover.take,
-            routing.share,
         )
-        replication.start(was_alone)
-        mover.replication = replication
-        replication.take_back = mover.take_back
-        replication.made = mover.made
-        routing.passed = mover.passing.passed
-        self._mover = mover
-        mover.start(reconciler.made)
-        self._stand_in(node, mover, directory)
-        self._begin_slots()
+        in_nodes.start(reconciler.made, was_alone=was_alone)
+        self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
+        self._wills = wills = ClusterWills(
+            node, core, outboxes, directory, self._find_registry, self.options.adopt_after
+        )
+        wills.start()
+        if self.slots is not None:
+            self.slots.start(self._fencing)
         if outboxes.is_new:
-            self._expect_own(mover, replication)
+            in_nodes.expect_own()
         else:
             outboxes.open()
 
-    def _stand_in(self, node: ClusterNode, mover: Takeover, directory: Directory) -> None:
-        """What was for nodes that are down goes on with their sessions, and their clients' wills are published."""
-        outboxes, routing = self.outboxes, self._routing
-        assert routing is not None
-        self._inheritance = inheritance = Redirect(
-            outboxes,
-            directory,
-            mover.take,
-            routing.share,
-            routing.forget_routes,
-            self.streams,
-            self.options.adopt_after,
-        )
-        inheritance.start(node.members if node.machine.membership.belongs else ())
-        self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
-        self._wills = wills = ClusterWills(
-            node, self._core, outboxes, directory, self._find_registry, self.options.adopt_after
-        )
-        wills.start()
-
-    def _expect_own(self, mover: Takeover, replication: Replication) -> None:
-        """Nothing is taken from others before it is known what this node had, if it was a member before."""
-        mover.is_restoring = True
-        if replication.replicas is not None:
-            replication.replicas.is_restoring = True
-        self._restoring = asyncio.get_running_loop().create_task(self._restore(mover, replication))
-
-    async def _restore(self, mover: Takeover, replication: Replication) -> None:
-        while self._node is not None and self._node.is_running:
-            if self._node.up and has_heard(self._node, frozenset()):
-                break
-            await asyncio.sleep(LOOK)
-        try:
-            await mover.bring_back()
-        except (
-            Exception
-        ):  # a store that fails, or a defect: the others' messages must not wait for it
-            log.exception("cannot bring back all sessions from before the store was lost")
-        mover.is_restoring = False
-        if replication.replicas is not None:
-            replication.replicas.is_restoring = False
-        self.outboxes.open()
+    @property
+    def in_nodes(self) -> SessionsInNodes:
+        """Durable sessions that nodes have."""
+        assert self._in_nodes is not None, "the node is not started"
+        return self._in_nodes
 
     @property
     def replication(self) -> Replication:
         """Copies of durable sessions."""
-        assert self._replication is not None, "the node is not started"
-        return self._replication
+        return self.in_nodes.replication
 
     def _make_fencing(self, node: ClusterNode, directory: Directory) -> SubscribeBarrier:
         """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
@@ -367,8 +324,7 @@ class Clustering:
     @property
     def mover(self) -> Takeover:
         """Sessions on their way."""
-        assert self._mover is not None, "the node is not started"
-        return self._mover
+        return self.in_nodes.mover
 
     @property
     def job_links(self) -> ClusterJobLinks:
@@ -403,22 +359,12 @@ class Clustering:
         self._core.sessions = SessionListener()
         self._core.propagation = Propagation()
         self._fencing = None
-        if self._restoring is not None:
-            self._restoring.cancel()
-            await asyncio.wait([self._restoring])
-            self._restoring = None
         if self._wills is not None:
             self._wills.stop()
             self._wills = None
-        if self._inheritance is not None:
-            await self._inheritance.stop()
-            self._inheritance = None
-        if self._mover is not None:
-            self._mover.stop()
-            self._mover = None
-        if self._replication is not None:
-            await self._replication.stop()
-            self._replication = None
+        if self._in_nodes is not None:
+            await self._in_nodes.stop()
+            self._in_nodes = None
         if self._routing is not None:
             self._routing.detach()
             self._routing = None
@@ -449,11 +395,6 @@ class Clustering:
         assert self._core.store is not None
         if self._core.store.failing:
             raise ClusterError("the store cannot be written")
-
-    def _begin_slots(self) -> None:
-        if self.slots is not None:
-            assert self._fencing is not None
-            self.slots.start(self._fencing)
 
     async def _close_slots(self) -> None:
         slots, self.slots = self.slots, None
@@ -586,11 +527,12 @@ class Clustering:
         if node is not None and node.failure is not None:
             yield f"the cluster node stopped: {node.failure}"
         elif node is not None and not self.admission.reason:
-            yield from self._problems.of(node, self._replication)
+            copies = None if self._in_nodes is None else self._in_nodes.replication
+            yield from self._problems.of(node, copies)
         if self.slots is not None and node is not None and node.is_running:
             yield from self.slots.problems()
-        if self._mover is not None:
-            yield from self._mover.moving.damaged.problems()
+        if self._in_nodes is not None:
+            yield from self._in_nodes.mover.moving.damaged.problems()
         if self._streams is not None:
             yield from self._streams.problems()
 
@@ -601,24 +543,22 @@ class Clustering:
         if node is None or outboxes is None:
             return
         yield from link_families(node, outboxes)
-        fencing, inheritance, routing = self._fencing, self._inheritance, self._routing
+        fencing, in_nodes, routing = self._fencing, self._in_nodes, self._routing
         yield from counter_families(
             {
                 "netsplit_detected": self._splits,
                 "netsplit_resolved": self._heals,
                 "cluster_subacks_early": 0 if fencing is None else fencing.given_up,
-                "cluster_messages_inherited": 0 if inheritance is None else inheritance.given,
+                "cluster_messages_inherited": 0 if in_nodes is None else in_nodes.redirect.given,
                 "cluster_shared_lost": 0 if routing is None else routing.lost,
             }
         )
-        if self._mover is not None:
-            yield from self._mover.families()
+        if in_nodes is not None:
+            yield from in_nodes.families()
         if self._wills is not None:
             yield from self._wills.families()
         if self._streams is not None:
             yield from self._streams.families()
-        if self._replication is not None:
-            yield from self._replication.families()
         if self.slots is not None:
             yield from self.slots.status.families()
 

@@ -3,15 +3,15 @@
     links     lives of links: what comes is in order and whole, or the life ends    disk     commits
     routes    filter -> slots in the metadata, and who knows of them               clients  the ports of the core
     service   carries events in and effects out                                    status   what is shown of it
+    told      what plugins are told
 
 A client with a durable session is a clean one to its node's registry (`vmq.protocol.front_queue`): that has its
 subscriptions while it is connected, for QoS 0, and its takeover goes through the directory as that of clean sessions
 does. What is of QoS 1 and 2 is offered to slots, which the routes of a topic name beside nodes.
 
-What is to follow, in this order: why a node that was held up may bring messages of QoS 2 late
-(`python -m tests.cluster_processes.slots` with pauses shows it, the seeded world does not); share groups of durable
-sessions (the machines have them; a record that an owner writes when a client leaves, tried as the time since when it is
-away, made the world deliver some of QoS 2 to two members after splits); mountpoints, as a scope in front of client ids,
-filters and topics; `on_acked`, `on_message_drop` and `on_session_expired`; packet ids that a publisher's slot has
-received, told with `Attached`, so that clean subscribers get QoS 2 once; states on disk alone until their clients come.
+What is to follow, in this order: share groups of durable sessions (the machines have them; a record that an owner
+writes when a client leaves, tried as the time since when it is away, made the world deliver some of QoS 2 to two
+members after splits); mountpoints, as a scope in front of client ids, filters and topics; packet ids that a publisher's
+slot has received, told with `Attached`, so that clean subscribers get QoS 2 once; states on disk alone until their
+clients come.
 """

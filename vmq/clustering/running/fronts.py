@@ -19,7 +19,7 @@ from vmq.core.source import Source
 from vmq.core.subscriber import Subscriber
 from vmq.durable import Confirmations
 from vmq.mqtt.decoder import packet_id_at
-from vmq.mqtt.message import Message
+from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
 from vmq.protocol.client import Client
 from vmq.protocol.front_queue import FrontQueue
@@ -72,6 +72,8 @@ class SlotClient:
         self.fresh: dict[str, int] = {}
         #: Packet ids of QoS 2 messages that plugins kept back.
         self.withheld: set[int] = set()
+        #: Messages by packet id that it has not acknowledged, if plugins want to know when it does.
+        self.unacknowledged: dict[int, Delivery] = {}
 
     def ticket(self) -> int:
         self.last = self.last % 65_535 + 1
@@ -356,8 +358,19 @@ class SlotFronts:
         if kind == PUBREC and packet_id not in connection.table:
             client.queue.send_pubrel(packet_id)  # also for an id that is unknown [MQTT-4.3.3-1]
             return
+        self._tell_acked(client, kind, packet_id)
         self._front.step(number, SessionStep(_STEPS[kind], packet_id))
         self._soon()
+
+    def _tell_acked(self, client: SlotClient, kind: int, packet_id: int) -> None:
+        """Tells plugins that the client has a message."""
+        delivery = client.unacknowledged.get(packet_id)
+        if delivery is None or kind != (PUBACK if delivery.qos == 1 else PUBREC):
+            return
+        del client.unacknowledged[packet_id]
+        told = self._core.hooks.on_acked
+        if told is not None:
+            client.queue.tell_acked(told, delivery)
 
     def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
         client = self._clients.get(number)
@@ -405,6 +418,9 @@ class SlotFronts:
         group = step.addresses[0][2]
         message = Message(step.topic, step.payload, step.qos, group.startswith(ONLY))
         if client.queue.send_from_slot(step.packet, message, step.qos, step.is_again):
+            if self._core.hooks.on_acked is not None:
+                delivery = Delivery(message, step.qos, message.retain, "")
+                client.unacknowledged[step.packet] = delivery
             return
         kind = words.PUBACK
         if step.qos == 2:

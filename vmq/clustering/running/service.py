@@ -33,6 +33,7 @@ from vmq.clustering.running.fronts import SlotFronts
 from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.status import SlotStatus, SlotTally
+from vmq.clustering.running.told import SlotNews
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import incarnation_of, store_of
@@ -118,6 +119,7 @@ class SlotService:
         self.fronts = SlotFronts(self.machines, core, self._random, self._soon)
         self.fronts.packets = SlotPackets(self.fronts)
         self.status = SlotStatus(self.machines)
+        self._news = SlotNews(core)
         self._routes: ClusterRoutes | None = None
         self._barrier: SubscribeBarrier | None = None
         self.links = LinkLives(
@@ -310,6 +312,7 @@ class SlotService:
         limits.window_bytes = options.max_inflight_bytes
         limits.age = int(options.max_age * 1000)
         limits.expiry = int(options.persistent_client_expiration * 1000)
+        self.here.tells_kept = self._core.hooks.on_offline_message is not None
 
     def _link_members(self) -> None:
         """A link may be whole before its peer was known as a store."""
@@ -402,7 +405,7 @@ class SlotService:
         for number in taken[3]:
             fronts.closed(number)
         self._announce()
-        self._tell_losses()
+        self._news.tell(effects)
 
     def _announce(self) -> None:
         effects = self.here.effects
@@ -422,15 +425,6 @@ class SlotService:
             self._soon()
 
         return then
-
-    def _tell_losses(self) -> None:
-        effects, core = self.here.effects, self._core
-        dropped, effects.dropped = effects.dropped, []
-        for client_id, reason, size in dropped:
-            core.counters.queue_message_drop += 1
-            core.losses.add("", client_id, reason, size)
-        expired, effects.expired = effects.expired, []
-        core.counters.client_expired += len(expired)
 
     # What is shown
 

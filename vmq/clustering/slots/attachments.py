@@ -46,6 +46,8 @@ from vmq.clustering.slots.words import (
 PACKETS: Final = 32_767
 #: Milliseconds until a client without a session is forgotten: a front that learns late that it has gone may ask anew.
 FORGOTTEN_AFTER: Final = 600_000
+#: Bits of what names a request, by connection and packet id.
+_REQUEST: Final = (1 << 63) - 1
 
 
 class Attachment:
@@ -68,12 +70,14 @@ class Attachments:
         self._here = owned.here
         self._state = owned.state
         self.serving: dict[str, Attachment] = {}
-        self.subscribers = Subscribers(owned, self.distribute, self.serving.__contains__)
-        #: Clients with steps for their fronts.
-        self._touched: dict[str, None] = {}
         #: Since when sessions have no connection, as far as this owner knows, by stamps: no record, for it may not be
         #: their writer.
         self.left: dict[str, int] = {}
+        self.subscribers = Subscribers(
+            owned, self.distribute, self.serving.__contains__, self.left.__contains__
+        )
+        #: Clients with steps for their fronts.
+        self._touched: dict[str, None] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}
         #: Clients with a will and no connection: since when, by the detector's running time.
@@ -353,8 +357,9 @@ class Attachments:
             self._state.release(client, step.packet)
             self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBCOMP, step.packet))
         elif kind == SUBSCRIBE:
+            request = (attachment.connection << 16 | step.packet) & _REQUEST
             self.subscribers.subscribe(
-                client, step.filters, lambda: self._say(attachment, SUBSCRIBED, step)
+                client, step.filters, request, lambda: self._say(attachment, SUBSCRIBED, step)
             )
         elif kind == UNSUBSCRIBE:
             self.subscribers.unsubscribe(

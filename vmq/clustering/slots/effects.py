@@ -8,6 +8,7 @@ from collections import deque
 
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.slots.state import StoredMessage
 
 
 class Effects:
@@ -30,8 +31,10 @@ class Effects:
         self.acknowledged: list[tuple[int, int, int]] = []
         #: Subscriptions that all nodes in reach are to know, by ticket: slot, filters that begin, filters that end.
         self.routes: list[tuple[int, int, list[str], list[str]]] = []
-        #: Messages that a client lost by the limits of its queue: client, reason, bytes of the payload.
-        self.dropped: list[tuple[str, str, int]] = []
+        #: Messages that a client lost by the limits of its queue: client, reason, message, granted QoS.
+        self.dropped: list[tuple[str, str, StoredMessage, int]] = []
+        #: Messages that joined the queues of clients that are away, if somebody wants to know: client, message, QoS.
+        self.kept: list[tuple[str, StoredMessage, int]] = []
         #: Clients whose sessions have expired.
         self.expired: list[str] = []
         self.writes: dict[bytes, bytes | None] = {}

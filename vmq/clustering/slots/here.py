@@ -55,6 +55,8 @@ class LocalNode:
         #: The greatest stamp that it knows of: a hybrid clock (Kulkarni et al. 2014). Messages carry it, so that what
         #: follows from what another node has stamped is stamped later, whatever the clocks say.
         self.clock: int = 0
+        #: Somebody wants to know of each message that is kept for a client who is away.
+        self.tells_kept = False
         #: It hands its slots over and gets no new ones.
         self.is_leaving = False
 

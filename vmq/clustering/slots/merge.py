@@ -15,7 +15,7 @@ loses none.
 
 from collections.abc import Iterable
 
-from vmq.clustering.slots.register import BornAt, ClientRegister
+from vmq.clustering.slots.register import NEVER_OVER, BornAt, ClientRegister
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
@@ -143,14 +143,29 @@ def _merge_client(
 
 
 def _to_know(side: ClientRegister, other: ClientRegister) -> list[BornAt]:
-    """What a side must include to know all subscriptions: where they began; of one that it has not, the rest too."""
+    """What a side must include to know all subscriptions: where they began; of one that it has not, the rest too.
+
+    A request that a later owner was sent as well, its client had no answer to before.
+    """
     return [
         each
         for register in (side, other)
         for topic_filter, found in register.born.items()
         for each in found
-        if not each[2] or topic_filter not in side.born
+        if (not each[2] or topic_filter not in side.born)
+        and not _was_sent_again(each, _begun(side, topic_filter))
     ]
+
+
+def _begun(side: ClientRegister, topic_filter: str) -> tuple[BornAt, ...]:
+    """Where a subscription began that a side has, or had."""
+    _, before = side.over.get(topic_filter, NEVER_OVER)
+    return side.born.get(topic_filter, before)
+
+
+def _was_sent_again(point: BornAt, known: tuple[BornAt, ...]) -> bool:
+    """Whether a side has the same request from a later lineage."""
+    return any(point[3] == each[3] != 0 and point[0] < each[0] for each in known)
 
 
 def _seen(
@@ -204,12 +219,12 @@ def _ends(
     topic_filter: str,
 ) -> bool:
     """Whether a side's end of a subscription holds against this one."""
-    last = max(lineage for lineage, _, _ in born)
-    return _includes_all(included, born) or side.over.get(topic_filter, NO_LINEAGE) > last
+    last = max(lineage for lineage, *_ in born)
+    return _includes_all(included, born) or side.over.get(topic_filter, NEVER_OVER)[0] > last
 
 
 def _includes_all(included: dict[Lineage, int], points: Iterable[BornAt]) -> bool:
-    return all(includes(included, lineage, version) for lineage, version, _ in points)
+    return all(includes(included, lineage, version) for lineage, version, *_ in points)
 
 
 def _merge_registers(
@@ -223,7 +238,7 @@ def _merge_registers(
 ) -> None:
     subscriptions, born = subscribed
     over = {
-        each: max(ours.over.get(each, NO_LINEAGE), theirs.over.get(each, NO_LINEAGE))
+        each: max(ours.over.get(each, NEVER_OVER), theirs.over.get(each, NEVER_OVER))
         for each in subscriptions
         if each not in born
     }

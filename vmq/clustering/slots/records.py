@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
+from vmq.clustering.slots.register import BornAt, ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import Dot, Lineage
 
@@ -176,11 +176,9 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
             register = state.register(client)
             register.subscriptions[topic_filter] = (stamp, qos)
             if over is not None:
-                register.over[topic_filter] = tuple(over)
+                register.over[topic_filter] = tuple(over[0]), _points(over[1])
             if born is not None:
-                register.born[topic_filter] = tuple(
-                    (tuple(lineage), at, is_again) for lineage, at, is_again in born
-                )
+                register.born[topic_filter] = _points(born)
             state.last = max(state.last, stamp)
         elif kind == b"i":
             dot, is_received, qos, order = _DECODER.decode(value)
@@ -197,6 +195,10 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
     state.sort()
     for each in state.registers.values():
         each.window = dict(sorted(each.window.items(), key=lambda item: item[1].order))
+
+
+def _points(found: list[list[Any]]) -> tuple[BornAt, ...]:
+    return tuple((tuple(lineage), at, again, request) for lineage, at, again, request in found)
 
 
 def _load_head(register: ClientRegister, value: list[Any]) -> None:

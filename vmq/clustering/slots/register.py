@@ -5,12 +5,17 @@ record. Only subscriptions merge by filter: of two the later one is there, and a
 asked for in an earlier lineage, so that a fork brings no ended one back and loses none, whatever the clocks say.
 """
 
+from typing import Final
+
 from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock
 
-#: Lineage, version, and whether the subscription was there already.
-BornAt = tuple[Lineage, int, bool]
+#: Lineage, version, whether the subscription was there already, and which request it was (0: none that is known).
+BornAt = tuple[Lineage, int, bool, int]
+#: In which lineage a subscription ended, and where it had begun.
+OverAt = tuple[Lineage, tuple[BornAt, ...]]
+NEVER_OVER: Final[OverAt] = (NO_LINEAGE, ())
 
 
 class SentMessage:
@@ -65,8 +70,8 @@ class ClientRegister:
         #: each other, and in which the client has asked for it again since. Who includes where it began knows it; who
         #: includes all of them may end it.
         self.born: dict[str, tuple[BornAt, ...]] = {}
-        #: In which lineage each of the others ended.
-        self.over: dict[str, Lineage] = {}
+        #: Where each of the others ended.
+        self.over: dict[str, OverAt] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.

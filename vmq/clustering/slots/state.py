@@ -15,7 +15,12 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
 A state contains another if it `includes` the other's version of its lineage.
 """
 
-from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
+from vmq.clustering.slots.register import (
+    NEVER_OVER,
+    ClientRegister,
+    ReceivedId,
+    SentMessage,
+)
 from vmq.clustering.slots.words import NO_LINEAGE, UNCLAIMED, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
 
@@ -199,10 +204,19 @@ class SlotState:
         self.changed["r", client, 0, 0] = None
 
     def send(self, client: str, packet: int, sent: SentMessage) -> None:
-        """A packet id is under way to the client."""
-        self.last += 1
-        sent.order = self.last
-        self.registers[client].window[packet] = sent
+        """A packet id is under way to the client; its place among the others is that of its PUBLISH.
+
+        PUBRELs leave in the order of PUBRECs [MQTT-4.6.0-4], which is that of the messages.
+        """
+        window = self.registers[client].window
+        before = window.get(packet)
+        if before is not None and before.dot == sent.dot:
+            sent.order = before.order
+        else:
+            self.last += 1
+            sent.order = self.last
+            window.pop(packet, None)
+        window[packet] = sent
         self.changed["i", client, packet, 0] = None
         self.touch(client)
 
@@ -224,17 +238,19 @@ class SlotState:
             self.changed["x", client, packet, 0] = None
             self.touch(client)
 
-    def subscribe(self, client: str, topic_filter: str, qos: int, now: int) -> None:
-        """A subscription begins, or ends (QoS -1)."""
+    def subscribe(
+        self, client: str, topic_filter: str, qos: int, now: int, request: int = 0
+    ) -> None:
+        """A subscription begins, or ends (QoS -1); `request` is the same wherever it was sent again."""
         register = self.registers[client]
         if qos < 0:
-            register.born.pop(topic_filter, None)
-            register.over[topic_filter] = self.lineage
+            _, begun = register.over.get(topic_filter, NEVER_OVER)
+            register.over[topic_filter] = self.lineage, register.born.pop(topic_filter, begun)
         else:
             register.over.pop(topic_filter, None)
-            begun = [each for each in register.born.get(topic_filter, ()) if not each[2]]
-            point = self.lineage, self.version + 1, bool(begun)
-            register.born[topic_filter] = (*begun, point)
+            first = [each for each in register.born.get(topic_filter, ()) if not each[2]]
+            point = self.lineage, self.version + 1, bool(first), request
+            register.born[topic_filter] = (*first, point)
         register.subscriptions[topic_filter] = self.stamp(now), qos
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.touch(client)

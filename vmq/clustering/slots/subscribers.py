@@ -26,6 +26,7 @@ class Subscribers:
     Args:
         distribute: told of the clients whose queues have more.
         is_served: whether a client is connected.
+        is_away: whether it is known that it is not.
     """
 
     def __init__(
@@ -33,10 +34,12 @@ class Subscribers:
         owned: OwnedSlot,
         distribute: Callable[[list[str]], None],
         is_served: Callable[[str], bool],
+        is_away: Callable[[str], bool],
     ) -> None:
         self._owned = owned
         self._distribute = distribute
         self._is_served = is_served
+        self._is_away = is_away
         self._here = owned.here
         self._state = owned.state
         #: SUBACKs that wait for routes: ticket -> what follows.
@@ -46,10 +49,10 @@ class Subscribers:
     # Subscriptions
 
     def subscribe(
-        self, client: str, filters: list[tuple[str, int]], then: Callable[[], None]
+        self, client: str, filters: list[tuple[str, int]], request: int, then: Callable[[], None]
     ) -> None:
         for topic_filter, qos in filters:
-            self._state.subscribe(client, topic_filter, qos, self._here.time())
+            self._state.subscribe(client, topic_filter, qos, self._here.time(), request)
         routed = [each for each, qos in filters if qos and not is_served(each)]
         self._announce(routed, [], then)
 
@@ -116,8 +119,9 @@ class Subscribers:
         found = []
         for client, register in state.registers.items():
             qos = min(register.wants(topic), offered.qos)
-            if qos > 0 and offered.dot not in register.ahead and self._makes_room(client, message):
-                state.put(client, offered.dot, qos, message)
+            is_new = qos > 0 and offered.dot not in register.ahead
+            if is_new and self._makes_room(client, message, qos):
+                self._put(client, offered.dot, qos, message)
                 found.append(client)
         if state.lacks != NO_LINEAGE:
             state.put(UNCLAIMED, offered.dot, offered.qos, message)
@@ -127,10 +131,16 @@ class Subscribers:
         """A message for one client, whatever it subscribes to; its limits are the sender's business."""
         register = self._state.registers.get(client)
         if register is not None and register.session and dot not in register.ahead:
-            self._state.put(client, dot, message.qos, message)
+            self._put(client, dot, message.qos, message)
             self._distribute([client])
 
-    def _makes_room(self, client: str, message: StoredMessage) -> bool:
+    def _put(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
+        """A message joins a client's queue, which was not there before."""
+        self._state.put(client, dot, qos, message)
+        if self._here.tells_kept and self._is_away(client):
+            self._here.effects.kept.append((client, message, qos))
+
+    def _makes_room(self, client: str, message: StoredMessage, qos: int) -> bool:
         """Whether a message may wait for a client; the oldest go for it if the limits say so."""
         limits, state = self._here.limits, self._state
         most = limits.online if self._is_served(client) else limits.offline
@@ -154,7 +164,7 @@ class Subscribers:
             self._lose(client, oldest, QUEUE_FULL)
             if not is_full():
                 return True
-        self._here.effects.dropped.append((client, QUEUE_FULL, len(message.payload)))
+        self._here.effects.dropped.append((client, QUEUE_FULL, message, qos))
         return False
 
     def _oldest(self, client: str) -> Dot | None:
@@ -164,9 +174,9 @@ class Subscribers:
         return next((dot for dot in queue if dot not in under_way), None)
 
     def _lose(self, client: str, dot: Dot, reason: str) -> None:
-        lost = self._state.messages[dot]
+        lost, qos = self._state.messages[dot], self._state.queues[client][dot]
         self._state.done(client, dot)
-        self._here.effects.dropped.append((client, reason, len(lost.payload)))
+        self._here.effects.dropped.append((client, reason, lost, qos))
 
     def expire(self) -> None:
         """What has waited too long goes."""
@@ -190,7 +200,7 @@ class Subscribers:
             if register.session and message.group in register.granted()
         ]
         _, client, qos = min(members, default=(0, GROUP + message.group, message.qos))
-        state.put(client, dot, min(qos, message.qos), message)
+        self._put(client, dot, min(qos, message.qos), message)
         self._distribute([client])
 
     def _leave_group(self, client: str, topic_filter: str) -> None:

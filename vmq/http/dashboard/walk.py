@@ -22,8 +22,8 @@ MOST_TOLD: Final = 50
 _LEAST: Final = {"reconnects": 2}
 #: Sessions that are looked at between two turns of the event loop.
 SLICE: Final = 250
-#: A walk is followed by a pause of so many times what it took: half a percent of a core.
-PAUSE: Final = 200
+#: A walk is followed by a pause of so many times what it took: a third of a percent of a core.
+PAUSE: Final = 300
 #: Clients whose oldest message in flight is remembered from walk to walk.
 MOST_AGES: Final = 20_000
 

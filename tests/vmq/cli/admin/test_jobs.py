@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.vmq.cli.program import Finished, here
+from tests.vmq.cli.program import on, told
 from vmq.admin.jobs.queues import JobQueueRow, JobRow
 from vmq.admin.jobs.schedules import ScheduleRow
 from vmq.cli.admin import jobs
@@ -20,16 +20,6 @@ def shared() -> Iterator[BrokerProcess]:
     """A broker for the tests of this file; each uses queues of its own."""
     with BrokerProcess.start(args=("--allow-anonymous",)) as process:
         yield process
-
-
-def vmq(broker: BrokerProcess, *words: str) -> Finished:
-    return here(*words, "--data-dir", str(broker.data_dir))
-
-
-def told(broker: BrokerProcess, *words: str) -> Any:
-    done = vmq(broker, *words, "--json")
-    assert (done.code, done.err) == (0, "")
-    return json.loads(done.out)
 
 
 def added(broker: BrokerProcess, queue: str, body: str, *options: str) -> str:
@@ -70,7 +60,7 @@ def test_a_job_from_adding_to_taking(shared: BrokerProcess) -> None:
 
 def test_what_a_queue_is_told_to_do(shared: BrokerProcess) -> None:
     assert told(shared, "jobs", "pause", "held", "--in") == {"queue": "held", "paused": "in"}
-    refused = vmq(shared, "jobs", "add", "held", "x")
+    refused = on(shared, "jobs", "add", "held", "x")
     assert refused.code == 1
     assert "PAUSED" in refused.err
     assert told(shared, "jobs", "resume", "held")["paused"] == "none"
@@ -84,21 +74,21 @@ def test_what_a_queue_is_told_to_do(shared: BrokerProcess) -> None:
     assert (shown["depth"], shown["jobs"], shown["paused"]) == (0, 1, "all")
     assert (shown["retry"], shown["max_deliveries"], shown["persistence"]) == ([300], 20, "os")
     assert told(shared, "jobs", "purge", later) == {"jobs": 1}
-    assert vmq(shared, "jobs", "show", later).code == 1
+    assert on(shared, "jobs", "show", later).code == 1
     assert told(shared, "jobs", "resume", "held")["paused"] == "none"
 
 
 def test_dead_letters_and_why(shared: BrokerProcess) -> None:
     job_id = added(shared, "poison", "x", "--ttl", "1")
-    waiting = vmq(shared, "why", job_id)
+    waiting = on(shared, "why", job_id)
     assert waiting.code == 0
     assert b"it is queued, behind 0 others; 0 workers wait" in waiting.out
     rows: list[Any] = []
     while not rows:
-        done = vmq(shared, "jobs", "dead", "poison", "--json")
+        done = on(shared, "jobs", "dead", "poison", "--json")
         rows = json.loads(done.out) if done.code == 0 else []
     assert (rows[0]["id"], rows[0]["reason"], rows[0]["state"]) == (job_id, "expired", "dead")
-    why = vmq(shared, "why", job_id)
+    why = on(shared, "why", job_id)
     assert why.code == 1
     assert f"vmq jobs retry {job_id}".encode() in why.out
     assert told(shared, "jobs", "list", "--where", 'queue = "poison"')[0]["dead"] == 1
@@ -107,21 +97,21 @@ def test_dead_letters_and_why(shared: BrokerProcess) -> None:
     taken = told(shared, "jobs", "take", "poison")
     if taken:  # it lives for a second again
         assert taken[0]["id"] == job_id
-        held = vmq(shared, "why", job_id)
+        held = on(shared, "why", job_id)
         assert (b"a worker has it" in held.out) or (b"dead letter" in held.out)
 
 
 def test_a_delayed_job_and_a_paused_queue_are_explained(shared: BrokerProcess) -> None:
     job_id = added(shared, "slow", "x", "--delay", "1000")
-    done = vmq(shared, "why", job_id)
+    done = on(shared, "why", job_id)
     assert done.code == 1
     assert b"it is due in" in done.out
     assert told(shared, "jobs", "retry", job_id) == {"jobs": 1}
     told(shared, "jobs", "pause", "slow", "--out")
-    done = vmq(shared, "why", job_id)
+    done = on(shared, "why", job_id)
     assert b"vmq jobs resume slow" in done.out
     told(shared, "jobs", "resume", "slow")
-    assert vmq(shared, "why", "slow").code == 2
+    assert on(shared, "why", "slow").code == 2
 
 
 def test_jobs_go_from_one_broker_to_another(
@@ -132,7 +122,7 @@ def test_jobs_go_from_one_broker_to_another(
     assert told(shared, "jobs", "take", "moved")[0]["id"] == ids[0]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\0raw")))
     raw = added(shared, "moved", "-")
-    dump = vmq(shared, "jobs", "dump")
+    dump = on(shared, "jobs", "dump")
     assert dump.code == 0
     lines = [each for each in dump.out.splitlines() if b'"moved"' in each]
     with BrokerProcess.start(args=("--allow-anonymous",)) as other:
@@ -152,12 +142,12 @@ def test_jobs_go_from_one_broker_to_another(
             delayed: ("delayed", "later", 0),
             raw: ("queued", "ff00726177", 0),
         }
-        again = vmq(other, "jobs", "dump")
+        again = on(other, "jobs", "dump")
         assert {json.loads(each)["id"] for each in again.out.splitlines()} == set(found)
         monkeypatch.setattr(sys, "stdin", io.StringIO('{"id": "D-x"}\n'))
-        assert vmq(other, "jobs", "load").code == 2
+        assert on(other, "jobs", "load").code == 2
         monkeypatch.setattr(sys, "stdin", io.StringIO("nonsense\n"))
-        assert "line 1 is no JSON" in vmq(other, "jobs", "load").err
+        assert "line 1 is no JSON" in on(other, "jobs", "load").err
 
 
 @pytest.mark.parametrize(
@@ -173,6 +163,6 @@ def test_jobs_go_from_one_broker_to_another(
 )
 def test_what_is_not_there(shared: BrokerProcess, words: tuple[str, ...], text: str) -> None:
     added(shared, "some", "x", "--key", "once")
-    done = vmq(shared, "jobs", *words)
+    done = on(shared, "jobs", *words)
     assert done.code == 1
     assert text in done.err

@@ -1,14 +1,12 @@
 """`vmq map`: the mappings of a running broker, from a shell."""
 
 import io
-import json
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.vmq.cli.program import Finished, here
+from tests.vmq.cli.program import on, told
 from vmq.admin.jobs.mappings import MappingRow
 from vmq.cli.admin import mapping
 from vmq.testing.process import BrokerProcess
@@ -20,16 +18,6 @@ def shared() -> Iterator[BrokerProcess]:
     hot = {"from": "a/+", "to": ["b/${level(2)}"], "where": "json > 1"}
     with BrokerProcess.configured(mappings={"hot": hot}) as process:
         yield process
-
-
-def vmq(broker: BrokerProcess, *words: str) -> Finished:
-    return here(*words, "--data-dir", str(broker.data_dir))
-
-
-def told(broker: BrokerProcess, *words: str) -> Any:
-    done = vmq(broker, *words, "--json")
-    assert (done.code, done.err) == (0, "")
-    return json.loads(done.out)
 
 
 def test_columns_are_those_of_the_rows() -> None:
@@ -45,10 +33,10 @@ def test_listed_tried_and_switched(shared: BrokerProcess, monkeypatch: pytest.Mo
         (b"\xff", 1, b"fails: the payload is no JSON\n"),
     ):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(message)))
-        done = vmq(shared, "map", "test", "hot", "--topic", "a/x")
+        done = on(shared, "map", "test", "hot", "--topic", "a/x")
         assert (done.code, done.out) == (code, out)
     assert not told(shared, "map", "disable", "hot")["enabled"]
     assert told(shared, "map", "enable", "hot")["enabled"]
-    done = vmq(shared, "map", "enable", "cold")
+    done = on(shared, "map", "enable", "cold")
     assert done.code == 1
     assert "accepted: hot" in done.err

@@ -131,8 +131,7 @@ async def test_what_may_be_at_the_node_waits_for_it_for_a_while(
         await device.until(lambda: bool(device.log))
         assert waits(c) == 2
         assert device.log == ["after"]
-        redirect = clustering(c.broker)._inheritance
-        assert redirect is not None
+        redirect = clustering(c.broker).in_nodes.redirect
         redirect._moved_on.patience = 0.0
         await device.until(lambda: len(device.log) == 2)
         assert device.log == ["after", "under way"]

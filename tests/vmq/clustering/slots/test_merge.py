@@ -162,7 +162,7 @@ def test_what_was_lost_but_for_its_subscriptions_still_gets_messages() -> None:
     """Of an unfinished copy only messages and subscriptions count: no register says when the session began."""
     one, other = begun(1, 5), SlotState()
     other.register("c").subscriptions["#"] = 7, 1
-    other.register("c").born["#"] = (((1, 5), 3, False),)
+    other.register("c").born["#"] = (((1, 5), 3, False, 0),)
     merge(one, other)
     assert one.registers["c"].wants("t") == 1
 

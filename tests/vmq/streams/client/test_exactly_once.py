@@ -16,13 +16,12 @@ import pytest
 from pyarrow import flight
 
 import vmq.streams
-from tests.support.until import until
+from tests.support.until import reach, until
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streamed import config_in, payloads_of, streams_of
 from tests.vmq.streams.client.test_group import payloads, served
 from tests.vmq.streams.groups.test_members import publish
 from tests.vmq.streams.support import options
-from tests.vmq.workers.several import reach
 from vmq.broker import Broker
 from vmq.streams.client.aio import AsyncStreamGroup
 from vmq.streams.client.group import StreamGroup

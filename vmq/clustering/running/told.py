@@ -1,0 +1,55 @@
+"""What plugins, counters and the log are told of messages and sessions in slots of this node.
+
+Who owns a slot tells what its queues lose and keep; the node of a client's connection tells what it has acknowledged.
+"""
+
+from functools import partial
+from typing import Final
+
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.types import SubscriberId
+
+from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.state import StoredMessage
+from vmq.clustering.slots.subscribers import EXPIRED
+from vmq.clustering.slots.words import ONLY
+from vmq.core.context import Core
+
+
+class SlotNews:
+    """What became of messages and sessions in the slots of one node.
+
+    Args:
+        core: the broker's.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core: Final = core
+
+    def tell(self, effects: Effects) -> None:
+        """Tells what has happened in a turn."""
+        core, hooks = self._core, self._core.hooks
+        dropped, effects.dropped = effects.dropped, []
+        for client_id, reason, message, qos in dropped:
+            core.counters.queue_message_drop += 1
+            core.counters.queue_message_expired += reason == EXPIRED
+            core.losses.add("", client_id, reason, len(message.payload))
+            load = partial(_seen, message, qos)
+            core.tell("on_message_drop", hooks.on_message_drop, _who(client_id), load, reason)
+        kept, effects.kept = effects.kept, []
+        for client_id, message, qos in kept:
+            seen = _seen(message, qos)
+            core.tell("on_offline_message", hooks.on_offline_message, _who(client_id), seen)
+        expired, effects.expired = effects.expired, []
+        for client_id in expired:
+            core.counters.client_expired += 1
+            core.tell("on_session_expired", hooks.on_session_expired, _who(client_id))
+
+
+def _who(client_id: str) -> SubscriberId:
+    return SubscriberId(client_id, "")
+
+
+def _seen(message: StoredMessage, qos: int) -> SeenMessage:
+    is_retained = message.group.startswith(ONLY)
+    return SeenMessage(message.topic.decode(), message.payload, qos, is_retained)
