@@ -327,7 +327,7 @@ class Broker(Configured):
         )
         self._core = core
         self.handshakes = Handshakes(core.clock, core.call_soon, core.counters)
-        self._committer = committer
+        self._committer = self.jobs.committer = committer
         bans = Bans(Path(config.broker.data_dir), core.wall_clock)
         self._banning = Banning(bans, core, lambda: self.connections or ())
         self._purger = Purger(store, committer)

@@ -56,9 +56,9 @@ class Cycle:
         assert b"-" not in (found[:1], found[-6:-5]), found[:200]
         return found.split(b"\r\n")
 
-    def jobs(self, queue: bytes, batch: int) -> None:
+    def jobs(self, queue: bytes, batch: int, add: bytes = b"") -> None:
         """Of a broker: the reply to GETJOB has eight lines, the sixth is the id."""
-        self.ask(command(b"ADDJOB", queue, BODY, b"0") * batch, batch)
+        self.ask((add or command(b"ADDJOB", queue, BODY, b"0")) * batch, batch)
         taken = self.ask(command(b"GETJOB", b"FROM", queue) * batch, 8 * batch)
         done = b"".join(command(b"ACKJOB", each) for each in taken[5 : 8 * batch : 8])
         assert self.ask(done, batch)[:batch] == [b":1"] * batch

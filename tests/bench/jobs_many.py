@@ -1,6 +1,9 @@
 """Many jobs in one queue: memory of the broker while they are added, and how soon it serves after SIGKILL.
 
 python -m tests.bench.jobs_many --jobs 5000000 --memory 256
+
+`--batch` is how many are sent at a time: few at a time are as many frames in the log. `--queues` measures as many
+queues with a job each instead.
 """
 
 import argparse
@@ -32,10 +35,12 @@ class Wire:
         self.socket.sendall(command)
         return [self.replies.readline().rstrip() for _ in range(count)]
 
-    def add(self, body: bytes) -> None:
-        """Adds a batch."""
-        one = b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$%d\r\n%b\r\n$1\r\n0\r\n" % (len(body), body)
-        for line in self.lines(one * BATCH, BATCH):
+    def add(self, body: bytes, queues: list[bytes]) -> None:
+        """Adds a job to each."""
+        end = b"$%d\r\n%b\r\n$1\r\n0\r\n" % (len(body), body)
+        head = b"*4\r\n$6\r\nADDJOB\r\n"
+        jobs = b"".join(head + b"$%d\r\n%b\r\n" % (len(each), each) + end for each in queues)
+        for line in self.lines(jobs, len(queues)):
             assert line.startswith(b"+"), line
 
     def work(self) -> None:
@@ -54,7 +59,19 @@ def rss(broker: BrokerProcess) -> int:
     return found
 
 
-def measure(jobs: int, size: int, memory: int, folder: Path) -> None:
+def measure_queues(queues: int, folder: Path) -> None:
+    """Prints what queues with a job of 16 bytes each take."""
+    args = ("--allow-anonymous",)
+    with BrokerProcess.start(LISTEN, data_dir=folder, args=args) as broker:
+        wire = Wire(broker)
+        wire.add(b"x" * 16, [b"warm"] * BATCH)
+        idle = rss(broker)
+        for first in range(0, queues, BATCH):
+            wire.add(b"x" * 16, [b"queue-%d" % each for each in range(first, first + BATCH)])
+        print(f"{queues} queues with a job each: {(rss(broker) - idle) / queues:.0f} bytes a queue")
+
+
+def measure(jobs: int, size: int, memory: int, batch: int, folder: Path) -> None:
     """Prints what it takes."""
     env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(memory * MIB)}
     args = ("--allow-anonymous",)
@@ -62,8 +79,8 @@ def measure(jobs: int, size: int, memory: int, folder: Path) -> None:
         idle = most = rss(broker)
         wire = Wire(broker)
         began = monotonic()
-        for number in range(0, jobs, BATCH):
-            wire.add(b"x" * size)
+        for number in range(0, jobs, batch):
+            wire.add(b"x" * size, [b"q"] * batch)
             if not number % 100_000:
                 most = max(most, rss(broker))
         most = max(most, rss(broker))
@@ -88,9 +105,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of a body")
     parser.add_argument("--memory", type=int, default=1024, help="limits.max_job_memory, in MiB")
+    parser.add_argument("--batch", type=int, default=BATCH, help="jobs that are sent at a time")
+    parser.add_argument("--queues", type=int, default=0, help="queues with a job each, instead")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure(options.jobs, options.size, options.memory, Path(folder) / "data")
+        data = Path(folder) / "data"
+        if options.queues:
+            measure_queues(options.queues, data)
+        else:
+            measure(options.jobs, options.size, options.memory, options.batch, data)
 
 
 if __name__ == "__main__":

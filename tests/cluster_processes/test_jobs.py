@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.cluster_processes.cluster import TIMEOUT
+from tests.cluster_processes.cluster import TIMEOUT, Node
 from tests.cluster_processes.jobs import JobCluster, Jobs, job_cluster
 from tests.support.until import reach
 
@@ -230,7 +230,17 @@ class Living:
         self.local = threading.local()
 
     def client(self, draw: random.Random) -> Jobs:
-        node = draw.choice(self.jobs.cluster.running)
+        """A client of a node that lives.
+
+        Raises:
+            OSError: it was killed meanwhile.
+        """
+        try:
+            return self._client(draw, draw.choice(self.jobs.cluster.running))
+        except AssertionError as dead:
+            raise ConnectionError("it was just killed") from dead
+
+    def _client(self, draw: random.Random, node: Node) -> Jobs:
         known = getattr(self.local, "known", None)
         if known is not None and known[0] == node.process.pid and draw.random() < 0.9:
             return known[1]  # type: ignore[no-any-return]
@@ -270,6 +280,7 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
         consumer.join(TIMEOUT)
     got = Counter(each for one in consumers for each in one.got)
     repeats = sum(count - 1 for count in got.values())
+    print(f"{len(added)} jobs added and done, {repeats} given again")
     assert repeats < len(added) / 2, "what a dead node had is given again, and little else"
 
 

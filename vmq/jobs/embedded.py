@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vmq.jobs.nodes import JobLinks
     from vmq.jobs.queue import Job
     from vmq.jobs.service import JobService
+    from vmq.persistence.group_commit import Committer
     from vmq.runtime.metrics import Family
 
 __all__ = ["Jobs", "TakenJob"]
@@ -222,6 +223,8 @@ class Jobs:
         #: The functions that plugins bring to expressions, at present.
         self.functions: Callable[[], Mapping[str, Callable[..., Any]]] = dict
         self._links: JobLinks | None = None
+        #: Commits the store of sessions and messages.
+        self.committer: Committer | None = None
         #: None as long as nothing serves any.
         self.service: JobService | None = None
 
@@ -326,6 +329,8 @@ class Jobs:
                 raise StartError(f"mappings.{key}: {what}")
             self.service = JobService(core, config, self.functions)
             self.service.control.stop = self._stopper()
+            if self.committer is not None:
+                self.service.go_before(self.committer)
             if self._links is not None:
                 self.service.join(self._links)
         return self.service

@@ -8,7 +8,7 @@ were added are paged out, so that all of them is known by a few columns of numbe
 from array import array
 from binascii import a2b_base64, b2a_base64
 from bisect import bisect_left
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from mypy_extensions import i64
@@ -25,9 +25,8 @@ _TOKEN: Final = 11
 _TOKEN_END: Final = 35
 _TO_BASE64: Final = bytes.maketrans(b"-_", b"+/")
 _FROM_BASE64: Final = bytes.maketrans(b"+/", b"-_")
-#: Beside the first of numbers that rise by one; numbers below this have four bytes.
+#: Beside the first of numbers that rise by one.
 _RISES: Final = -(1 << 62)
-_SHORT: Final = 1 << 32
 #: Bytes of a page beside its columns.
 _PAGE_BYTES: Final = 1500
 #: Seconds in which nothing is paged out, after many jobs were found that cannot be.
@@ -43,7 +42,7 @@ class JobColumns:
         #: Of these, while a log is read; and when the time of the first of them ends.
         self.lane: JobLane | None = None
         self.due: float = float("inf")
-        self.ids: list[bytes] = []
+        self.ids = bytearray()
         self.serials = array("q")
         self.created = array("q")
         self.segments = array("q")
@@ -66,7 +65,7 @@ class JobColumns:
         delay: int,
     ) -> None:
         """One more."""
-        self.ids.append(job_id)
+        self.ids += job_id
         self.serials.append(serial)
         self.created.append(created)
         self.segments.append(segment)
@@ -75,6 +74,31 @@ class JobColumns:
         self.ttls.append(ttl)
         self.retries.append(retry)
         self.delays.append(delay)
+
+    def add_alike(
+        self,
+        ids: bytes,
+        serial: int,
+        created: "array[int]",
+        segment: int,
+        offset: int,
+        head: tuple[Any, ...],
+    ) -> None:
+        """Many more whose headers are alike and whose numbers rise by one, as their bodies' places do by their size."""
+        count = len(created)
+        retry, ttl, delay, size = head[3:7]
+        self.ids += ids
+        self.created.extend(created)
+        self.serials.extend(range(serial, serial + count))
+        if size:
+            self.offsets.extend(range(offset, offset + size * count, size))
+        else:
+            self.offsets.extend(array("q", [offset]) * count)
+        self.segments.extend(array("q", [segment]) * count)
+        self.sizes.extend(array("q", [size]) * count)
+        self.ttls.extend(array("q", [ttl]) * count)
+        self.retries.extend(array("q", [retry]) * count)
+        self.delays.extend(array("q", [delay]) * count)
 
     def add_job(self, job: Job) -> None:
         """One more, that is in memory."""
@@ -105,16 +129,17 @@ class JobColumns:
 
 
 def narrow(numbers: "array[int]") -> "array[int]":
-    """A column as short as may be: numbers that are all the same are one, those that rise by one are the first."""
+    """A column as short as may be: numbers that are all the same are one, those that rise by one are the first, and
+    those without a higher half are the lower one.
+    """
     first = numbers[0]
     count = len(numbers)
-    if numbers.count(first) == count:
+    if numbers == array("q", [first]) * count:
         return array("q", [first])
     if numbers[-1] - first == count - 1 and numbers == array("q", range(first, first + count)):
         return array("q", [first, _RISES])
-    if min(numbers) >= 0 and max(numbers) < _SHORT:
-        return array("I", numbers)
-    return numbers
+    halves = array("I", numbers.tobytes())
+    return numbers if any(halves[1::2]) else halves[::2]
 
 
 def at_place(numbers: "array[int]", place: int) -> int:
@@ -127,16 +152,16 @@ def at_place(numbers: "array[int]", place: int) -> int:
     return numbers[place]
 
 
-def short_ids(ids: list[bytes]) -> bytes:
+def short_ids(joined: bytes) -> bytes:
     """Ids that differ in their random part only are that, without base64; others are as they are."""
-    joined = b"".join(ids)
+    size = len(joined) // _ID
     head, tail = joined[:_TOKEN], joined[_TOKEN_END:_ID]
-    tokens = bytearray((_TOKEN_END - _TOKEN) * len(ids))
+    tokens = bytearray((_TOKEN_END - _TOKEN) * size)
     for place in range(_ID):
         column = joined[place::_ID]
         if _TOKEN <= place < _TOKEN_END:
             tokens[place - _TOKEN :: _TOKEN_END - _TOKEN] = column
-        elif column.count(joined[place]) != len(ids):
+        elif column.count(joined[place]) != size:
             return joined
     try:
         return head + tail + a2b_base64(tokens.translate(_TO_BASE64), strict_mode=True)
@@ -172,6 +197,8 @@ class JobPager(LanePager):
         self.size: i64 = PAGE
         #: Bytes of memory above which jobs are; queues that have many then.
         self.above: i64 = 1 << 60
+        #: Pages whose jobs cannot be found by their ids yet: that takes longer than all else at a start.
+        self.unmarked: dict[JobPage, None] = {}
         self.crowded: dict[JobQueue, None] = {}
         self.now: float = 0.0
         #: What cannot be paged out is not looked at again before.
@@ -274,18 +301,18 @@ class JobPager(LanePager):
 
     def add_page(self, lane: JobLane, more: LanePages, columns: JobColumns, due: float) -> None:
         """Jobs that are newer than those of all pages of their lane are a page."""
-        ids = columns.ids
-        if not ids:
+        count = len(columns.created)
+        if not count:
             return
-        marks = array("I", sorted([crc32(each) for each in ids]))
-        page = JobPage(lane, short_ids(ids), columns.columns(), marks, len(ids))
+        page = JobPage(lane, short_ids(bytes(columns.ids)), columns.columns(), count)
+        self.unmarked[page] = None
         page.first = columns.created[0]
         page.last = columns.created[-1]
         page.segment = min(columns.segments)
         more.pages.append(page)
         more.newest = page.last
         self.pages[page] = None
-        self.count += len(ids)
+        self.count += count
         self.machine.memory += cost(page)
         self.machine.is_in_order = False
         self.machine.timers.set(page, due, self.now)
@@ -330,6 +357,7 @@ class JobPager(LanePager):
         assert more is not None
         more.pages.remove(page)
         del self.pages[page]
+        self.unmarked.pop(page, None)
         self.count -= page.count
         self.machine.memory -= cost(page)
         self.machine.timers.cancel(page)
@@ -386,6 +414,8 @@ class JobPager(LanePager):
     def find(self, job_id: bytes) -> Job | None:
         """A job that is paged out, and is in memory from now on."""
         mark = crc32(job_id)
+        if self.unmarked:
+            self.mark(len(self.unmarked))
         for page in self.pages:
             marks = page.marks
             place = bisect_left(marks, mark)
@@ -394,6 +424,14 @@ class JobPager(LanePager):
                 if job is not None:
                     return job
         return None
+
+    def mark(self, limit: int) -> None:
+        """Has the jobs of some more pages found by their ids."""
+        for page in list(self.unmarked)[:limit]:
+            del self.unmarked[page]
+            ids = long_ids(page.ids, page.size)
+            marks = [crc32(ids[at : at + _ID]) for at in range(0, len(ids), _ID)]
+            page.marks = array("I", sorted(marks))
 
     def take_out(self, page: JobPage, job_id: bytes) -> Job | None:
         """One job of a page, if it has it."""
@@ -442,4 +480,4 @@ class JobPager(LanePager):
 def cost(page: JobPage) -> int:
     """Bytes of a page in memory."""
     columns = sum([len(each) * each.itemsize for each in page.columns])
-    return _PAGE_BYTES + len(page.ids) + columns + len(page.marks) * page.marks.itemsize
+    return _PAGE_BYTES + len(page.ids) + columns + 4 * page.size

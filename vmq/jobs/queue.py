@@ -161,15 +161,14 @@ class JobPage(Timed):
         lane: "JobLane",
         ids: bytes,
         columns: "list[array[int]]",
-        marks: "array[int]",
         size: int,
     ) -> None:
         super().__init__()
         self.lane = lane
         self.ids = ids
         self.columns = columns
-        #: What their ids are found by, rising.
-        self.marks = marks
+        #: What their ids are found by, rising; none until that was made.
+        self.marks = array("I")
         #: Jobs that it was made of, and that it has still; the places of those that were taken out.
         self.size: int = size
         self.count: int = size

@@ -19,6 +19,8 @@ RELEASED: Final = 8
 SHARED: Final = 9
 #: It is done, and not all of them know.
 DONE: Final = 10
+#: Added behind another in the same pass, and but for its id and when that was the same.
+ADDED_ALIKE: Final = 11
 
 
 class JobRecord:

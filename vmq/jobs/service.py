@@ -35,6 +35,7 @@ from vmq.jobs.storage.journal import JobJournal, movable
 from vmq.jobs.storage.pauses import JobPauses
 from vmq.jobs.storage.restoring import JobRestore
 from vmq.jobs.storage.segments import JobSegments
+from vmq.persistence.group_commit import Committer
 from vmq.protocol.connection import split_peer
 from vmq.runtime.banning import Banning
 from vmq.runtime.errors import StartError
@@ -54,6 +55,8 @@ SWEEP: Final = 10.0
 _PAGE: Final = 0.125
 _SPILL: Final = 0.75
 _FULL: Final = 0.95
+#: Pages whose jobs can be found by their ids after each look.
+_MARKED: Final = 8
 #: Seconds after a start in which other nodes may say which times of schedules they saw to.
 _SETTLES: Final = 5.0
 #: Seconds in which a broker that stops hands over its jobs.
@@ -138,11 +141,25 @@ class JobService:
         self._ticker: asyncio.TimerHandle | None = None
         #: This node among others, if it is one.
         self.nodes: JobNodes | None = None
+        #: Commits the store of sessions and messages.
+        self.committer: Committer | None = None
         if self.schedules.all:  # in the next turn: other nodes may be known by then
             self._ticker = self.loop.call_later(0, self._look_at_schedules)
         self.commit.end_pass(now)
         if count := self.machine.count():
             log.info("jobs restored count=%d queues=%d", count, len(self.machine.queues))
+
+    def go_before(self, committer: Committer) -> None:
+        """What the store has from now on the jobs have, too: a packet id that it knows has its job, and what mappings
+        made of its message.
+        """
+        self.committer = committer
+        committer.before.append(self.commit.write)
+        committer.before_sync.append(self._sync_first)
+
+    def _sync_first(self) -> None:
+        if self.commit.needs_sync or self.commit.syncing is not None:
+            self.journal.sync()
 
     def join(self, links: JobLinks) -> None:
         """Shares its jobs with other nodes from now on."""
@@ -258,6 +275,8 @@ class JobService:
         now = self.core.clock()
         if self.machine.next_due() <= now:
             self.machine.tick(now)
+        if self.machine.pager.unmarked:
+            self.machine.pager.mark(_MARKED)
         if self.nodes is not None:
             self.nodes.tick(now)
             self.commit.wants_time = True
@@ -381,6 +400,10 @@ class JobService:
             listener.abort_all()
         self.commit.watch_time = None
         self.commit.is_over = True
+        if self.committer is not None:
+            self.committer.before.remove(self.commit.write)
+            if self._sync_first in self.committer.before_sync:
+                self.committer.before_sync.remove(self._sync_first)
         if isinstance(self.core.bans, Banning):
             self.core.bans.ends.clear()
         self.core.jobs = JobsPort()

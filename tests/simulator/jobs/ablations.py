@@ -11,6 +11,7 @@ from vmq.jobs.queue import QUEUED, Job
 from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
+from vmq.jobs.sharing.keys import KeyClaims
 from vmq.jobs.sharing.mending import CopyMender
 from vmq.jobs.sharing.messages import Queued
 from vmq.jobs.sharing.peers import JobPeers
@@ -114,6 +115,22 @@ def _no_matter(self: JobEnding, job: Job, now: float) -> None:
 _ending_look = JobEnding.look
 
 
+def _no_claim(self: KeyClaims, pending: PendingCopies, now: float) -> None:
+    self.adder.go_on(pending, now)
+
+
+def _without_key(self: CopyAdder, job: Job, now: float) -> None:
+    """A copy's key keeps nobody out."""
+
+
+def _no_page(self: CopyMender) -> None:
+    """What is paged out stays."""
+
+
+def _but_pages(self: CopyMender) -> bool:
+    return self.handing.is_over() and not self.under_way
+
+
 ABLATIONS: dict[str, Ablation] = {
     "copies": Ablation(
         "a job is on its hosts before it is acknowledged",
@@ -125,7 +142,8 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are on different hosts",
         ((JobPeers, "choose", _any_node), (JobPeers, "spread", _number_of)),
         ("wipe",),
-        (9,),
+        (3,),
+        piles=True,
     ),
     "tombstones": Ablation(
         "a job that is done is known to be so until all that may have it know",
@@ -137,7 +155,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
         (),
-        (0,),
+        (2,),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
@@ -150,7 +168,7 @@ ABLATIONS: dict[str, Ablation] = {
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (0,),
+        (2,),
         piles=True,
     ),
     "moved": Ablation(
@@ -163,13 +181,32 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (2,),
+        (4,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
         ((CopyMender, "_hand", _nothing),),
         ("stop",),
-        (1,),
+        (7,),
+    ),
+    "keys": Ablation(
+        "all nodes are asked for a key before a job has it",
+        ((KeyClaims, "begin", _no_claim),),
+        (),
+        (0,),
+    ),
+    "keys of copies": Ablation(
+        "who has a copy of a job keeps others out by its key",
+        ((CopyAdder, "_keep_key", _without_key),),
+        ("remove",),
+        (0,),
+    ),
+    "pages": Ablation(
+        "who leaves hands over what is paged out, too",
+        ((CopyMender, "_page_in", _no_page), (CopyMender, "is_handed_over", _but_pages)),
+        ("leave",),
+        (0,),
+        piles=True,
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",

@@ -20,6 +20,9 @@ from vmq.jobs.storage.segments import JobSegments
 RETRY = 6
 TTL = 20 * 86_400
 QUEUE = b"work"
+#: Jobs that have no copies are added to it where jobs pile up: they are paged out, some at a time.
+PILE = b"pile"
+PAGE = 2
 #: Its jobs are in memory only.
 VOLATILE = b"volatile"
 
@@ -73,6 +76,8 @@ class SimNode:
         wall = int((1_700_000_000 + now + self.wall_offset - self.clock_now) * 1e9)
         ids = JobIds(node_id[:8], self.random.randbytes)
         self.machine = JobMachine(ids, rules_of, None, wall)
+        self.machine.pager.size = PAGE
+        self.machine.pager.above = 0
         restore = JobRestore(self.machine, self.segments, self.clock_now)
         restore.run()
         self.journal = JobJournal(self.segments, wall, restore.next_serial)
@@ -134,7 +139,9 @@ class SimNode:
 
     def undone(self) -> int:
         """Jobs that are here and not known to be done."""
-        return sum(job.state != ACKED and is_repeated(job.id) for job in self.machine.jobs.values())
+        jobs = self.machine.jobs.values()
+        here = sum(job.state != ACKED and is_repeated(job.id) for job in jobs)
+        return here + int(self.machine.pager.count)
 
     def left(self) -> int:
         """Jobs that are here, done or not; of one that is delivered at most once nobody has to hear that it is done."""

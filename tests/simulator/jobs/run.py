@@ -16,7 +16,7 @@ from tests.simulator.jobs.world import JobWorld
 #: Each alone keeps every promise.
 KINDS = ("kill", "wipe", "split", "pair", "pause", "slow", "clock", "remove", "stop")
 #: What may not be found.
-FAULTY = ("lost", "twice", "leaked", "together", "returned", "unexplained", "stuck")
+FAULTY = ("lost", "twice", "leaked", "together", "returned", "unexplained", "stuck", "doubled")
 HOSTS = ["a", "b", "c", "d", "d"]
 
 
@@ -73,6 +73,26 @@ class Faults:
             if node.replicas.mender.is_handed_over():
                 world.crash(name)
                 self._until(lambda: world.start(name))
+            else:
+                self.ends.append((world.now + 1, end))
+
+        self.ends.append((world.now + 1, end))
+
+    def _leave(self) -> None:
+        """It leaves the cluster: what it has goes to others first."""
+        world = self.world
+        if not world.is_whole() or len(world.members) < 4:
+            return
+        name = world.random.choice(world.members)
+        mender = world.nodes[name].replicas.mender
+        mender.is_for_good = True
+        world.nodes[name].replicas.set_leaving(True)
+        world._send(name)
+
+        def end() -> None:
+            if mender.is_handed_over():
+                world.crash(name)
+                world.remove(name)
             else:
                 self.ends.append((world.now + 1, end))
 
@@ -155,6 +175,7 @@ class Faults:
     def _clock(self) -> None:
         """A clock is set, and its node starts again."""
         name = self.world.random.choice(self.world.alive())
+        self.world.losses += 2  # windows of keys end by it
         self.world.nodes[name].wall_offset = self.world.random.choice((-86_400, -60, 60, 86_400))
         self._kill()
 
@@ -197,12 +218,17 @@ def run(
 def judge(world: JobWorld) -> Counter[str]:
     """What became of the promises."""
     found: Counter[str] = Counter()
+    given = {each.key for each in world.promises.values() if each.deliveries}
     for promise in world.promises.values():
         found["added"] += promise.is_told
         found["deliveries"] += promise.deliveries
         if promise.is_once:
             found["twice"] += promise.deliveries > 1
-        elif promise.is_told and not promise.deliveries:
+        elif (
+            promise.is_told
+            and not promise.deliveries
+            and (not promise.key or promise.key not in given)
+        ):
             if promise.copies > 1 or promise.node not in world.lost_disks:
                 found["lost"] += 1
     for name in world.members:
@@ -213,6 +239,8 @@ def judge(world: JobWorld) -> Counter[str]:
     found["together"] = world.together
     found["returned"] = world.returned
     found["unexplained"] = world.unexplained
+    found["doubled"] = world.doubled
+    found["paged"] = world.paged
     for name in world.members:
         for key, value in vars(world.nodes[name].replicas.counts).items():
             found[key] += value

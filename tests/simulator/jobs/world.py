@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.simulator.jobs.node import QUEUE, Doomed, SimNode
+from tests.simulator.jobs.node import PILE, QUEUE, Doomed, SimNode
 from vmq.jobs.calls import CallWaiter
 from vmq.jobs.queue import WAITING, Job
 from vmq.jobs.queues import JobRefusedError
@@ -22,12 +22,22 @@ class Promise:
     copies: int
     is_once: bool
     node: str
+    key: bytes = b""
     is_told: bool = False
     is_done: bool = False
     done_at: float = 0.0
     deliveries: int = 0
     #: Deliveries that nothing explains: no worker gave it up or died.
     excused: int = 0
+
+
+@dataclass
+class TakenKey:
+    """A key whose job a producer was told of: nobody adds another."""
+
+    copies: int
+    #: Disks that were lost before.
+    losses: int
 
 
 @dataclass
@@ -69,6 +79,12 @@ class JobWorld:
         self.together = 0
         self.returned = 0
         self.unexplained = 0
+        #: Keys, disks that were lost, and jobs that were added though another had their key.
+        self.keys: dict[bytes, TakenKey] = {}
+        self.losses = 0
+        self.doubled = 0
+        #: Most jobs that were paged out at a time.
+        self.paged = 0
         self.lost_disks: set[str] = set()
         #: Nodes that died by themselves, and when.
         self.killed: dict[str, float] = {}
@@ -98,6 +114,7 @@ class JobWorld:
 
     def lose_acknowledgements(self) -> None:
         """A disk is lost: what was acknowledged there lately, others may not know."""
+        self.losses += 1
         for promise in self.promises.values():
             if promise.is_done and self.now - promise.done_at < SETTLED:
                 promise.excused += 1
@@ -205,19 +222,25 @@ class JobWorld:
         queue = node.machine.queue(self.queue, node.clock_now)
         delay = self.random.choice((0, 0, 0, 3))
         retry = 0 if is_once else -1
+        key = b"" if is_once else self._key()
         try:
             job = node.machine.add(
-                queue, b"x" * 50, node.clock_now, -1, retry, delay, replicate=copies
+                queue, b"x" * 50, node.clock_now, -1, retry, delay, key=key, replicate=copies
             )
         except JobRefusedError:
             return
-        promise = self.promises[job.id] = Promise(copies, is_once, name)
+        is_new = job.id not in self.promises
+        promise = self.promises.setdefault(job.id, Promise(copies, is_once, name, key))
+        is_second = is_new and self._keeps_out(key)
         boot = node.boots
         waits = [each for each in node.machine.unsettled if each.state == WAITING]
 
         def told(is_there: bool) -> None:
-            if is_there and node.boots == boot and node.is_up:
+            if is_there and node.boots == boot and node.is_up and not job.twin:
                 promise.is_told = True
+                self.doubled += is_second and self.is_settled()
+                taken = self.keys.setdefault(key, TakenKey(copies, self.losses))
+                taken.copies = min(taken.copies, copies)
 
         if waits:
             node.replicas.wait(waits, node.clock_now + 5, told)
@@ -225,6 +248,30 @@ class JobWorld:
         else:
             self._send(name)
             told(job.state != WAITING)
+
+    def _key(self) -> bytes:
+        """Every third job has a key: a new one, that others use at the same time, or one that was used before."""
+        chance = self.random.random()
+        if chance < 0.1 and self.keys:
+            return self.random.choice(list(self.keys))
+        return b"%d %d" % (self.now // 4, self.random.randrange(2)) if chance < 0.35 else b""
+
+    def _keeps_out(self, key: bytes) -> bool:
+        """Whether a job with this key is known to all, whatever was lost since."""
+        taken = self.keys.get(key) if key and self.is_settled() else None
+        return taken is not None and self.losses - taken.losses < min(taken.copies, 2)
+
+    def pile(self, name: str) -> None:
+        """A producer adds a job that is on one host."""
+        node = self.nodes[name]
+        queue = node.machine.queue(PILE, node.clock_now)
+        try:
+            job = node.machine.add(queue, b"x" * 50, node.clock_now, replicate=1)
+        except JobRefusedError:
+            return
+        promise = self.promises[job.id] = Promise(1, False, name)
+        self._send(name)
+        promise.is_told = node.is_up
 
     def _work(self, worker: Worker) -> None:
         node = self.nodes[worker.node]
@@ -243,8 +290,8 @@ class JobWorld:
             if self.now >= worker.until:
                 self._finish(worker)
         elif worker.waiter is None:
-            queue = node.machine.queue(self.queue, node.clock_now)
-            worker.waiter = CallWaiter([queue], 1, worker.got.extend)
+            queues = [node.machine.queue(each, node.clock_now) for each in (self.queue, PILE)]
+            worker.waiter = CallWaiter(queues, 1, worker.got.extend)
             node.machine.wait(worker.waiter, node.clock_now + 5, node.clock_now)
             self._send(worker.node)
         elif worker.waiter.due <= node.clock_now:
@@ -320,9 +367,13 @@ class JobWorld:
             node.set_time(self.now)
             if adds and self.random.random() < self.rate and not node.replicas.is_leaving:
                 self.add(name)
+            if adds and self.is_idle and self.random.random() < 0.06 and node.is_up:
+                if not node.replicas.is_leaving:
+                    self.pile(name)
             if node.is_up:
                 node.tick()
                 self._send(name)
+                self.paged = max(self.paged, int(node.machine.pager.count))
         for worker in () if self.is_idle else self.workers:
             self._work(worker)
 

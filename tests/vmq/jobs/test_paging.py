@@ -140,6 +140,35 @@ def test_a_restart_pages_out_what_it_need_not_know(tmp_path: Path, has_more: boo
     assert fresh.serial > max(int(each.serial) for each in queue_of(found).oldest(99)[:-1])
 
 
+def test_jobs_of_one_pass_are_pages_after_a_restart_each_as_it_was(tmp_path: Path) -> None:
+    """Alike, and between them some that are not, are gone, or are of another queue or class."""
+    node = paged(tmp_path)
+    ids: dict[bytes, list[bytes]] = {b"q": [], b"other": []}
+    details: dict[bytes, tuple[bytes, int, int, int]] = {}
+    for number in range(90):
+        name = b"other" if number in {7, 8, 61} else b"q"
+        ttl = 3600 if number // 10 == 3 else -1
+        body = b"b" * (number % 30 == 0) + b"%02d" % number
+        retry, delay = (0 if number == 50 else -1), (1000 if number == 41 else 0)
+        job = node.add(body, name, ttl=ttl, retry=retry, delay=delay)
+        if number in {20, 21, 55}:
+            node.machine.delete(job)
+            continue
+        details[job.id] = body, int(job.ttl), int(job.retry), int(job.created)
+        if number != 41:
+            ids[name].append(job.id)
+    node.journal.commit()
+    node = again(node)
+    assert node.machine.pager.count > 60
+    assert node.machine.count() == 87
+    for name, wanted in ids.items():
+        found = queue_of(node, name).oldest(99)
+        assert ids_of(found) == wanted
+        for job in found:
+            assert (node.body(job), job.ttl, job.retry, job.created) == details[job.id]
+    assert sum(job.is_delayed for job in node.machine.jobs.values()) == 1
+
+
 def test_a_segment_is_cleaned_of_jobs_that_are_paged_out(tmp_path: Path) -> None:
     node, _ = filled(tmp_path)
     pager = node.machine.pager
@@ -156,7 +185,7 @@ def test_a_segment_is_cleaned_of_jobs_that_are_paged_out(tmp_path: Path) -> None
     steps=st.lists(
         st.tuples(
             st.sampled_from(
-                ["add", "add", "add", "take", "nack", "ack", "named", "page", "restart"]
+                ["add", "many", "some", "take", "nack", "ack", "named", "page", "restart"]
             ),
             st.integers(0, 60),
         ),
@@ -190,6 +219,12 @@ def does(node: Node, name: str, number: int) -> object:
     if name == "add":
         node.journal.commit()
         return node.add(b"%d" % number, retry=5).id
+    if name in {"many", "some"}:  # of one pass, with what happens to them in it
+        node.journal.commit()
+        ids = [node.add(b"%d" % (number % 9), retry=5, ttl=6000 + each // 7) for each in range(9)]
+        if name == "some":
+            machine.acknowledge(ids[number % 9].id)
+        return ids_of(ids)
     if name in {"take", "nack", "ack"}:
         job = machine.take(queue_of(node), node.now)
         if job is None:

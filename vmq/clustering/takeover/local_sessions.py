@@ -343,6 +343,7 @@ class LocalSessions:
     def state(self, who: Who) -> tuple[dict[str, int], list[int]]:
         """The ghost's subscriptions, and the QoS 2 packet ids that it received."""
         ghost = self._ghosts[who]
+        self._core.jobs.on_moving(ghost.queue.session)
         subscriptions = {name: each.qos for name, each in ghost.subscriptions.items()}
         try:
             return subscriptions, ghost.known_ids(self._core)

@@ -24,6 +24,7 @@ from vmq.jobs.commit import JobCommit
 from vmq.jobs.ids import is_job_id
 from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
+from vmq.jobs.mqtt.received import received_key, remembering
 from vmq.jobs.options import AddOptions, check_queue, options_from
 from vmq.jobs.queue import WAITING, Job
 from vmq.jobs.queues import JobRefusedError
@@ -225,7 +226,8 @@ class MqttPublishing:
             return
         message, packet_id = asked.message, asked.packet_id
         is_durable = message.qos == 2 and client.queue_of().durable
-        if message.qos == 2 and not is_durable and client.received_ids().has(packet_id):
+        if message.qos == 2 and client.received_ids().has(packet_id):
+            client.wait_for_all(Route(message.topic, asked.seen))
             self.acknowledge(client, asked)
             return
         if asked.flaw:
@@ -237,10 +239,12 @@ class MqttPublishing:
         except JobRefusedError as refusal:
             self.refuse(client, asked, str(refusal))
             return
+        is_early = is_durable and len(jobs) > 0
         if jobs and message.qos:
             failed = partial(self.give_up, client, asked)
-            acknowledge_when_copied(client, self.commit, jobs, failed)
-        self.end(client, asked)
+            copied = remembering(client, packet_id) if is_early else None
+            acknowledge_when_copied(client, self.commit, jobs, failed, copied)
+        self.end(client, asked, is_early)
 
     def give_up(self, client: Any, asked: Asked, reason: str) -> None:
         """What could not be added in time is refused unacknowledged."""
@@ -277,11 +281,11 @@ class MqttPublishing:
         )
         return [each for each in self.machine.unsettled if each.state == WAITING]
 
-    def end(self, client: Any, asked: Asked) -> None:
-        """The job is there."""
+    def end(self, client: Any, asked: Asked, is_early: bool = False) -> None:
+        """The job is there; `is_early`: a session does not know its packet id before it is on its hosts, too."""
         message = asked.message
         topic = asked.topic.canonical()
-        if message.qos == 2:
+        if message.qos == 2 and not is_early:
             client.remember(Route(message.topic, topic), asked.packet_id)
         hook = client.hooks.on_publish
         if hook is not None and asked.options is None:  # what is delayed is told of when it is due
@@ -476,12 +480,6 @@ def seen_of(asked: Asked) -> SeenMessage:
 def prefix_of(registry: Registry) -> bytes:
     """What stands before the names of queues of a mountpoint."""
     return registry.mountpoint.encode() + b"\0" if registry.mountpoint else b""
-
-
-def received_key(client: Any, packet_id: int) -> bytes:
-    """A packet id of QoS 2, as a key: of a durable session, whose number no other one gets."""
-    session: bytes = client.queue_of().session
-    return b"\0" + session + packet_id.to_bytes(2, "big")
 
 
 def tell_error(

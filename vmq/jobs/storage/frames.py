@@ -13,8 +13,9 @@ from struct import Struct
 from typing import Any, Final
 
 from crc32c import crc32c
+from mypy_extensions import i64
 
-from vmq.jobs.queue import QUEUED, Job
+from vmq.jobs.queue import QUEUED, Job, JobQueue
 
 MAGIC: Final = 0x4A4F4231  # "JOB1"
 #: magic, CRC of events, CRC of bodies, bytes of events, bytes of bodies, events
@@ -24,6 +25,9 @@ HEAD_SIZE: Final = 24
 #: nacks, repeats; bytes of queue, key and reason; priority, flags
 JOB: Final[Any] = Struct("<40sqqiIIIHHHHHHBB")
 JOB_SIZE: Final = 86
+#: Of a job that is alike to the one before it in its frame: id, when it was added.
+ALIKE: Final[Any] = Struct("<40sq")
+ALIKE_SIZE: Final = 48
 #: When its time ends, now that it died or came back to life (ns since 1970); nacks, repeats, bytes of the reason.
 DEATH: Final[Any] = Struct("<qHHH")
 DEATH_SIZE: Final = 14
@@ -35,13 +39,68 @@ SHARE_SIZE: Final = 4
 IS_QUEUED: Final = 1
 IS_DELAYED: Final = 2
 _MOST: Final = 0xFFFF
+_SECOND: Final = 1_000_000_000
+#: Nanoseconds by which the end of a job's time may differ from what follows from when it was added.
+CLOSE: Final = 1_000_000
+
+
+class AlikeJobs:
+    """What the last job has that was written whole: most of those that are added after it have the same."""
+
+    def __init__(self) -> None:
+        #: None: the next one is written whole.
+        self.queue: JobQueue | None = None
+        self.retry: i64 = 0
+        self.ttl: i64 = 0
+        self.delay: i64 = 0
+        self.size: i64 = 0
+        self.priority: i64 = 0
+        self.flags: i64 = 0
+
+    def begin(self, job: Job) -> None:
+        """A job is written whole."""
+        self.queue = job.queue if is_new(job) else None
+        self.retry = job.retry
+        self.ttl = job.ttl
+        self.delay = job.delay
+        self.size = job.size
+        self.priority = job.priority
+        self.flags = flags_of(job)
+
+    def has(self, job: Job, expires: int) -> bool:
+        """Whether a job is as the last one that was written whole; `expires` in nanoseconds since 1970."""
+        return (
+            job.queue is self.queue
+            and job.size == self.size
+            and job.retry == self.retry
+            and job.ttl == self.ttl
+            and job.delay == self.delay
+            and job.priority == self.priority
+            and flags_of(job) == self.flags
+            and is_new(job)
+            and abs(expires - ends(job.created, job.delay, job.ttl)) <= CLOSE
+        )
+
+
+def ends(created: int, delay: int, ttl: int) -> int:
+    """When the time of a job ends that was added then, both in nanoseconds since 1970."""
+    return created + (delay + ttl) * _SECOND
+
+
+def is_new(job: Job) -> bool:
+    """Whether nothing happened to a job yet, and it has no key."""
+    return not (job.deliveries or job.nacks or job.repeats or job.key or job.reason)
+
+
+def flags_of(job: Job) -> int:
+    """The flags of a job's header."""
+    return (IS_QUEUED if job.state == QUEUED else 0) | (IS_DELAYED if job.is_delayed else 0)
 
 
 def job_header(job: Job, expires: int) -> bytes:
     """All of a job but its body; `expires` in nanoseconds since 1970."""
     name = job.queue.name
     reason = job.reason.encode()
-    flags = (IS_QUEUED if job.state == QUEUED else 0) | (IS_DELAYED if job.is_delayed else 0)
     head: bytes = JOB.pack(
         job.id,
         job.created,
@@ -57,7 +116,7 @@ def job_header(job: Job, expires: int) -> bytes:
         len(job.key),
         len(reason),
         job.priority,
-        flags,
+        flags_of(job),
     )
     if job.key or reason:
         return head + name + job.key + reason

@@ -6,10 +6,12 @@ from mypy_extensions import i64
 
 from vmq.jobs.commit import JobWriter
 from vmq.jobs.queue import ACKED, Job
-from vmq.jobs.record import ADDED, BURIED, DONE, REVIVED, SHARED
+from vmq.jobs.record import ADDED, ADDED_ALIKE, BURIED, DONE, REVIVED, SHARED
 from vmq.jobs.rules import FSYNC
 from vmq.jobs.storage.frames import (
+    ALIKE,
     HEAD_SIZE,
+    AlikeJobs,
     death,
     frame,
     job_header,
@@ -41,6 +43,7 @@ class JobJournal(JobWriter):
         self.events: list[int] = []
         self.details: list[bytes] = []
         self.bodies: list[bytes] = []
+        self.alike = AlikeJobs()
         #: The jobs of the bodies.
         self.added: list[Job] = []
         self.needs_sync = False
@@ -61,8 +64,14 @@ class JobJournal(JobWriter):
 
     def add(self, job: Job, body: bytes) -> None:
         """Writes a job whole."""
-        self.events.append(int(job.serial << 4) | ADDED)
-        self.details.append(job_header(job, self.wall + int(job.expires * 1e9)))
+        expires = self.wall + int(job.expires * 1e9)
+        if self.alike.has(job, expires):
+            self.events.append(int(job.serial << 4) | ADDED_ALIKE)
+            self.details.append(ALIKE.pack(job.id, job.created))
+        else:
+            self.events.append(int(job.serial << 4) | ADDED)
+            self.details.append(job_header(job, expires))
+            self.alike.begin(job)
         self.bodies.append(body)
         self.added.append(job)
         if job.queue.rules.persistence == FSYNC:
@@ -103,6 +112,7 @@ class JobJournal(JobWriter):
         self.details = []
         self.bodies = []
         self.added = []
+        self.alike.queue = None
         return needs_sync
 
     def place(self, job: Job, segment: i64, offset: i64) -> None:

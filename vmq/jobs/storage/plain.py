@@ -1,7 +1,7 @@
 """Jobs that only were added: at a start they are pages at once, and those that are gone are not even looked at."""
 
 from array import array
-from operator import sub
+from operator import lt
 from typing import Any, Final
 
 from mypy_extensions import i64
@@ -10,7 +10,7 @@ from vmq.jobs import record
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.paging import JobColumns
 from vmq.jobs.queue import Job, JobLane, LanePages
-from vmq.jobs.storage.frames import IS_QUEUED, JOB, JOB_SIZE
+from vmq.jobs.storage.frames import ALIKE_SIZE, CLOSE, IS_QUEUED, ends
 from vmq.jobs.storage.segments import JobSegment
 
 #: What becomes of a job: nothing, or a worker or operator did something with it, or it is gone.
@@ -20,12 +20,8 @@ _GONE: Final = 3
 #: Numbers of jobs in one log; in one with more every job is looked at.
 _MOST_FATES: Final = 1 << 28
 _KEY_SIZE: Final = 11
-#: Where the times of a job stand in its header, when it was added and when it ends, and how far that may be off.
-_TIMES: Final = 40
-_TIMES_END: Final = 56
 _SECOND: Final = 1_000_000_000
-_CLOSE: Final = 1_000_000
-#: Jobs of one frame that are looked at together.
+#: Jobs that are alike and worth to be looked at together.
 _MANY: Final = 4
 
 
@@ -65,7 +61,7 @@ class PlainJobs:
             place: i64 = (word >> 4) - least
             event: i64 = word & 15
             fate: i64 = fates[place]
-            if event == record.ADDED and not fate:
+            if (event == record.ADDED or event == record.ADDED_ALIKE) and not fate:
                 fates[place] = _PLAIN
             elif event == record.GONE:
                 fates[place] = _GONE
@@ -99,69 +95,52 @@ class PlainJobs:
             return False
         if not self.is_in_time(columns, retry, expires):
             return False
-        if abs(expires - created - (delay + ttl) * _SECOND) > _CLOSE:
+        if abs(expires - ends(created, delay, ttl)) > CLOSE:
             return False
         columns.due = min(columns.due, (expires - self.machine.wall) / _SECOND)
         columns.add(job_id, serial, created, segment.number, offset, size, ttl, retry, delay)
         self.kept(columns, segment, 1, size)
         return True
 
-    def keep_many(self, data: bytes, count: int, segment: JobSegment, bodies: int) -> bool:
-        """Keeps a frame of jobs that only were added, to one queue and alike; False: it is none of these."""
-        if not _MANY <= count <= self.machine.pager.size or not self.fates:
-            return False
-        words = array("Q")
-        words.frombytes(data[: count * 8])
-        word = words[0]
-        if word & 15 or words != array("Q", range(word, word + 16 * count, 16)):
-            return False
-        serial = word >> 4
-        place = serial - self.least
-        if self.fates[place : place + count] != bytes([_PLAIN]) * count:
-            return False
-        start = count * 8
-        head = JOB.unpack_from(data, start)
-        width = JOB_SIZE + int(head[10])
-        if start + width * count != len(data) or not is_plain(head):
-            return False
-        places = range(start, len(data), width)
-        alike = data[start + _TIMES_END : start + width]
-        if [data[at + _TIMES_END : at + width] for at in places] != [alike] * count:
-            return False
-        times = array("q")
-        times.frombytes(b"".join([data[at + _TIMES : at + _TIMES_END] for at in places]))
-        created, expires = times[0::2], times[1::2]
-        columns = self.columns_of(data[start + JOB_SIZE : start + width], head[13])
-        before = columns.created[-1] if columns.created else -1
-        if created[0] <= before or created.tolist() != sorted(set(created)):
-            return False
+    def keep_alike(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        events: "memoryview[int]",
+        data: bytes,
+        at: i64,
+        segment: JobSegment,
+        offset: int,
+    ) -> int:
+        """Keeps jobs that are as one that was kept before them, from a number on; returns how many."""
+        columns = self.columns_of(name, head[13])
+        most: i64 = min(len(events), self.machine.pager.size - len(columns.created))
+        count: i64 = 0
+        wanted: int = serial << 4 | record.ADDED_ALIKE
+        while count < most and events[count] == wanted:
+            wanted += 16
+            count += 1
+        place: i64 = serial - self.least
+        if count < _MANY or self.fates.count(_PLAIN, place, place + count) != count:
+            return 0
         retry, ttl, delay, size = head[3:7]
-        lives = list(map(sub, expires, created))
-        span = (delay + ttl) * _SECOND
-        first = min(expires)
+        words = array("q")
+        words.frombytes(data[at : at + count * ALIKE_SIZE])
+        width: i64 = ALIKE_SIZE // 8
+        created = words[width - 1 :: width]
+        if created[0] <= head[1] or not all(map(lt, created, created[1:])):
+            return 0
+        first = ends(created[0], delay, ttl)
         if not self.is_in_time(columns, retry, first):
-            return False
-        if min(lives) < span - _CLOSE or max(lives) > span + _CLOSE:
-            return False
+            return 0
         columns.due = min(columns.due, (first - self.machine.wall) / _SECOND)
-        columns.ids.extend([data[at : at + _TIMES] for at in places])
-        columns.serials.extend(range(serial, serial + count))
-        columns.created.extend(created)
-        offset = bodies
-        if size:
-            columns.offsets.extend(range(offset, offset + size * count, size))
-        else:
-            columns.offsets.extend([offset] * count)
-        for column, value in (
-            (columns.segments, segment.number),
-            (columns.sizes, size),
-            (columns.ttls, ttl),
-            (columns.retries, retry),
-            (columns.delays, delay),
-        ):
-            column.extend(array("q", [value]) * count)
+        ids = array("q", bytes(8 * (width - 1) * count))
+        for word in range(width - 1):
+            ids[word :: width - 1] = words[word::width]
+        columns.add_alike(ids.tobytes(), serial, created, segment.number, offset, head)
         self.kept(columns, segment, count, size)
-        return True
+        return count
 
     def columns_of(self, name: bytes, priority: int) -> JobColumns:
         """Those of one queue and priority."""
@@ -187,7 +166,7 @@ class PlainJobs:
         segment.live += count
         segment.live_bytes += size * count
         lane = columns.lane
-        if lane is not None and len(columns.ids) >= self.machine.pager.size:
+        if lane is not None and len(columns.created) >= self.machine.pager.size:
             self.keep_page(b"%d " % lane.priority + lane.queue.name, lane, columns)
 
     def keep_page(self, key: bytes, lane: JobLane, columns: JobColumns) -> None:
@@ -195,7 +174,7 @@ class PlainJobs:
         machine = self.machine
         if lane.more is None:
             lane.more = LanePages(machine.pager)
-        count = len(columns.ids)
+        count = len(columns.created)
         machine.last_created = max(machine.last_created, columns.created[-1])
         machine.pager.add_page(lane, lane.more, columns, columns.due)
         lane.queue.depth += count
@@ -208,8 +187,8 @@ class PlainJobs:
         found: list[Job] = []
         for columns in self.plain.values():
             lane = columns.lane
-            if lane is not None and columns.ids:
-                ids = b"".join(columns.ids)
+            if lane is not None and columns.created:
+                ids = bytes(columns.ids)
                 found.extend(self.machine.pager.unpack(lane, ids, columns.columns(), None))
         return found
 

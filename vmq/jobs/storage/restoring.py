@@ -18,6 +18,8 @@ from vmq.jobs.queues import JOB_BYTES
 from vmq.jobs.stock import window_of
 from vmq.jobs.storage.damage import is_torn, next_frame
 from vmq.jobs.storage.frames import (
+    ALIKE,
+    ALIKE_SIZE,
     DEATH,
     DEATH_SIZE,
     HEAD,
@@ -29,6 +31,7 @@ from vmq.jobs.storage.frames import (
     MAGIC,
     SHARE,
     SHARE_SIZE,
+    ends,
 )
 from vmq.jobs.storage.plain import PlainJobs
 from vmq.jobs.storage.segments import HEADER, JobSegment, JobSegments
@@ -159,29 +162,37 @@ class JobRestore:
 
     def read_frame(self, data: bytes, count: int, segment: JobSegment, bodies: i64) -> None:
         """Does what the events of a frame say."""
-        if self.plain.keep_many(data, count, segment, int(bodies)):
-            return
         at: i64 = count * 8
         offset: i64 = bodies
         events = memoryview(data)[: count * 8].cast("Q")
-        for number in range(count):
+        number: i64 = 0
+        head: tuple[Any, ...] = ()
+        name = b""
+        while number < count:
             word: int = events[number]
+            number += 1
             event = word & 15
             serial = word >> 4
-            if event == record.ADDED:
-                head = JOB.unpack_from(data, at)
-                at += JOB_SIZE
+            if event == record.ADDED or event == record.ADDED_ALIKE:
+                if event == record.ADDED:
+                    head = JOB.unpack_from(data, at)
+                    name = data[at + JOB_SIZE : at + JOB_SIZE + head[10]]
+                    at += JOB_SIZE + len(name)
+                else:
+                    job_id, created = ALIKE.unpack_from(data, at)
+                    head = (job_id, created, ends(created, head[5], head[4]), *head[3:])
+                    at += ALIKE_SIZE
                 size: i64 = head[6]
-                name = data[at : at + head[10]]
-                if not self.plain.is_over(serial, head):
-                    if not self.plain.keep(head, name, serial, segment, int(offset)):
-                        job = self.read_job(head, name, data, at + len(name))
-                        job.serial = serial
-                        job.segment = segment.number
-                        job.offset = offset
-                        self.keep(job, serial)
-                at += len(name) + int(head[_KEY_SIZE]) + int(head[12])
+                is_plain = self.added(head, name, data, at, serial, segment, offset)
+                at += int(head[_KEY_SIZE]) + int(head[12])
                 offset += size
+                if is_plain and number < count:
+                    many = self.plain.keep_alike(
+                        head, name, serial + 1, events[number:], data, at, segment, int(offset)
+                    )
+                    number += many
+                    at += many * ALIKE_SIZE
+                    offset += many * size
             elif event == record.BURIED or event == record.REVIVED:
                 expires, nacks, repeats, length = DEATH.unpack_from(data, at)
                 at += DEATH_SIZE
@@ -204,6 +215,28 @@ class JobRestore:
                 known = self.found.get(serial)
                 if known is not None:
                     self.happened(known, event)
+
+    def added(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        data: bytes,
+        at: i64,
+        serial: int,
+        segment: JobSegment,
+        offset: i64,
+    ) -> bool:
+        """A job was added; whether nothing else happened to it, so that it is kept in a column."""
+        if self.plain.is_over(serial, head):
+            return False
+        if self.plain.keep(head, name, serial, segment, int(offset)):
+            return True
+        job = self.read_job(head, name, data, at)
+        job.serial = serial
+        job.segment = segment.number
+        job.offset = offset
+        self.keep(job, serial)
+        return False
 
     def read_job(self, head: tuple[Any, ...], name: bytes, data: bytes, at: i64) -> Job:
         """A job from its header, behind which key and reason are."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.vmq.jobs.serving import client_of, config_of, named
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
+from vmq.config.mappings import MappingOptions
 from vmq.config.options import LimitOptions
 from vmq.jobs.machine import JobMachine
 
@@ -97,6 +99,42 @@ async def test_at_qos_2_a_durable_session_adds_once_though_the_broker_restarts(
         peer.send(job("$jobs/mail", b"twice", 2))
         await peer.expect(b"\x50\x02\x00\x07")
         assert machine(broker).queues[b"mail"].depth == 2
+
+
+async def test_what_the_store_knows_of_a_publish_the_jobs_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker ends between its two logs, before PUBREC leaves: what comes again adds nothing, and all is there."""
+    config = config_of(tmp_path / "first")
+    mappings = {"hot": msgspec.convert({"from": "hot", "to": ["$jobs/mapped"]}, MappingOptions)}
+    config = msgspec.structs.replace(config, mappings=mappings)
+    copies: list[Path] = []
+    async with Broker(config) as broker, peer_of(broker, TCP) as peer:
+        await connected(peer, clean=False)
+        committer = broker.jobs.committer
+        assert committer is not None
+        write = committer.write
+
+        def write_and_copy(store: Any) -> None:
+            write(store)
+            copies.append(tmp_path / f"copy{len(copies)}")
+            shutil.copytree(config.broker.data_dir, copies[-1])
+
+        monkeypatch.setattr(committer, "write", write_and_copy)
+        for packet_id, topic in ((7, "$jobs/mail"), (8, "hot")):
+            peer.send(job(topic, b"once", 2, packet_id))
+            await peer.expect(b"\x50\x02\x00" + bytes([packet_id]))
+        monkeypatch.undo()
+    for copy in copies:
+        options = msgspec.structs.replace(config.broker, data_dir=str(copy))
+        again = msgspec.structs.replace(config, broker=options)
+        async with Broker(again) as broker, peer_of(broker, TCP) as peer:
+            await connected(peer, clean=False)
+            for packet_id, topic in ((7, "$jobs/mail"), (8, "hot")):
+                peer.send(job(topic, b"once", 2, packet_id, dup=True))
+                await peer.expect(b"\x50\x02\x00" + bytes([packet_id]))
+            names = sorted(each.queue.name for each in machine(broker).jobs.values())
+            assert names == [b"mail", b"mapped"]
 
 
 async def test_options_of_the_topic(tmp_path: Path) -> None:
