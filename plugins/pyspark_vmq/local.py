@@ -7,7 +7,8 @@ merging and retention do meanwhile. What cannot be had so (no permission, anothe
 `local_reads` off, damage) is left to Flight, which also has the right words for what is wrong.
 
 A segment is an Arrow IPC stream. In the custom metadata of each batch stand its first offset, its rows, the length
-of its body, and a CRC-32C of the whole message with zeros in the checksum's place.
+of its body, and a CRC-32C of the whole message with zeros in the checksum's place; in a compacted segment, of whose
+rows some are gone, also how many offsets it takes: then each row brings its own.
 """
 
 import errno
@@ -42,6 +43,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _MARK: Final = re.compile(
     rb"offset=(\d{20}) rows=(\d{10}) bytes=(\d{12}) time=\d{20} body=(\d{12}) crc32c=([0-9a-f]{8})"
 )
+_SPAN: Final = re.compile(rb"span=(\d{20})")
 _CRC_LENGTH: Final = 8
 
 
@@ -69,18 +71,19 @@ class Spot(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A batch: bytes `position` to `limit` of its segment, `rows` from `offset` on, and its size in memory."""
+    """A batch: bytes `position` to `limit` of its segment, `span` offsets from `offset` on, and its size in memory."""
 
     position: int
     limit: int
     offset: int
     rows: int
     nbytes: int
+    span: int
 
     @property
     def end(self) -> int:
-        """The offset behind it; one without rows takes one, too."""
-        return self.offset + (self.rows or 1)
+        """The offset behind it."""
+        return self.offset + self.span
 
 
 class Files:
@@ -199,9 +202,22 @@ class Files:
                     skip = max(0, start - first)
                     following = min(group[-1].end, end)
                     count = following - first - skip
+                    if "offset" in parts[0].schema.names:
+                        parts = [between(parts, start, following)]
+                        skip, count = 0, parts[0].num_rows
                     yield self.unpacker.rows_of(parts, skip, count, first + skip), following
         except (pa.ArrowException, OSError, StopIteration) as error:
             raise FlawError(f"{spot.path}: Arrow refuses it: {error}") from None
+
+
+def between(parts: "list[pa.RecordBatch]", start: int, end: int) -> "pa.RecordBatch":
+    """The rows of some batches that have offsets from `start` to before `end`; they bring them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = pa.concat_batches(parts)
+    offsets = rows.column("offset")
+    return rows.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
 
 
 def mapped(spot: Spot) -> mmap.mmap:
@@ -248,7 +264,10 @@ def frame_at(view: memoryview, position: int, offset: int, start: int) -> Frame 
     if mark is None or int(mark[1]) != offset:
         return None
     limit = position + length + int(mark[4])
-    frame = Frame(position, limit, offset, int(mark[2]), int(mark[3]))
+    told = _SPAN.search(head)
+    rows = int(mark[2])
+    span = (rows if told is None else int(told[1])) or 1  # one without rows takes an offset, too
+    frame = Frame(position, limit, offset, rows, int(mark[3]), span)
     if limit > len(view):
         return None
     if frame.end <= start:

@@ -76,7 +76,7 @@ class Unpacker:
         self.schema = schema
         self.topics = TopicFilter(topic) if topic else None
         #: What is to be decoded.
-        self.needed = {*schema.names, *(["topic"] if topic else [])}
+        self.needed = {*schema.names, "offset", *(["topic"] if topic else [])}
         #: Columns that have one value in the whole range.
         self.same = {
             name: Repeated(pa.scalar(value, schema.field(name).type))

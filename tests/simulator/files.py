@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tests.simulator.segments import SimLog
 from tests.vmq.streams.support import batch_of, options, row
@@ -18,10 +18,12 @@ _ROWS: Final = [row(number, payload=b"x") for number in range(100)]
 class FileLog(SimLog):
     """Both logs do everything, and must have the same in the end."""
 
+    options: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, durability: str, batches: Sequence[Batch] = ()) -> None:
         super().__init__(durability, batches)
         self.folder = tempfile.TemporaryDirectory(prefix="vmq-sim-")
-        made = options(durability=durability, retention_age="never")
+        made = options(durability=durability, retention_age="never", **self.options)
         self.partition = ReplicaPartition(Path(self.folder.name), "s", 0, made)
         self.real: ReplicaLog = self.partition.open()
         if batches:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulator.compacted import CompactedLog, CompactedUpheaval
 from tests.simulator.files import FileLog
 from tests.simulator.groups import Groups
 from tests.simulator.seeds import each_seed
@@ -31,3 +32,23 @@ def test_whatever_happens_acknowledged_rows_are_in_the_files_once(
                     for log in node.logs.values():
                         assert isinstance(log, FileLog)
                         log.close()
+
+
+def test_all_replicas_are_compacted_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Groups, "make_log", CompactedLog)
+    gone = 0
+    for seed in each_seed(2):
+        with seed:
+            CompactedLog.known.clear()
+            faults = {"flip": 0.0, "keep": 0.01, "decide": 0.1, "tidy": 0.15}
+            upheaval = CompactedUpheaval(seed.number, "fsync", **faults)
+            try:
+                upheaval.go(60)
+                upheaval.end()
+                gone += upheaval.check_left()
+            finally:
+                for node in upheaval.sim.nodes.values():
+                    for log in node.logs.values():
+                        assert isinstance(log, CompactedLog)
+                        log.close()
+    assert gone

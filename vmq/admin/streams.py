@@ -1,6 +1,7 @@
 """The streams of a running broker, for the operator."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -231,21 +232,49 @@ def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
         raise RefusedError(str(error)) from error
 
 
-def alter_stream(broker: "BrokerView", name: str, replicas: int) -> StreamRow:
-    """Has a stream get another number of copies, in the background, while it is read and written.
+def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) -> StreamRow:
+    """Has a stream keep other messages, or get another number of copies, while it is read and written.
+
+    Args:
+        broker: the broker.
+        name: the stream's.
+        changes: the options that change; copies come in the background.
 
     Raises:
         NotFoundError: there is no such stream.
-        RefusedError: there is no cluster, or there are not so many hosts.
+        RefusedError: an option is wrong or stands in the configuration, or there are not so many hosts.
     """
-    stream = _catalog(broker, name).streams[name]
-    clustering = broker.clustering
-    wrong = f"stream {name!r} is on this broker alone: copies take a cluster"
-    if clustering is not None and broker.share is None:
-        wrong = clustering.streams.set_replicas(stream, replicas)
-    if wrong:
-        raise RefusedError(wrong)
+    catalog = _catalog(broker, name)
+    stream, clustering = catalog.streams[name], broker.clustering
+    in_cluster = clustering is not None and broker.share is None
+    kept = {option: value for option, value in changes.items() if option != "replicas"}
+    wrong = _why_not(stream, kept) if kept else ""
+    if "replicas" in changes and not wrong:
+        wrong = f"stream {name!r} is on this broker alone: copies take a cluster"
+        if clustering is not None and in_cluster:
+            wrong = clustering.streams.set_replicas(stream, changes["replicas"])
+    if kept and not wrong:
+        if clustering is not None and in_cluster:
+            wrong = clustering.streams.set_options(stream, kept)
+        else:
+            catalog.adopt(name, msgspec.structs.replace(stream.options, **kept), stream.origin)
+    if wrong or not changes:
+        raise RefusedError(wrong or "nothing is to change; accepted: an option of the stream")
     return _shown(broker, name)
+
+
+def _why_not(stream: "Stream", changes: Mapping[str, Any]) -> str:
+    """Why a stream cannot have other options; "" if it can."""
+    from vmq.config.streams import from_plain
+
+    if stream.fed and stream.origin != "command":
+        where = "the configuration" if stream.origin == "config" else "a plugin's section"
+        return f"stream {stream.name!r} stands in {where}: its options are changed there"
+    try:
+        from_plain(stream.name, {**msgspec.to_builtins(stream.options), **changes})
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 async def move_partition(

@@ -77,6 +77,19 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "oldest segments are deleted; 0 = no limit.",
         ),
     ] = 0
+    compact: Annotated[
+        bool,
+        Meta(
+            description="Of the messages of a key only the newest stays, once their segments are sealed; an empty one "
+            "says that its key is gone, and goes itself after a day. Beside retention_age, which may be never."
+        ),
+    ] = False
+    compact_by: Annotated[
+        Literal["topic", "key"],
+        Meta(
+            description="What compact takes as the key: the topic, or what decides the partition."
+        ),
+    ] = "topic"
     segment_bytes: Annotated[
         int,
         Meta(ge=65_536, le=1 << 32, description="Size at which a segment is sealed, in bytes."),

@@ -229,8 +229,23 @@ class AlterStream(OneStream, kw_only=True, forbid_unknown_fields=True):
     """What of a stream is to be another way."""
 
     replicas: Annotated[
-        int, Meta(ge=2, le=5, description="Nodes that are to have a copy of each partition")
-    ]
+        Annotated[int, Meta(ge=2, le=5)] | None,
+        Meta(description="Nodes that are to have a copy of each partition; null = as many as have"),
+    ] = None
+    compact: Annotated[
+        bool | None,
+        Meta(description="Whether of a key only the newest message stays; null = as it is"),
+    ] = None
+    compact_by: Annotated[
+        Literal["topic", "key"] | None, Meta(description="What the key is; null = as it is")
+    ] = None
+    retention_age: Annotated[
+        str | None, Meta(description="How long messages are kept; null = as it is")
+    ] = None
+    retention_bytes: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Above which the oldest segments are deleted; null = as it is"),
+    ] = None
 
 
 class MovePartition(OneStream, kw_only=True, forbid_unknown_fields=True):
@@ -264,6 +279,12 @@ async def _create_stream(context: Context, wanted: CreateStream) -> streams.Stre
         if plain[option] is None:
             del plain[option]
     return await streams.create_stream(context.broker, plain.pop("name"), plain)
+
+
+def _alter_stream(context: Context, wanted: AlterStream) -> streams.StreamRow:
+    asked = {**msgspec.to_builtins(wanted)}
+    given = {option: value for option, value in asked.items() if value is not None}
+    return streams.alter_stream(context.broker, given.pop("name"), given)
 
 
 class SetOption(Struct, forbid_unknown_fields=True):
@@ -679,10 +700,10 @@ OPERATIONS: Final = (
         "alter_stream",
         "POST",
         "/stream/alter",
-        "Have a stream get another number of copies, in the background",
+        "Change what a stream keeps, and in how many copies, which it gets in the background",
         AlterStream,
         streams.StreamRow,
-        lambda context, wanted: streams.alter_stream(context.broker, wanted.name, wanted.replicas),
+        _alter_stream,
     ),
     Operation(
         "move_partition",

@@ -32,11 +32,12 @@ from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.retention import Janitor
 from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import PartitionPlaces
 from vmq.streams.replica.converting import become_replica, leave_log
 from vmq.streams.replica.partition import ReplicaPartition
+from vmq.streams.replica.tidying import tidy_replica
+from vmq.streams.tidying.janitor import Janitor
 
 log = logging.getLogger("vmq.streams")
 
@@ -224,7 +225,7 @@ class Catalog:
         except BaseException:
             self._close_files()
             raise
-        self.janitor = Janitor(self.all_partitions)
+        self.janitor = Janitor(self.all_partitions, tidy_replica)
         self.scrubber = Scrubber(self.all_partitions, scrub_rate)
         self.columns = ColumnWriter(self.all_partitions)
         commits.writer.partitions = self.all_partitions

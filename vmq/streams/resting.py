@@ -97,7 +97,7 @@ def _examine_last(
         index = Index(base, start)
         try:
             for _, frame in walk(fd, start, size, base):
-                index.add(frame.offset, frame.rows, frame.size, frame.time)
+                index.add(frame.offset, frame.span, frame.size, frame.time)
         except SegmentFlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
                 raise flaw.damage(path) from None

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from vmq.config.streams import StreamOptions
 from vmq.streams.catalog import DEFINITION, read_definition
 from vmq.streams.log import checkpoint
-from vmq.streams.log.columns import Projection
+from vmq.streams.log.columns import Projection, within
 from vmq.streams.log.errors import DamagedError, StreamError, UnknownStreamError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import load
@@ -193,10 +193,9 @@ class StoredPartition:
             with path.open("rb") as file:
                 try:
                     for span in self._spans(file.fileno(), path, limit, fields):
-                        skip = max(0, start - span.offset)
-                        if skip < span.rows.num_rows:
-                            rest = span.rows.slice(skip)
-                            yield BatchSpan(rest, span.offset + skip, span.next, span.end)
+                        rest, first = within(span.rows, span.offset, start, span.end)
+                        if rest.num_rows:
+                            yield BatchSpan(rest, first, span.next, span.end)
                             start = span.end
                 except SegmentFlawError as flaw:
                     raise flaw.damage(path) from None
@@ -209,10 +208,11 @@ class StoredPartition:
         position = self.header.size_in(fd)
         if position is None:
             raise DamagedError(path, 0, base, "it does not begin with this stream's schema")
+        header = self.header.of(fd)
         size = os.fstat(fd).st_size
         limit = size if limit is None else limit
         while position < limit and os.pread(fd, len(END), position) != END:
-            span = read_span(fd, self.header, position, limit, offset, fields)
+            span = read_span(fd, header, position, limit, offset, fields)
             yield span
             position, offset = span.next, span.end
 

@@ -48,7 +48,11 @@ class Following:
             self._deny(message.prev)
             return
         self._fetch.stop()
-        replica.extend(message.batches)
+        if not replica.extend(message.batches):
+            self.quiet = False
+            self.agreed = min(self.agreed, replica.log.end)
+            self._deny(message.prev)
+            return
         end = message.batches[-1].end if message.batches else message.prev
         self.agreed = max(self.agreed, end)
         replica.advance(min(message.commit, self.agreed))

@@ -11,6 +11,7 @@ from vmq_cluster.raft.leading import Leading
 from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import (
+    COMPACT,
     MEMBERS,
     RETIRED,
     ROWS,
@@ -31,7 +32,7 @@ from vmq_cluster.raft.messages import (
 )
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.replica import Outlet, Replica
-from vmq_cluster.raft.state import encode_members, encode_stores
+from vmq_cluster.raft.state import encode_compaction, encode_members, encode_stores
 
 #: By how much the term rises when an operator recovers a group: lost voters will not have got that far.
 JUMP: Final = 1 << 20
@@ -119,6 +120,25 @@ class Group:
         self.leading.append(RETIRED, [encode_stores(stores)])
         self.leading.step(now)
         return True
+
+    def compact(self, end: int, before: int, now: float) -> bool:
+        """Rows before an offset, all committed, are to be compacted, and marks go that are older than a time.
+
+        Every replica does so by itself, to the same end; neither number ever falls. Returns whether it is decided.
+        """
+        replica = self.replica
+        known = replica.state.compaction
+        if self.leading is None or not known[0] < end <= replica.commit or before < known[1]:
+            return False
+        self.leading.append(COMPACT, [encode_compaction(end, before)])
+        self.leading.step(now)
+        return True
+
+    @property
+    def compaction(self) -> tuple[int, int]:
+        """What was decided last and is committed: up to which offset, and before which time marks go; or zeros."""
+        state = self.replica.state
+        return state.compaction if state.compaction_end <= self.replica.commit else (0, 0)
 
     def change(self, members: Members, now: float) -> bool:
         """Makes one change of members; returns whether the leader may now."""

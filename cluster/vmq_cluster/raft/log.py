@@ -55,7 +55,8 @@ class Log(Protocol):
     def cut(self, offset: int) -> None:
         """Forgets everything from an offset on. Open readers keep what they see.
 
-        It is not committed; but after an unclean election elsewhere it may have been.
+        It is not committed; but after an unclean election elsewhere it may have been. Then the log may end before the
+        offset: what was merged is forgotten whole.
         """
 
     def read(self, offset: int, limit: int) -> list[Batch]:

@@ -29,6 +29,8 @@ STATE: Final = 3
 UNCLEAN: Final = 4
 #: Stores whose producers are forgotten, by the meta group's decision.
 RETIRED: Final = 5
+#: Rows before an offset are compacted, and marks gone that are older than a time, by the leader's decision.
+COMPACT: Final = 6
 
 
 class Mark(Struct, array_like=True, frozen=True):
@@ -54,7 +56,7 @@ class Batch(Struct, array_like=True, frozen=True):
     offset: Number
     span: Annotated[int, Meta(ge=1)]
     term: Number
-    kind: Annotated[int, Meta(ge=0, le=RETIRED)]
+    kind: Annotated[int, Meta(ge=0, le=COMPACT)]
     marks: Annotated[tuple[Mark, ...], Meta(max_length=MAX_BATCHES)]
     body: Body
 

@@ -121,8 +121,11 @@ class Replica:
             return True  # it has nothing yet, and begins there, with a segment that says the rest
         return end <= self.commit or (end <= self.log.end and self.state.terms.at(end - 1) == term)
 
-    def extend(self, batches: Sequence[Batch]) -> None:
-        """Makes the log, behind where it agrees with the leader's, the leader's; what is there already stays."""
+    def extend(self, batches: Sequence[Batch]) -> bool:
+        """Makes the log, behind where it agrees with the leader's, the leader's; what is there already stays.
+
+        Returns False where more had to be forgotten than the leader knew: the log then ends before these batches.
+        """
         for index, batch in enumerate(batches):
             if batch.end <= self.commit:
                 continue
@@ -130,8 +133,11 @@ class Replica:
                 if self.state.terms.at(batch.offset) == batch.term:
                     continue
                 self.cut(batch.offset)
+                if self.log.end < batch.offset:
+                    return False
             self.append(batches[index:])
-            return
+            break
+        return True
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Puts batches behind the last; the log's state goes along."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
+from vmq_cluster.raft.messages import COMPACT, MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
 
 #: What `Producers.place` says of rows beside how many are known already.
 GAP: Final = -1
@@ -102,6 +102,7 @@ class _Form(Struct, array_like=True):
     next: list[tuple[str, str, int]]
     ended: list[tuple[str, str]]
     uncertain: list[tuple[int, int, int]]
+    compaction: tuple[int, int] = (0, 0)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -109,6 +110,7 @@ _form = msgspec.msgpack.Decoder(_Form)
 _members = msgspec.msgpack.Decoder(Members)
 _stores = msgspec.msgpack.Decoder(list[str])
 _range = msgspec.msgpack.Decoder(tuple[int, int, int])
+_compaction = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 class LogState:
@@ -124,6 +126,10 @@ class LogState:
         self.producers = Producers()
         #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
         self.uncertain: list[tuple[int, int, int]] = []
+        #: Up to which offset rows are to be compacted, and before which time marks go; and where the batch ends that
+        #: said so.
+        self.compaction = (0, 0)
+        self.compaction_end = 0
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Self:
@@ -149,6 +155,13 @@ class LogState:
             self.uncertain.append(_range.decode(batch.body))
         elif batch.kind == RETIRED:
             self.producers.retire(_stores.decode(batch.body))
+        elif batch.kind == COMPACT:
+            self._compact(_compaction.decode(batch.body), batch)
+
+    def _compact(self, decision: tuple[int, int], batch: Batch) -> None:
+        if decision != self.compaction:
+            self.compaction = decision
+            self.compaction_end = batch.end
 
     @property
     def last_unclean(self) -> tuple[int, int]:
@@ -163,7 +176,9 @@ class LogState:
         self.terms.trim(first)
         known = sorted((*who, number) for who, number in self.producers.next.items())
         ended = sorted(self.producers.ended)
-        return _encoder.encode(_Form(self.terms.starts, self.members, known, ended, self.uncertain))
+        return _encoder.encode(
+            _Form(self.terms.starts, self.members, known, ended, self.uncertain, self.compaction)
+        )
 
     def _load(self, batch: Batch) -> None:
         form = _form.decode(batch.body)
@@ -177,6 +192,7 @@ class LogState:
         for store, boot, _ in form.next:
             self.producers.last[store] = max(boot, self.producers.last.get(store, ""))
         self.uncertain = form.uncertain
+        self._compact(form.compaction, batch)
 
 
 def encode_members(members: Members) -> bytes:
@@ -192,6 +208,11 @@ def encode_stores(stores: Iterable[str]) -> bytes:
 def encode_range(first: int, end: int, term: int) -> bytes:
     """The body of a batch of kind `UNCLEAN`."""
     return _encoder.encode((first, end, term))
+
+
+def encode_compaction(end: int, before: int) -> bytes:
+    """The body of a batch of kind `COMPACT`."""
+    return _encoder.encode((end, before))
 
 
 def genesis(members: Members) -> bytes:

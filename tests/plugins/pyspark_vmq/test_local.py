@@ -191,7 +191,7 @@ def test_batches_for_spark_have_some_rows_and_few_bytes_in_memory() -> None:
         end = 0
         made = []
         for number, (count, nbytes) in enumerate(found):
-            made.append(local.Frame(number, number + 1, end, count, nbytes))
+            made.append(local.Frame(number, number + 1, end, count, nbytes, count))
             end = made[-1].end
         return [len(each) for each in local.groups(iter(made))]
 
@@ -202,7 +202,11 @@ def test_batches_for_spark_have_some_rows_and_few_bytes_in_memory() -> None:
 
 
 def test_a_batch_without_rows_ends_a_batch_for_spark() -> None:
-    made = [local.Frame(0, 1, 0, 5, 1), local.Frame(2, 3, 6, 2, 1), local.Frame(3, 4, 8, 1, 1)]
+    made = [
+        local.Frame(0, 1, 0, 5, 1, 5),
+        local.Frame(2, 3, 6, 2, 1, 2),
+        local.Frame(3, 4, 8, 1, 1, 1),
+    ]
     assert [len(each) for each in local.groups(iter(made))] == [1, 2]
 
 

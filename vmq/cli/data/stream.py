@@ -113,6 +113,15 @@ def _show(stream: dict[str, Any], *, as_json: bool) -> None:
         show_one({**stream, "filters": ", ".join(stream["filters"])})
 
 
+CompactOption = Annotated[
+    bool | None,
+    typer.Option("--compact/--no-compact", help="Whether of a key only the newest message stays."),
+]
+CompactByOption = Annotated[
+    str | None, typer.Option("--compact-by", metavar="WHAT", help="The key of that: topic or key.")
+]
+
+
 @app.command("create")
 @asking()
 def create(
@@ -130,6 +139,8 @@ def create(
         str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
     ] = None,
     retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
+    compact: CompactOption = None,
+    compact_by: CompactByOption = None,
     segment_age: Annotated[str | None, typer.Option("--segment-age", metavar="TIME")] = None,
     segment_bytes: Annotated[int | None, typer.Option("--segment-bytes", metavar="N")] = None,
     compression: Annotated[
@@ -172,6 +183,8 @@ def create(
         "key": key,
         "retention_age": retention_age,
         "retention_bytes": retention_bytes,
+        "compact": compact,
+        "compact_by": compact_by,
         "segment_age": segment_age,
         "segment_bytes": segment_bytes,
         "compression": compression,
@@ -209,21 +222,41 @@ def alter(
     ask: AdminClient,
     name: NameArgument,
     replicas: Annotated[
-        int, typer.Option("--replicas", metavar="N", help="Nodes that are to have a copy, 2 to 5.")
-    ],
+        int | None,
+        typer.Option("--replicas", metavar="N", help="Nodes that are to have a copy, 2 to 5."),
+    ] = None,
+    retention_age: Annotated[
+        str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
+    ] = None,
+    retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
+    compact: CompactOption = None,
+    compact_by: CompactByOption = None,
 ) -> Any:
-    """Have each partition of a stream in a cluster get another number of copies.
+    """Change what a stream keeps, or in how many copies, while it is read and written.
 
-    It happens in the background, a few partitions at a time, while the stream
-    is read and written; 'vmq stream show' tells how far it is. Messages that
-    are there are copied with their offsets. A stream that has copies keeps two
-    at least.
+    With --replicas each partition of a stream in a cluster gets another number
+    of copies, in the background, a few partitions at a time; 'vmq stream show'
+    tells how far it is. Messages that are there are copied with their offsets.
+    A stream that has copies keeps two at least.
+
+    What a stream of the configuration keeps is changed there.
 
     \b
-    Example:
+    Examples:
       vmq stream alter sensors --replicas 3
+      vmq stream alter sensors --compact --retention-age never
     """
-    return ask.post("/stream/alter", name=name, replicas=replicas)
+    options = {
+        "replicas": replicas,
+        "retention_age": retention_age,
+        "retention_bytes": retention_bytes,
+        "compact": compact,
+        "compact_by": compact_by,
+    }
+    given = {option: value for option, value in options.items() if value is not None}
+    if not given:
+        raise UsageError("nothing is to change; accepted: an option, as in --replicas 3")
+    return ask.post("/stream/alter", name=name, **given)
 
 
 PartitionOption = Annotated[

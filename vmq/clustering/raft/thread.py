@@ -20,6 +20,7 @@ from vmq.clustering.raft.envelopes import checked
 from vmq.clustering.raft.outside import Outside
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.taking import Taker
+from vmq.clustering.raft.upkeep import follow, lead
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
@@ -63,6 +64,8 @@ _PASS: Final = 1000
 _FIRST: Final = 0.3
 #: Seconds until ballots are written again that could not be.
 _RETRY: Final = 0.5
+#: Seconds that other threads wait for this one: it may end just then.
+_ANSWER: Final = 10.0
 #: Logs that are synced at the same time.
 _SYNCS: Final = 8
 
@@ -301,6 +304,7 @@ class GroupThread:
             partition.on_damage = lambda: self._work.put(lambda: self._find_damage(name))
             partition.on_write = lambda: self._written.add(name)
             partition.on_close = lambda: self._close_from_outside(name)
+            partition.call = lambda what, *about: self.post(what, *about).result(_ANSWER)
             self._try_open(name)
 
     def _try_open(self, name: str) -> None:
@@ -424,20 +428,17 @@ class GroupThread:
                 self._look(name, opened, now)
 
     def _look(self, name: str, opened: Opened, now: float) -> None:
-        group, kept = opened.group, opened.partition.log
-        if group is None or kept is None:
+        group = opened.group
+        if group is None or opened.partition.log is None:
             self._try_open(name)
             return
+        follow(opened.partition, group)
         if group.leading is None or name.startswith("meta/"):
             return
-        if kept.is_full and kept.end == group.replica.commit:
-            self._do(group, group.retire, (), now)  # begins a segment without rows
         if group.replica.term == 1 and opened.first[:1] not in ((), (self.name,)):
             # Somebody was quicker than the one that was placed to lead it first.
             self._do(group, group.transfer, opened.first[0], now)
-        first = opened.partition.retained_from()
-        if first > kept.first:
-            self._do(group, group.keep_from, first)
+        lead(opened.partition, group, self._do, now)
         self._aim(opened, now)
 
     def aim(self, name: str, wanted: tuple[str, ...]) -> None:

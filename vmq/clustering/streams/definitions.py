@@ -1,8 +1,8 @@
 """Which streams there are: one node makes, changes or deletes a stream, and all others follow."""
 
 import logging
-from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Container, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -85,7 +85,8 @@ class Definitions:
         for name, stream in list(self._catalog.streams.items()):
             raw = self._records.get("stream", name)
             if wanted > max(1, stream.options.replicas) and raw and self._is_open(name):
-                self.set_replicas(name, raw, wanted)
+                if wrong := self.change(name, {"replicas": wanted}):
+                    log.warning("%s", wrong)
 
     def _is_open(self, name: str) -> bool:
         """Whether those that name a stream leave its number of copies open."""
@@ -98,26 +99,25 @@ class Definitions:
 
     def alter(self, name: str, copies: int, hosts: int) -> str:
         """Has a stream get another number of copies; returns what is wrong with that, "" if nothing is."""
-        raw = self._records.get("stream", name)
-        if not raw:
-            return f"the cluster does not know the stream {name!r} yet"
         if not 2 <= copies <= hosts:
             there = f"2 to {hosts}" if hosts > 1 else "none: copies take two"
             return f"{copies} copies take as many hosts that keep streams; accepted: {there}"
-        self.set_replicas(name, raw, copies)
-        return ""
+        return self.change(name, {"replicas": copies})
 
-    def set_replicas(self, name: str, raw: bytes, copies: int) -> None:
-        """Has a stream of this definition get another number of copies."""
+    def change(self, name: str, changes: Mapping[str, Any]) -> str:
+        """Has a stream get other options; returns what is wrong with that, "" if nothing is."""
+        raw = self._records.get("stream", name)
+        if not raw:
+            return f"the cluster does not know the stream {name!r} yet"
         try:
             found = decode_definition(name, raw)
         except PlaceError as error:
-            log.warning("%s", error)
-            return
-        options = msgspec.structs.replace(found.options, replicas=copies)
+            return str(error)
+        options = msgspec.structs.replace(found.options, **changes)
         since = max(self._records.now(), found.since + 1)
         self._records.define(name, Definition(options, found.origin, since))
         self.follow(name)
+        return ""
 
     def deleted(self, name: str, partitions: int) -> None:
         """This node has deleted a stream."""

@@ -19,8 +19,11 @@ from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.metadata import chosen
 from vmq.clustering.streams.owners import Owners, is_unused
 from vmq.clustering.streams.rows import EMPTY, pack
+from vmq.streams.log.columns import within
+from vmq.streams.log.copying import is_compacted
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.schema import STORED
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.remote_partitions import RemotePartitions
@@ -237,6 +240,12 @@ class Handover:
         async with self._giving:
             if self._owners.owner(stream.name, partition.number) is not None:
                 return  # somebody else had the same thought
+            if is_compacted(partition.header, partition.sealed):
+                # What is sent has no gaps, so its offsets would change.
+                raise StreamError(
+                    "it is compacted, and there is one copy; accepted: a stream with copies "
+                    f"(vmq stream alter {stream.name} --replicas 2)"
+                )
             first = partition.kept
             # Of no rows: whatever the copy had before is none, and offsets go on where they were.
             await self._send(
@@ -273,5 +282,5 @@ def read(partition: "Partition", offset: int) -> tuple[bytes, int]:
     with Cursor(partition, offset) as cursor:
         span = cursor.read(None)
     assert span is not None, "the rows that were seen are gone"
-    rows = span.rows.slice(max(0, offset - span.offset))
-    return pack(rows), span.offset + span.rows.num_rows
+    rows, _ = within(span.rows, span.offset, offset, span.end)
+    return pack(rows.select(STORED.names)), span.end

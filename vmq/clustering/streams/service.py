@@ -11,7 +11,7 @@ Who owns what is told in `vmq.clustering.streams.owners`, how a partition goes f
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -261,6 +261,11 @@ class Streams(StreamFinder):
         """Has a stream get another number of copies; returns what is wrong with that, "" if nothing is."""
         assert self._definitions is not None, "there is a stream"
         return self._definitions.alter(stream.name, count, self.replicas.hosts)
+
+    def set_options(self, stream: "Stream", changes: Mapping[str, Any]) -> str:
+        """Has a stream get other options; returns what is wrong with that, "" if nothing is."""
+        assert self._definitions is not None, "there is a stream"
+        return self._definitions.change(stream.name, changes)
 
     def families(self) -> Iterator[Family]:
         """The figures of the streams as the cluster has them."""

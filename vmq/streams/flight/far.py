@@ -171,6 +171,7 @@ class FarLog:
         found, self.begin = self.begin, None
         if found is None or found.start != offset:
             found = self.ask(offset)
+            self.end = max(self.end, found.end)  # rows came since: readers may see them
         assert found.spot is not None
         return found.spot
 
@@ -198,7 +199,7 @@ class FarCursor(Cursor):
             )
         index = Index(spot.first, spot.limit)
         index.end = spot.last
-        self.place = OpenSegment(fd, Path(spot.path), index, growing=False)
+        self.place = OpenSegment(fd, Path(spot.path), index, self.log.header, growing=False)
         self.position, self.first = spot.position, spot.first
         return self.place
 

@@ -29,11 +29,10 @@ import pyarrow.compute as pc
 from vmq.config.columns import TypedColumn
 from vmq.config.values import ArchiveUrl
 from vmq.streams.log.columns import Projection
+from vmq.streams.log.copying import SegmentCopy
 from vmq.streams.log.errors import PassingError
-from vmq.streams.log.frame import END, encode, write_options
-from vmq.streams.log.index import Index
-from vmq.streams.log.schema import STORED
-from vmq.streams.log.segment import Header, Sealed, file_name, index_path
+from vmq.streams.log.frame import write_options
+from vmq.streams.log.segment import BatchSpan, Header, Sealed, file_name, index_path
 
 log = logging.getLogger("vmq.streams")
 
@@ -117,8 +116,7 @@ class PartitionArchive:
         self.folder = folder
         self.header = header
         self.number = number
-        stream = header.schema.metadata[b"vmq.stream"].decode()
-        self.root = f"{url.path}/stream={stream}"
+        self.root = f"{url.path}/stream={header.stream}"
         self.lock = threading.Lock()
         #: Without gaps, oldest first.
         self.segments: tuple[ArchivedSegment, ...] = ()
@@ -204,9 +202,7 @@ class PartitionArchive:
 
     # Writing: one thread
 
-    def put(
-        self, path: Path, base: int, rows: Iterable[pa.RecordBatch], typed: Sequence[TypedColumn]
-    ) -> None:
+    def put(self, sealed: Sealed, spans: Iterable[BatchSpan], typed: Sequence[TypedColumn]) -> None:
         """Keeps the rows of a sealed segment, typed columns beside them.
 
         Raises:
@@ -214,23 +210,22 @@ class PartitionArchive:
         """
         import pyarrow.parquet as pq
 
-        work = self.folder / (path.name + ".parquet.tmp")
+        work = self.folder / (sealed.path.name + ".parquet.tmp")
         projection = Projection(None, None, typed)
-        end, newest = base, 0
+        base, newest = sealed.base, 0
         try:
             with pq.ParquetWriter(work, projection.schema, compression="zstd") as writer:
-                for batch in rows:
-                    newest = max(newest, _newest(batch))
-                    stream = self.header.schema.metadata[b"vmq.stream"].decode()
-                    found, _ = projection.apply(batch, stream, self.number, end)
+                for span in spans:
+                    newest = max(newest, _newest(span.rows))
+                    names = self.header.stream, self.number
+                    found, _ = projection.apply(span.rows, *names, span.offset)
                     writer.write_batch(found, row_group_size=_GROUP)
-                    end += batch.num_rows
-            new = ArchivedSegment(base, end, newest)
+            new = ArchivedSegment(base, sealed.end, newest)
             self._send(work, new)
         finally:
             work.unlink(missing_ok=True)
         others = [each for each in self.segments if each.end <= base]
-        self._note(joined([*others, new], end))
+        self._note(joined([*others, new], new.end))
 
     def _send(self, work: Path, new: ArchivedSegment) -> None:
         store, place = self._store(), f"{self.root}/{new.place(self.number)}"
@@ -308,31 +303,29 @@ class PartitionArchive:
 
         path.parent.mkdir(exist_ok=True)
         self._make_room(path.parent)
-        header = self.header
-        index = Index(each.base, len(header.raw))
-        index.merged = True
         work = path.with_name(path.name + ".tmp")
         place = f"{self.root}/{each.place(self.number)}"
         with self._store().open_input_file(place) as source, work.open("wb") as file:
-            file.write(header.raw)
-            for batch in pq.ParquetFile(source).iter_batches(_ROWS):
-                if batch.column("offset")[0].as_py() != index.end:
-                    raise ValueError(
-                        f"{place} is not what was written: offset {index.end} is missing"
-                    )
-                rows = pa.RecordBatch.from_arrays(
-                    [batch.column(name).cast(STORED.field(name).type) for name in STORED.names],
-                    schema=header.schema,
-                )
-                head, body = encode(
-                    rows, index.end, _newest(rows), len(header.raw), write_options("lz4")
-                )
-                file.write(head)
-                file.write(body)
-                index.add(index.end, rows.num_rows, len(head) + len(body), _newest(rows))
-            file.write(END)
-        if index.end != each.end:
-            raise ValueError(f"{place} is not what was written: it ends with offset {index.end}")
+            found = pq.ParquetFile(source)
+            is_whole = found.metadata.num_rows == each.end - each.base  # else it was compacted
+            header = self.header if is_whole else self.header.compacted
+            copy = SegmentCopy(file, header, each.base, write_options("lz4"))
+            at = each.base
+            for batch in found.iter_batches(_ROWS):
+                offsets = batch.column("offset").to_pylist()
+                if offsets[0] != at if is_whole else offsets[0] < at:
+                    raise ValueError(f"{place} is not what was written: offset {at} is missing")
+                at = offsets[-1] + 1
+                columns = [
+                    batch.column(name).cast(header.schema.field(name).type)
+                    for name in header.schema.names
+                ]
+                copy.add(pa.RecordBatch.from_arrays(columns, schema=header.schema), offsets[0], at)
+                copy.flush()
+            if at != each.end if is_whole else at > each.end:
+                raise ValueError(f"{place} is not what was written: it ends with offset {at}")
+            copy.reach(each.end)
+            index = copy.finish()
         index.save(index_path(path))
         work.replace(path)
         return RecalledSegment(path, each.base, path.stat().st_size)
@@ -377,5 +370,5 @@ def filesystem_of(url: ArchiveUrl) -> Any:
 
 
 def _newest(rows: pa.RecordBatch) -> int:
-    newest: int = pc.max(rows.column("timestamp").cast(pa.int64())).as_py()
+    newest: int = pc.max(rows.column("timestamp").cast(pa.int64())).as_py() or 0
     return newest

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from vmq.config.columns import read_columns
 from vmq.streams.log.columns import Projection
-from vmq.streams.log.merging import rows_of
+from vmq.streams.log.copying import spans_of
 from vmq.streams.log.segment import Header, Sealed
 from vmq.streams.log.typed import Unfit
 
@@ -54,10 +54,9 @@ def make(header: Header, sealed: Sealed, schema: Mapping[str, str], target: Path
 
     typed = read_columns(schema)
     projection = Projection([*PLAIN, *(each.name for each in typed)], None, typed)
-    found, offset = [], sealed.base
-    for rows in rows_of(header, [sealed]):
-        found.append(projection.apply(rows, "", 0, offset)[0])
-        offset += rows.num_rows
+    found = [
+        projection.apply(span.rows, "", 0, span.offset)[0] for span in spans_of(header, [sealed])
+    ]
     table = pa.Table.from_batches(found, schema=projection.schema)
     table = table.sort_by([("topic", "ascending"), ("offset", "ascending")])
     extraction = projection.typed

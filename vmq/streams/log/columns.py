@@ -13,6 +13,7 @@ from vmq.streams.log.typed import Extraction, typed_schema
 
 _TOPIC: Final = STORED.get_field_index("topic")
 _PAYLOAD: Final = STORED.get_field_index("payload")
+_OFFSET: Final = "offset"
 #: Read where only derived columns are wanted: the narrowest.
 _RETAIN: Final = STORED.get_field_index("retain")
 
@@ -65,15 +66,15 @@ class Projection:
     def apply(
         self, rows: pa.RecordBatch, stream: str, partition: int, offset: int
     ) -> tuple[pa.RecordBatch, pa.Array]:
-        """The wanted columns of the wanted rows among consecutive ones, and their offsets.
+        """The wanted columns of the wanted rows, and their offsets.
 
         Args:
-            rows: with the stored columns of `fields`.
+            rows: with the stored columns of `fields`, and offsets where they are not consecutive.
             stream: whose they are.
             partition: its number.
-            offset: that of the first.
+            offset: that of the first, if they are.
         """
-        offsets = pc.add(ramp(rows.num_rows), pa.scalar(offset, pa.int64()))
+        offsets = offsets_of(rows, offset)
         kept = None if self.filter is None else self.filter.mask(rows.column("topic"))
         if kept is not None:  # first: making typed columns costs the most
             rows, offsets = rows.filter(kept), offsets.filter(kept)
@@ -105,6 +106,26 @@ class Projection:
         if name == "stream":
             return pa.repeat(pa.scalar(stream), rows.num_rows)
         return rows.column(name)
+
+
+def offsets_of(rows: pa.RecordBatch, offset: int) -> pa.Array:
+    """The offsets of some rows: those that they bring, or consecutive ones from `offset` on."""
+    if _OFFSET in rows.schema.names:
+        return rows.column(_OFFSET)
+    return pc.add(ramp(rows.num_rows), pa.scalar(offset, pa.int64()))
+
+
+def within(rows: pa.RecordBatch, offset: int, start: int, end: int) -> tuple[pa.RecordBatch, int]:
+    """Those of some rows that have offsets from `start` to before `end`, and the first one's, if they bring none.
+
+    `offset`: that of the first of all, likewise.
+    """
+    if _OFFSET in rows.schema.names:
+        offsets = rows.column(_OFFSET)
+        skip, behind = (pc.sum(pc.less(offsets, each)).as_py() or 0 for each in (start, end))
+        return rows.slice(skip, behind - skip), start
+    skip = max(0, start - offset)
+    return rows.slice(skip, max(0, end - offset - skip)), offset + skip
 
 
 _RAMP = pa.array(range(0), pa.int64())

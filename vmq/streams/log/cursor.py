@@ -16,7 +16,7 @@ from pyarrow import ipc
 
 from vmq.config.columns import TypedColumn
 from vmq.streams.log.archive import PartitionArchive
-from vmq.streams.log.columns import Projection
+from vmq.streams.log.columns import Projection, offsets_of, within
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.frame import END
@@ -111,8 +111,10 @@ class PartitionLog(Extent, Protocol):
 class OpenSegment:
     """A segment that is open for reading; `growing` while it is the partition's last."""
 
-    def __init__(self, fd: int, path: Path, index: Index, *, growing: bool) -> None:
+    def __init__(self, fd: int, path: Path, index: Index, header: Header, *, growing: bool) -> None:
         self.fd = fd
+        #: Which it begins with.
+        self.header = header.of(fd)
         self.path = path
         self.index = index
         self.growing = growing
@@ -191,9 +193,8 @@ class Cursor:
                 return None
             self.close()
             return self._read_packed()
-        header = self.partition.header
         try:
-            packed = read_packed(place.fd, header, self.position, limit, self.first)
+            packed = read_packed(place.fd, place.header, self.position, limit, self.first)
         except SegmentFlawError as flaw:
             raise self._damaged(flaw, place) from None
         self.began, self.position = self.position, packed.next
@@ -232,11 +233,12 @@ class Cursor:
             if sealed is None:
                 active = partition.active
                 fd = os.open(active.path, os.O_RDONLY | os.O_CLOEXEC)
-                place = OpenSegment(fd, active.path, active.index, growing=True)
+                header = partition.header
+                place = OpenSegment(fd, active.path, active.index, header, growing=True)
                 found = place.index.find(self.offset)
             else:
                 fd = os.open(sealed.path, os.O_RDONLY | os.O_CLOEXEC)
-                place = OpenSegment(fd, sealed.path, Index(0, 0), growing=False)
+                place = OpenSegment(fd, sealed.path, Index(0, 0), partition.header, growing=False)
         self.place = place
         if sealed is not None:
             place.index = self._index(place, sealed)
@@ -258,7 +260,8 @@ class Cursor:
             except FileNotFoundError:
                 continue  # others took its place just now
             break
-        self.place = place = OpenSegment(fd, found.path, Index(0, 0), growing=False)
+        header = self.partition.header
+        self.place = place = OpenSegment(fd, found.path, Index(0, 0), header, growing=False)
         sealed = Sealed(found.path, found.base, 0, found.size, 0, 0, merged=True)
         place.index = self._index(place, sealed)
         at = place.index.find(self.offset)
@@ -336,13 +339,15 @@ class LogReader:
                     return  # only batches without rows were left
                 skip = max(0, at - packed.offset)
                 first = packed.offset + skip
-                count = min(packed.rows - skip, end - first)
-                chunk = PackedChunk(packed.stream, skip, count, first, first + count)
-                if self.matches_all(cursor, packed, skip, count):
+                following = min(packed.end, end)
+                count = following - first
+                chunk = PackedChunk(packed.stream, skip, count, first, following)
+                if not packed.compacted and self.matches_all(cursor, packed, skip, count):
                     yield chunk
                     continue
-                rows = cursor.unpack(packed, self.projection.fields).slice(skip, count)
-                found = self._chunk(rows, first, None).rows
+                rows = cursor.unpack(packed, self.projection.fields)
+                rows, first = within(rows, packed.offset, at, end)
+                found = self._chunk(rows, first, following, None).rows
                 if found.num_rows:
                     yield chunk._replace(stream=as_stream(found), skip=0, rows=found.num_rows)
 
@@ -380,19 +385,17 @@ class LogReader:
                 if span is None or span.offset >= end:  # only batches without rows were left
                     yield Chunk(self.projection.empty(), end)
                     return
-                skip = max(0, at - span.offset)
-                offset = span.offset + skip
-                chunk = self._chunk(span.rows.slice(skip, end - offset), offset, limit)
+                rows, offset = within(span.rows, span.offset, at, end)
+                chunk = self._chunk(rows, offset, min(span.end, end), limit)
                 if limit is not None:
                     limit -= chunk.rows.num_rows
                 done = chunk.next >= end or limit == 0
                 if done or chunk.rows.num_rows:
                     yield chunk
 
-    def _chunk(self, rows: pa.RecordBatch, offset: int, limit: int | None) -> Chunk:
-        """The wanted columns of the wanted rows, which begin at an offset."""
+    def _chunk(self, rows: pa.RecordBatch, offset: int, following: int, limit: int | None) -> Chunk:
+        """The wanted columns of the wanted rows, which begin at an offset, and reach up to another."""
         partition = self.partition
-        following = offset + rows.num_rows
         result, offsets = self.projection.apply(rows, partition.stream, partition.number, offset)
         if limit is not None and result.num_rows > limit:
             result = result.slice(0, limit)
@@ -438,14 +441,14 @@ def offset_at(partition: PartitionLog, time: int) -> int:
         with partition.changed:
             found = place.index.find_time(time)
         assert found is not None
-        header = partition.header
         try:
             for position, frame in walk(place.fd, found[0], limit, found[1]):
                 if frame.rows and frame.time >= time:
-                    span = read_span(place.fd, header, position, limit, frame.offset, [_TIMESTAMP])
-                    times = span.rows.column(0).cast(pa.int64())
-                    first = pc.index(pc.greater_equal(times, time), value=True)
-                    return frame.offset + int(first.as_py())
+                    begin = place.fd, place.header, position, limit, frame.offset
+                    rows = read_span(*begin, [_TIMESTAMP]).rows
+                    times = rows.column(0).cast(pa.int64())
+                    first = pc.index(pc.greater_equal(times, time), value=True).as_py()
+                    return int(offsets_of(rows, frame.offset)[first].as_py())
         except SegmentFlawError as flaw:
             damage = flaw.damage(place.path)
             partition.note(damage)

@@ -22,6 +22,11 @@ A batch of a replicated partition has a third key, `raft`, with what its group n
     raft: raft=KIND:BASE64
 
 A batch without rows, which only replicas write, takes one offset all the same.
+
+A batch of a compacted segment says how many offsets it takes, for of its rows some are gone
+(`vmq.streams.tidying.compaction`):
+
+    span: span=...
 """
 
 import re
@@ -54,6 +59,7 @@ _MARK: Final = re.compile(
 _CRC_LENGTH: Final = 8
 _RECEIPT: Final = re.compile(rb"receipt=([0-9a-f]{16}[0-9]{20})")
 _RAFT: Final = re.compile(rb"raft=([0-9A-Za-z+/:=]+)")
+_SPAN: Final = re.compile(rb"span=(\d{20})")
 
 
 class BadFrameError(Exception):
@@ -78,6 +84,10 @@ class Frame(NamedTuple):
     receipt: str
     #: What its group says of it; empty where there is none.
     raft: bytes = b""
+    #: Offsets that it takes; one at least.
+    span: int = 1
+    #: Some of its rows are gone, so each of the others brings its offset.
+    compacted: bool = False
 
     @property
     def size(self) -> int:
@@ -86,8 +96,8 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the last row; a batch of the group's own takes one."""
-        return self.offset + (self.rows or 1)
+        """The offset behind its last one."""
+        return self.offset + self.span
 
 
 def write_options(compression: str) -> ipc.IpcWriteOptions:
@@ -104,6 +114,7 @@ def encode(
     options: ipc.IpcWriteOptions,
     receipt: str = "",
     raft: str = "",
+    span: int = 0,
 ) -> tuple[bytes, memoryview]:
     """A batch as the two parts of its message, head and body.
 
@@ -115,6 +126,7 @@ def encode(
         options: of `write_options`.
         receipt: of the last message among them, or before them, that has one; "" if none has.
         raft: what its group says of it; "" if there is none.
+        span: offsets that it takes, if its rows have a column of theirs; else 0.
     """
     sink = pa.BufferOutputStream()
     with ipc.RecordBatchStreamWriter(sink, batch.schema, options=options) as writer:
@@ -124,6 +136,8 @@ def encode(
             custom["receipt"] = "receipt=" + receipt
         if raft:
             custom["raft"] = "raft=" + raft
+        if span:
+            custom["span"] = f"span={span:020}"
         writer.write_batch(batch, custom_metadata=custom)
     view = memoryview(sink.getvalue()).cast("B")[schema_size : -len(END)]
     length = 8 + int.from_bytes(view[4:8], "little")
@@ -190,7 +204,10 @@ def parse(view: memoryview, position: int) -> Frame | None:
     crc, crc_at = int(mark[6], 16), mark.start(6)
     raft = _RAFT.search(head)
     told = b"" if raft is None else raft[1]
-    return Frame(offset, rows, nbytes, time, len(head), body, crc, crc_at, named, told)
+    found = _SPAN.search(head)
+    span = (rows if found is None else int(found[1])) or 1
+    sizes = len(head), body, crc, crc_at
+    return Frame(offset, rows, nbytes, time, *sizes, named, told, span, found is not None)
 
 
 def check(view: memoryview, position: int, frame: Frame) -> None:

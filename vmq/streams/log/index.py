@@ -57,8 +57,8 @@ class Index:
         self.positions = array("q")
         self.times = array("q")
 
-    def add(self, offset: int, rows: int, size: int, time: int, receipt: str = "") -> None:
-        """Notes a batch of `size` bytes that begins where the index ended."""
+    def add(self, offset: int, span: int, size: int, time: int, receipt: str = "") -> None:
+        """Notes a batch of `span` offsets and `size` bytes that begins where the index ended."""
         if not self.positions or self.size - self.positions[-1] >= SPACING:
             # Readers in other threads count `offsets`: those come last.
             self.positions.append(self.size)
@@ -68,7 +68,7 @@ class Index:
             self.first_time = time
         self.frames += 1
         self.size += size
-        self.end = offset + (rows or 1)  # as `Frame.end`
+        self.end = offset + span
         self.time = max(self.time, time)
         self.receipt = receipt or self.receipt
 

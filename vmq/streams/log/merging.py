@@ -9,18 +9,16 @@ one step. Readers that have an old file open read it to its end.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from vmq.streams.log.frame import BATCH_BYTES, BATCH_ROWS, END, encode
+from vmq.streams.log.copying import SegmentCopy, is_compacted, spans_of
+from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.segment import Header, Sealed, SegmentFlawError, index_path, read_span
+from vmq.streams.log.segment import Header, Sealed, index_path
 
 #: Batches of this size are left alone.
 ENOUGH: Final = 1 << 20
@@ -76,7 +74,8 @@ def joinable(sealed: Sequence[Sealed], segment_bytes: int, segment_age: float) -
     """
     size = count = 0
     for each in reversed(sealed):
-        too_old = (sealed[-1].time - each.time) / 1e6 > segment_age
+        # Of one whose rows are all gone no time is known: 0.
+        too_old = each.time > 0 and (sealed[-1].time - each.time) / 1e6 > segment_age
         if not each.merged or too_old or size + each.size > segment_bytes:
             break
         if count and each.size > size:
@@ -99,27 +98,23 @@ def _rewrite(partition: Partition, run: Sequence[Sealed]) -> None:
 
 def _copy(partition: Partition, run: Sequence[Sealed], work: Path) -> Index:
     header = partition.header
-    merged = Index(run[0].base, len(header.raw))
-    merged.merged = True
-    receipt = _last_receipt(header, run)
+    if is_compacted(header, run):
+        header = header.compacted
+    receipt = last_receipt(partition.header, run)
     with work.open("wb") as file:
-        file.write(header.raw)
-        for batches in _large(partition, run):
-            rows = pa.concat_batches(batches)
-            newest = pc.max(rows.column("timestamp").cast(pa.int64())).as_py()
-            given = (len(header.raw), partition.write_options, receipt)
-            head, body = encode(rows, merged.end, newest, *given)
-            file.write(head)
-            file.write(body)
-            merged.add(merged.end, rows.num_rows, len(head) + len(body), newest)
-        file.write(END)
+        copy = SegmentCopy(file, header, run[0].base, partition.write_options, receipt)
+        for span in spans_of(partition.header, run):
+            if copy.add(span.rows, span.offset, span.end):
+                copy.flush()
+        copy.flush()
+        merged = copy.finish()
         file.flush()
         os.fsync(file.fileno())
     assert merged.end == run[-1].end
     return merged
 
 
-def _last_receipt(header: Header, run: Sequence[Sealed]) -> str:
+def last_receipt(header: Header, run: Sequence[Sealed]) -> str:
     """What the batches of a run name last: the copy takes their place in one step, and is never there in part."""
     for sealed in reversed(run):
         with sealed.path.open("rb") as source:
@@ -127,34 +122,3 @@ def _last_receipt(header: Header, run: Sequence[Sealed]) -> str:
         if found:
             return found
     return ""
-
-
-def _large(partition: Partition, run: Sequence[Sealed]) -> Iterator[list[pa.RecordBatch]]:
-    """The rows of a run, each time as many as make a batch."""
-    gathered: list[pa.RecordBatch] = []
-    count = size = 0
-    for rows in rows_of(partition.header, run):
-        gathered.append(rows)
-        count += rows.num_rows
-        size += rows.nbytes
-        if count >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield gathered
-            gathered = []
-            count = size = 0
-    if gathered:
-        yield gathered
-
-
-def rows_of(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
-    """The rows of a run, some MiB at a time."""
-    for sealed in run:
-        with sealed.path.open("rb") as source:
-            fd = source.fileno()
-            position, offset, limit = header.size_in(fd) or 0, sealed.base, sealed.size - len(END)
-            while position < limit:
-                try:
-                    span = read_span(fd, header, position, limit, offset, None)
-                except SegmentFlawError as flaw:
-                    raise flaw.damage(sealed.path) from None
-                yield span.rows.replace_schema_metadata(header.schema.metadata)
-                position, offset = span.next, span.end

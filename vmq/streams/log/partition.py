@@ -103,8 +103,7 @@ class Partition:
         self.set_options(options)
         #: Called in the writer's thread when there are new rows.
         self.on_publish: Callable[[], None] = lambda: None
-        #: Guards the list of segments and the visible end; held for moments only.
-        self.changed = threading.Lock()
+        self.changed = threading.Lock()  # guards the segments and the visible end, for moments only
         self.sealed: tuple[Sealed, ...] = ()
         #: Segments whose small batches wait to be merged.
         self.unmerged: list[Sealed] = []
@@ -469,7 +468,7 @@ class Partition:
         return False
 
     def replace(self, run: Sequence[Sealed], work: Path, index: Index) -> None:
-        """Puts a merged copy in the place of neighbouring sealed segments, unless one is gone meanwhile."""
+        """Puts a copy in the place of neighbouring sealed segments, unless one is gone meanwhile."""
         first, *others = run
         with self.changed:
             before = [each for each in self.sealed if each.base < first.base]
@@ -477,8 +476,10 @@ class Partition:
             if self.is_replica or self.sealed != (*before, *run, *behind):
                 work.unlink(missing_ok=True)
                 return
+            index_path(first.path).unlink(missing_ok=True)
             work.replace(first.path)
             self.sealed = (*before, sealed_of(first.path, index), *behind)
+            self.unmerged = [each for each in self.unmerged if each not in run]
         with suppress(OSError):
             index.save(index_path(first.path))
         # The copy has to be there for good before what it replaces goes. Who is interrupted leaves segments that it
@@ -489,9 +490,8 @@ class Partition:
     def leave_merged(self, old: Sealed) -> None:
         """Notes that a sealed segment has nothing to merge."""
         with self.changed:
-            self.sealed = tuple(
-                each._replace(merged=True) if each is old else each for each in self.sealed
-            )
+            known = [each._replace(merged=each is old or each.merged) for each in self.sealed]
+            self.sealed = tuple(known)
 
     @staticmethod
     def _unlink(segments: Iterable[Sealed]) -> None:

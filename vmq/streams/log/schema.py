@@ -36,9 +36,13 @@ READ: Final = pa.schema(
 )
 
 
-def segment_schema(stream: str, partition: int) -> pa.Schema:
+#: Those of a compacted segment: of its rows some are gone, so each of the others says its offset.
+COMPACTED: Final = STORED.append(pa.field("offset", pa.int64()))
+
+
+def segment_schema(stream: str, partition: int, columns: pa.Schema = STORED) -> pa.Schema:
     """The schema at the head of a partition's segments: it says whose they are."""
-    return STORED.with_metadata({"vmq.stream": stream, "vmq.partition": str(partition)})
+    return columns.with_metadata({"vmq.stream": stream, "vmq.partition": str(partition)})
 
 
 def projected(columns: Sequence[str] | None, typed: Iterable[pa.Field] = ()) -> pa.Schema:

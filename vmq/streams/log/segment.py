@@ -6,6 +6,7 @@ buffer of their own: a file that is cut or goes away under a memory map would en
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -16,7 +17,7 @@ from vmq.config.streams import StreamOptions
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError, Frame, ShortFrameError, check, parse
 from vmq.streams.log.index import Index
-from vmq.streams.log.schema import segment_schema
+from vmq.streams.log.schema import COMPACTED, STORED, segment_schema
 
 #: The registered extension of Arrow IPC streams.
 SUFFIX: Final = ".arrows"
@@ -40,20 +41,36 @@ def index_path(path: Path) -> Path:
 
 
 class Header:
-    """The schema message that begins the segments of a partition."""
+    """The schema message that begins the segments of a partition, those that are not compacted or those that are."""
 
-    def __init__(self, stream: str, partition: int) -> None:
-        self.schema: pa.Schema = segment_schema(stream, partition)
+    def __init__(self, stream: str, partition: int, *, is_compacted: bool = False) -> None:
+        self.stream = stream
+        self.partition = partition
+        self.is_compacted = is_compacted
+        columns = COMPACTED if is_compacted else STORED
+        self.schema: pa.Schema = segment_schema(stream, partition, columns)
         self.raw: bytes = self.schema.serialize().to_pybytes()
 
-    def size_in(self, fd: int) -> int | None:
-        """Bytes of a file's schema message; None if the file does not begin with this partition's.
+    @cached_property
+    def compacted(self) -> "Header":
+        """That of the partition's compacted segments."""
+        return self if self.is_compacted else Header(self.stream, self.partition, is_compacted=True)
 
-        Another version of Arrow may lay the same schema out in another way.
-        """
+    def size_in(self, fd: int) -> int | None:
+        """Bytes of a file's schema message; None if the file does not begin with one of this partition's."""
+        found = self._look(fd)
+        return None if found is None else found[1]
+
+    def of(self, fd: int) -> "Header":
+        """The one that a file begins with; this one, if it is none of this partition's."""
+        found = self._look(fd)
+        return self if found is None else found[0]
+
+    def _look(self, fd: int) -> "tuple[Header, int] | None":
+        """Another version of Arrow may lay the same schema out in another way."""
         found = os.pread(fd, len(self.raw), 0)
         if found == self.raw:
-            return len(self.raw)
+            return self, len(self.raw)
         length = 8 + int.from_bytes(found[4:8], "little")
         if len(found) < 8 or length > 4 * len(self.raw):
             return None
@@ -61,7 +78,10 @@ class Header:
             schema = ipc.read_schema(pa.py_buffer(os.pread(fd, length, 0)))
         except (pa.ArrowException, OSError):
             return None
-        return length if schema.equals(self.schema, check_metadata=True) else None
+        for each in (self, self.compacted):
+            if schema.equals(each.schema, check_metadata=True):
+                return each, length
+        return None
 
 
 class PlacedFrame(NamedTuple):
@@ -72,7 +92,10 @@ class PlacedFrame(NamedTuple):
 
 
 class BatchSpan(NamedTuple):
-    """Consecutive batches as they were read: `next` is the position behind them, `end` the offset."""
+    """Consecutive batches as they were read: `next` is the position behind them, `end` the offset.
+
+    Rows of a compacted segment bring their offsets, as a column behind the others; else these are consecutive.
+    """
 
     rows: pa.RecordBatch
     offset: int
@@ -83,7 +106,8 @@ class BatchSpan(NamedTuple):
 class Packed(NamedTuple):
     """The same as an Arrow IPC stream, compressed as they lie in the segment.
 
-    Its rows have consecutive offsets. It has none where batches without rows were passed over: one reads on.
+    Its rows have consecutive offsets, or are `compacted`: then each brings its own. It has none where batches without
+    rows were passed over: one reads on.
     """
 
     stream: pa.Buffer
@@ -91,6 +115,7 @@ class Packed(NamedTuple):
     rows: int
     next: int
     end: int
+    compacted: bool = False
 
 
 class SegmentFlawError(Exception):
@@ -186,7 +211,7 @@ def read_span(
 
     Args:
         fd: the file.
-        header: its partition's.
+        header: which it begins with (`Header.of`).
         position: where a batch begins, below `limit`.
         limit: how far the file may be read.
         offset: that of the first batch.
@@ -217,7 +242,8 @@ def read_packed(fd: int, header: Header, position: int, limit: int, offset: int)
     except BadFrameError as error:
         short = isinstance(error, ShortFrameError)
         raise SegmentFlawError(position, offset, str(error), short=short) from None
-    return Packed(buffer.slice(0, len(header.raw) + size), offset, rows, position + size, end)
+    stream = buffer.slice(0, len(header.raw) + size)
+    return Packed(stream, offset, rows, position + size, end, header.is_compacted)
 
 
 def unpack(packed: Packed, position: int, fields: list[int] | None) -> pa.RecordBatch:
@@ -226,6 +252,8 @@ def unpack(packed: Packed, position: int, fields: list[int] | None) -> pa.Record
     Raises:
         FlawError: Arrow cannot read them.
     """
+    if packed.compacted and fields is not None:
+        fields = [*fields, len(STORED)]
     options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     try:
         with ipc.open_stream(packed.stream, options=options) as reader:

@@ -3,18 +3,21 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import crc32c
 
 from vmq.streams.log.checkpoint import sync_folder
+from vmq.streams.log.columns import within
+from vmq.streams.log.copying import SegmentCopy
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.frame import END, check, parse
+from vmq.streams.log.frame import END, Frame, check, parse, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine
 from vmq.streams.log.segment import Header, Sealed, file_name
+from vmq.streams.replica.batches import rows_in
 from vmq.streams.replica.segment import LooseSegment
-from vmq_cluster.raft.messages import Batch, SealedFile
+from vmq_cluster.raft.messages import SealedFile
 from vmq_cluster.raft.state import LogState
 
 _PIECE: Final = 1 << 20
@@ -102,29 +105,84 @@ class FilesAside:
                 each.unlink(missing_ok=True)
 
 
+class Digests:
+    """Sealed segments, as others are told of them: each is read for that once."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._known: dict[int, SealedFile] = {}
+
+    def of(self, sealed: Sealed) -> SealedFile:
+        """What others are told. Raises `OSError`, `DamagedError`."""
+        known = self._known.get(sealed.inode)
+        if known is None:
+            self._known[sealed.inode] = known = describe(sealed, self._header)
+        return known
+
+    def is_known(self, sealed: Sealed, file: SealedFile) -> bool:
+        """Whether others were told so of it."""
+        return self._known.get(sealed.inode) == file
+
+    def forget(self, sealed: Sealed) -> None:
+        """It is gone, or changes."""
+        self._known.pop(sealed.inode, None)
+
+    def clear(self) -> None:
+        """All may be others now."""
+        self._known.clear()
+
+
 class Mend:
-    """A damaged segment, made anew from batches that others have."""
+    """A damaged segment, made anew from batches that others have.
+
+    Others may have merged or compacted theirs, each by itself: where batches do not fit on what is there, it begins
+    again in the form of a compacted segment, into which parts of batches fit as well.
+    """
 
     def __init__(self, folder: Path, first: int, end: int, header: Header) -> None:
         self.first = first
         self.end = end
-        self._header = header
         self._path = folder / (file_name(first) + ".mend.tmp")
-        self._path.write_bytes(header.raw)
-        self.index = Index(first, len(header.raw))
+        self._begin(header)
 
-    def add(self, batches: Sequence[Batch], messages: Sequence[bytes]) -> None:
-        """Takes the next batches; others are passed over. Raises `OSError`."""
+    def _begin(self, header: Header) -> None:
+        self._header = header
+        self._path.write_bytes(header.raw)
+        self.index = Index(self.first, len(header.raw))
+
+    def add(self, messages: Sequence[bytes]) -> None:
+        """Takes the next batches; others are passed over. Raises `OSError`, `BadFrameError`."""
         with self._path.open("ab") as file:
-            for batch, raw in zip(batches, messages, strict=True):
-                if batch.offset != self.index.end or batch.end > self.end:
-                    continue
+            for raw in messages:
                 view = memoryview(raw)
                 frame = parse(view, 0)
                 assert frame is not None
                 check(view, 0, frame)
-                file.write(raw)
-                self.index.add(frame.offset, frame.rows, frame.size, frame.time)
+                if frame.offset > self.index.end or frame.end <= self.index.end:
+                    continue
+                if self._header.is_compacted:
+                    self._convert(file, frame, raw)
+                elif frame.compacted or frame.offset < self.index.end or frame.end > self.end:
+                    break
+                else:
+                    file.write(raw)
+                    self.index.add(frame.offset, frame.span, frame.size, frame.time)
+            else:
+                return
+        self._begin(self._header.compacted)
+
+    def _convert(self, file: BinaryIO, frame: Frame, raw: bytes) -> None:
+        """Takes what is wanted of a batch in the form of a compacted segment."""
+        copy = SegmentCopy(file, self._header, self.first, write_options("lz4"), index=self.index)
+        told = frame.raft.decode("ascii")
+        if not frame.rows and not frame.compacted:
+            copy.control(told)
+            return
+        end = min(frame.end, self.end)
+        rows = rows_in(self._header, frame, raw)
+        rows, first = within(rows, frame.offset, self.index.end, end)
+        copy.add(rows, first, end)
+        copy.flush(told)
 
     def finish(self, target: Path) -> bool:
         """Puts it in the place of what is damaged, once it is whole. Raises `OSError`."""

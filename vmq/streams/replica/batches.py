@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import ipc
 
 from vmq.streams.log.frame import BadFrameError, Frame, check, encode, parse, write_options
 from vmq.streams.log.schema import STORED
@@ -43,10 +44,10 @@ class Codec:
     ) -> Batch:
         """A batch of rows; `options`: how it is written."""
         if isinstance(rows, FewRows):
-            few = rows.message(offset, "", _tell(ROWS, term, marks, b""))
+            few = rows.message(offset, "", tell(ROWS, term, marks, b""))
             return Batch(offset, rows.num_rows, term, ROWS, marks, b"".join(few))
         newest = max(0, pc.max(rows.column("timestamp").cast(pa.int64())).as_py() or 0)
-        told = _tell(ROWS, term, marks, b"")
+        told = tell(ROWS, term, marks, b"")
         batch = rows.replace_schema_metadata(self._header.schema.metadata)
         head, body = encode(batch, offset, newest, self._schema_size, options, "", told)
         return Batch(offset, rows.num_rows, term, ROWS, marks, b"".join((head, body)))
@@ -55,13 +56,26 @@ class Codec:
         """A batch as it lies in a segment."""
         if batch.kind == ROWS:
             return batch.body
-        told = _tell(batch.kind, batch.term, batch.marks, batch.body)
+        told = tell(batch.kind, batch.term, batch.marks, batch.body)
         empty = _EMPTY.replace_schema_metadata(self._header.schema.metadata)
         head, body = encode(empty, batch.offset, 0, self._schema_size, _PLAIN, "", told)
         return b"".join((head, body))
 
 
-def _tell(kind: int, term: int, marks: tuple[Mark, ...], data: bytes) -> str:
+def united(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """What several batches, one behind the other, say of their producers, as one says it."""
+    found: dict[tuple[str, str], Mark] = {}
+    for each in marks:
+        known = found.get((each.store, each.boot), each)
+        first = min(known.first, each.first)
+        count = max(known.end, each.end) - first
+        is_end = known.ends or each.ends
+        found[each.store, each.boot] = Mark(each.store, each.boot, first, count, is_end)
+    return tuple(found.values())
+
+
+def tell(kind: int, term: int, marks: tuple[Mark, ...], data: bytes) -> str:
+    """What a message has under its key `raft`."""
     return base64.b64encode(_ENCODER.encode((kind, term, marks, data))).decode("ascii")
 
 
@@ -73,16 +87,33 @@ def batch_of(frame: Frame, raw: bytes) -> Batch:
     Raises:
         BadFrameError: it is not a group's.
     """
-    if not frame.raft and frame.rows:
-        return Batch(frame.offset, frame.rows, 0, ROWS, (), raw)
+    if not frame.raft and (frame.rows or frame.compacted):
+        return Batch(frame.offset, frame.span, 0, ROWS, (), raw)
     try:
         kind, term, marks, data = _TOLD.decode(base64.b64decode(frame.raft, validate=True))
     except (binascii.Error, msgspec.MsgspecError):
         raise BadFrameError("the batch lacks what its group says of it") from None
-    if (kind == ROWS) != (frame.rows > 0):
+    if frame.rows > 0 if kind != ROWS else not (frame.rows or frame.compacted):
         raise BadFrameError(f"a batch of kind {kind} with {frame.rows} rows")
     body = raw if kind == ROWS else data
-    return Batch(frame.offset, frame.end - frame.offset, term, kind, marks, body)
+    return Batch(frame.offset, frame.span, term, kind, marks, body)
+
+
+def rows_in(header: Header, frame: Frame, raw: bytes) -> pa.RecordBatch:
+    """The rows of a batch; if it is of a compacted segment, with their offsets.
+
+    Raises:
+        BadFrameError: Arrow cannot read it.
+    """
+    schema = (
+        header.compacted.schema
+        if frame.compacted
+        else Header(header.stream, header.partition).schema
+    )
+    try:
+        return ipc.read_record_batch(pa.py_buffer(raw), schema)
+    except (pa.ArrowException, OSError) as error:
+        raise BadFrameError(f"Arrow refuses it: {error}") from None
 
 
 def check_batches(batches: Iterable[Batch]) -> None:

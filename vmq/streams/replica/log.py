@@ -19,11 +19,13 @@ from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.index import Index
 from vmq.streams.log.partition import CHECKPOINT, Partition
 from vmq.streams.log.segment import SUFFIX, Sealed, index_path, sealed_of
-from vmq.streams.replica.aside import FilesAside, Mend, describe
+from vmq.streams.replica.aside import Digests, FilesAside, Mend
 from vmq.streams.replica.batches import Codec
 from vmq.streams.replica.copy import PartitionCopy
 from vmq.streams.replica.opening import commit_note, forgets, load, read_commit
 from vmq.streams.replica.segment import LooseSegment
+from vmq.streams.tidying.compaction import NOTE as COMPACTION_NOTE
+from vmq.streams.tidying.compaction import CompactionNote, write_note
 from vmq_cluster.raft.messages import ROWS, STATE, Batch, Mark, SealedFile
 
 #: Whole segments that stay loose: who is behind by less gets batches, not files.
@@ -54,7 +56,9 @@ class ReplicaLog:
         self._header = header = partition.header
         self._codec, self._aside = Codec(header), FilesAside(folder, header)
         self._mend: Mend | None = None
-        self._digests: dict[int, SealedFile] = {}
+        self._digests = Digests(header)
+        #: Rises when a segment is another one that may not be compacted yet.
+        self.changes = 0
         self._began = 0.0
         for leftover in folder.glob("*.tmp"):
             leftover.unlink(missing_ok=True)
@@ -100,7 +104,7 @@ class ReplicaLog:
     def _loosen(self) -> None:
         """The last of the old segments is loose again."""
         sealed = self.old.pop()
-        self._digests.pop(sealed.inode, None)
+        self._digests.forget(sealed)
         segment = self._load(sealed.path)
         if segment.end != sealed.end:
             raise OSError(f"{sealed.path}: it is whole up to offset {segment.end} only")
@@ -154,7 +158,8 @@ class ReplicaLog:
     @property
     def loose(self) -> int:
         """From here on batches can be read one by one."""
-        return self.segments[0].base if self.segments else self.base
+        begins = (each.base for each in self.segments if not each.is_compacted)
+        return next(begins, self.end if self.segments else self.base)
 
     @property
     def is_full(self) -> bool:
@@ -162,8 +167,8 @@ class ReplicaLog:
         if not self.segments:
             return False
         last = self.segments[-1]
-        if last.count < 2:
-            return False
+        if last.count < 2 or last.is_compacted:
+            return last.is_compacted
         age = self._partition.clock() - self._began
         is_large = last.index.size >= self._partition.options.segment_bytes
         return is_large or age >= self._partition.segment_age or last.count >= MANY
@@ -239,6 +244,10 @@ class ReplicaLog:
     def _write(self, messages: list[bytes]) -> None:
         if not messages:
             return
+        if self.segments and self.segments[-1].is_compacted:
+            # An unclean election has taken back where it ended: it is to be fetched.
+            self.cut(self.segments[-1].base)
+            raise OSError(f"{self._folder}: what is compacted is not written on")
         if not self.segments:
             raise OSError(f"{self._folder}: a log begins with its state")
         self.segments[-1].write(messages)
@@ -280,6 +289,10 @@ class ReplicaLog:
             self._loosen()
             if self.segments[-1].base >= offset:
                 self._remove(self.segments.pop())
+        if self.segments and not self.segments[-1].can_be_cut(offset):
+            self._uncompact()
+            self.cut(self.segments[-1].base)
+            return
         if self.segments:
             self._cut_last(offset)
         else:
@@ -331,7 +344,8 @@ class ReplicaLog:
         """Whole segments become old: all but the last of them, and all from before there was a group."""
         while len(self.segments) > 1 and self.segments[0].end <= self.committed:
             segment = self.segments[0]
-            if len(self.segments) <= 1 + LOOSE and not segment.is_earlier:
+            is_made_anew = segment.is_earlier or segment.is_compacted
+            if len(self.segments) <= 1 + LOOSE and not is_made_anew:
                 break
             segment.sync()
             sealed = sealed_of(segment.path, segment.index)
@@ -353,7 +367,7 @@ class ReplicaLog:
         gone = []
         while self.old and self.old[0].end <= first:
             gone.append(self.old.pop(0))
-            self._digests.pop(gone[-1].inode, None)
+            self._digests.forget(gone[-1])
         while len(self.segments) > 1 and not self.old and self.segments[0].end <= first:
             self._remove(self.segments.pop(0))
             self.damage = [each for each in self.damage if each[1] > self.first]
@@ -384,24 +398,17 @@ class ReplicaLog:
             if sealed.end <= offset or len(found) == NAMED:
                 continue
             try:
-                found.append(self._describe(sealed))
+                found.append(self._digests.of(sealed))
             except (OSError, DamagedError) as error:
                 self._partition.note(DamagedError(sealed.path, 0, sealed.base, str(error)))
                 break
         return found
 
-    def _describe(self, sealed: Sealed) -> SealedFile:
-        known = self._digests.get(sealed.inode)
-        if known is None:
-            self._digests[sealed.inode] = known = describe(sealed, self._header)
-        return known
-
     def read_file(self, file: SealedFile, position: int, limit: int) -> bytes:
         """A piece of one; nothing if it is not there any more."""
         for sealed in self.old:
-            if self._digests.get(sealed.inode) == file and not self._is_damaged(
-                sealed.base, sealed.end
-            ):
+            is_whole = not self._is_damaged(sealed.base, sealed.end)
+            if is_whole and self._digests.is_known(sealed, file):
                 with sealed.path.open("rb") as opened:
                     return os.pread(opened.fileno(), limit, position)
         return b""
@@ -422,6 +429,7 @@ class ReplicaLog:
         if self.end != file.first:
             raise OSError(f"{path}: it does not begin where the log ends, at {self.end}")
         target = self._folder / f"{file.first:020}{SUFFIX}"
+        self._uncompact()
         path.replace(target)
         segment = self._load(target)
         if self.segments and self.segments[-1].end > self.segments[-1].base:
@@ -474,7 +482,7 @@ class ReplicaLog:
             # From the segment's beginning on: another one may have come first in the middle of it.
             self._mend = Mend(self._folder, self._base_of(end), end, self._header)
         mend = self._mend
-        mend.add(batches, [self._codec.message(each) for each in batches])
+        mend.add([self._codec.message(each) for each in batches])
         target = self._folder / f"{mend.first:020}{SUFFIX}"
         if not mend.finish(target):
             self.damage[0] = (mend.index.end, end)
@@ -482,7 +490,37 @@ class ReplicaLog:
         self._mend = None
         self.damage.pop(0)
         self._partition.flaws.pop(target, None)
+        self._uncompact()
         self._replace(target, mend.index)
+
+    # --- what is written anew
+
+    def take_copy(self, sealed: Sealed, work: Path | None, index: Index) -> bool:
+        """A rewritten file takes the place of an old segment, if that is still there; None: it need not be rewritten.
+
+        Raises:
+            OSError: the disk.
+        """
+        if sealed not in self.old or self._is_damaged(sealed.base, sealed.end):
+            return False
+        if work is not None:
+            work.replace(sealed.path)
+            self._replace(sealed.path, index)
+        else:
+            self.old[self.old.index(sealed)] = sealed._replace(merged=True)
+            self._show()
+        index.save(index_path(sealed.path))
+        return True
+
+    def note_compaction(self, note: CompactionNote, changes: int) -> None:
+        """So far it is compacted, unless segments have changed since. Raises `OSError`."""
+        if changes == self.changes:
+            write_note(self._folder, note)
+
+    def _uncompact(self) -> None:
+        """Nobody knows how far it is compacted."""
+        self.changes += 1
+        (self._folder / COMPACTION_NOTE).unlink(missing_ok=True)
 
     def _replace(self, path: Path, index: Index) -> None:
         """Another file has a segment's place."""

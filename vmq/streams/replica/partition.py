@@ -15,6 +15,7 @@ from vmq.streams.log.partition import Active, Partition
 from vmq.streams.log.segment import Header, Sealed
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.segment import LooseSegment
+from vmq.streams.tidying.compaction import CompactionNote
 
 
 class ReplicaPartition(Partition):
@@ -56,6 +57,10 @@ class ReplicaPartition(Partition):
         self.on_write: Callable[[], None] = lambda: None
         #: Has whoever writes it let go of it.
         self.on_close: Callable[[], None] = lambda: None
+        #: Has something done, with some arguments, by whoever writes it, and returns what comes of it.
+        self.call: Callable[..., Any] = lambda what, *about: what(*about)
+        #: How far it is to be compacted, as the group has decided.
+        self.decided = CompactionNote()
 
     def open(self) -> ReplicaLog:
         """Opens what lies here. Raises `OSError`."""

@@ -29,6 +29,8 @@ class LooseSegment:
         self.start = start
         self.index = Index(base, start)
         self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        #: Rows are missing: nothing is written behind it.
+        self.is_compacted = False
         #: Where each batch begins, in offsets and in bytes, and the highest time up to there.
         self.offsets = array("q")
         self.positions = array("q")
@@ -68,6 +70,7 @@ class LooseSegment:
             raise DamagedError(path, 0, base, "it does not begin with this stream's schema")
         try:
             made.start = made.synced = start
+            made.is_compacted = header.of(made.fd).is_compacted
             made.index = Index(base, start)
             size = os.fstat(made.fd).st_size
             with suppress(SegmentFlawError):
@@ -110,8 +113,14 @@ class LooseSegment:
             self.is_earlier = not frame.raft
         self.offsets.append(frame.offset)
         self.positions.append(position)
-        self.index.add(frame.offset, frame.rows, frame.size, frame.time)
+        self.index.add(frame.offset, frame.span, frame.size, frame.time)
         self.times.append(self.index.time)
+
+    def can_be_cut(self, offset: int) -> bool:
+        """Whether what is left before an offset is whole batches, and can be written on, or is all there is."""
+        at = bisect_left(self.offsets, offset)
+        is_between = at == len(self.offsets) or self.offsets[at] == offset
+        return offset >= self.end or (is_between and not self.is_compacted)
 
     def position_of(self, offset: int) -> int:
         """Where the batch that begins at an offset lies; the end's is where the next one goes."""

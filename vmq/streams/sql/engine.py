@@ -26,7 +26,7 @@ from vmq.streams.log.columns import Projection
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.frame import END as END_MARK
-from vmq.streams.log.schema import STORED, projected
+from vmq.streams.log.schema import projected
 from vmq.streams.log.typed import typed_schema
 from vmq.streams.sql.talk import (
     ASK,
@@ -221,10 +221,8 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
             for each in rows:
                 if not each.num_rows:
                     continue
-                first = each.column("offset")[0].as_py()
-                found_rows, _ = projection.apply(
-                    each.select(STORED.names), self._stream.name, partition.number, first
-                )
+                names = self._stream.name, partition.number
+                found_rows, _ = projection.apply(each, *names, 0)  # they bring their offsets
                 yield self._told(found_rows)
             if found.next <= at:
                 break

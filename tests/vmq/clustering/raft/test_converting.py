@@ -47,7 +47,7 @@ async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_pat
         by_name = dict(zip(NAMES, brokers, strict=True))
         before = [offsets(by_name[had[number]], number) for number in range(2)]
         publishing = asyncio.create_task(publish(300))
-        row = admin.alter_stream(brokers[1], "s", 3)
+        row = admin.alter_stream(brokers[1], "s", {"replicas": 3})
         assert row.stream == "s"
         await publishing
         await until(lambda: all(is_whole(each, 2) for each in brokers))

@@ -10,7 +10,7 @@ from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.retention import Janitor
+from vmq.streams.tidying.janitor import Janitor
 
 
 def partitions_of(broker: Broker) -> list[Partition]:

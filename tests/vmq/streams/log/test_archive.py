@@ -16,8 +16,8 @@ from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined
 from vmq.streams.log.cursor import Cursor, offset_at
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.retention import Janitor
 from vmq.streams.parking import Parking, take_in
+from vmq.streams.tidying.janitor import Janitor
 
 
 @pytest.fixture(autouse=True)

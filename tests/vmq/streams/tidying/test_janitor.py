@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.streams.support import Clock, make, put, read_all, row, rows_from
-from vmq.streams.log.retention import Janitor
+from vmq.streams.tidying.janitor import Janitor
 
 
 def test_a_round_deletes_merges_and_syncs(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from vmq.streams.log.copying import spans_of
 from vmq.streams.log.errors import DamagedError, StreamError
-from vmq.streams.log.merging import join, merge, rows_of
+from vmq.streams.log.merging import join, merge
 from vmq.streams.log.partition import Partition
+from vmq.streams.tidying.compaction import compact
 
 log = logging.getLogger("vmq.streams")
 
@@ -18,10 +20,20 @@ EVERY: Final = 30.0
 
 
 class Janitor:
-    """Tidies the partitions that there are, round after round."""
+    """Tidies the partitions that there are, round after round.
 
-    def __init__(self, partitions: Callable[[], Iterable[Partition]]) -> None:
+    Args:
+        partitions: those that there are.
+        tidy_replica: what is done with one that is its group's, and may stop when the second says so.
+    """
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        tidy_replica: Callable[[Partition, Callable[[], bool]], None] = lambda *_: None,
+    ) -> None:
         self.partitions = partitions
+        self.tidy_replica = tidy_replica
         self.wanted = threading.Event()
         self.stopping = False
         self.thread = threading.Thread(target=self.run, name="vmq-streams-tidy", daemon=True)
@@ -56,8 +68,8 @@ class Janitor:
             for each in partition.due():
                 if self.stopping or partition.gone:
                     return
-                rows = rows_of(partition.header, [each])
-                archive.put(each.path, each.base, rows, partition.options.typed)
+                spans = spans_of(partition.header, [each])
+                archive.put(each, spans, partition.options.typed)
                 log.info("archived %s to %s", each.path, archive.url.shown)
         except (OSError, pa.ArrowException) as error:
             if not archive.failure:
@@ -68,17 +80,24 @@ class Janitor:
         else:
             archive.failure = ""
 
+    def _is_stopping(self) -> bool:
+        return self.stopping
+
     def tidy(self) -> None:
         """One round."""
         for partition in list(self.partitions()):
             try:
+                if partition.is_replica:
+                    self.tidy_replica(partition, self._is_stopping)
+                    continue
                 self.archive(partition)
                 for each in partition.retain():
                     log.info("deleted %s by the retention", each.path)
                 partition.sync_behind()
+                compact(partition, self._is_stopping)
                 while partition.unmerged and not (self.stopping or partition.gone):
                     merge(partition, partition.unmerged.pop())
-                if not (self.stopping or partition.gone or partition.is_replica):
+                if not (self.stopping or partition.gone):
                     join(partition)
             except DamagedError as damage:
                 partition.note(damage)

@@ -1,0 +1,1 @@
+"""What is done with sealed segments, beside writing and reading: retention, compaction."""
