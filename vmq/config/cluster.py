@@ -188,7 +188,8 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             le=31_536_000,
             description="Seconds after which the durable sessions of a node that is down go on at those that have "
             "their copies, other nodes take its place as the keeper of copies and publish its clients' wills, and "
-            "what was under way to it goes on with its sessions. Clients that come sooner are not kept waiting.",
+            "what was under way to it goes on with its sessions. Clients that come sooner are not kept waiting. "
+            'With sessions = "slots" heartbeat_timeout stands for it.',
         ),
     ] = 10.0
     allow_register_during_netsplit: Annotated[

@@ -265,8 +265,10 @@ class Clustering:
         )
         in_nodes.start(reconciler.made, was_alone=was_alone)
         self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
+        options = self.options
+        patience = options.adopt_after if self.slots is None else options.heartbeat_timeout
         self._wills = wills = ClusterWills(
-            node, core, outboxes, directory, self._find_registry, self.options.adopt_after
+            node, core, outboxes, directory, self._find_registry, patience
         )
         wills.start()
         if self.slots is not None:

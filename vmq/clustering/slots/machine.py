@@ -207,8 +207,9 @@ class SlotMachine:
         store = store_of(owner)
         if store == self.here.store:
             return True
-        if reach.incarnation(store) > owner:
-            return True
+        peer = reach.peers.get(store)
+        if peer is not None and (peer.is_up or peer.incarnation > owner):
+            return peer.incarnation > owner
         return reach.is_gone(store) and not (
             reach.is_heard_by_another(store) and not self._is_dead(store)
         )

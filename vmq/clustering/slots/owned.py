@@ -48,12 +48,7 @@ class OwnedSlot:
 
     def fit(self) -> list[int]:
         """Who could follow: in reach, of another host, and not about to leave."""
-        reach = self.here.reach
-        return [
-            store
-            for store in reach.up()
-            if not reach.peers[store].is_leaving and reach.host_of(store) != reach.host
-        ]
+        return self.here.reach.fit()
 
     def when_safe(self, action: Callable[[], None]) -> None:
         """Does something when all that was changed so far is safe; never if the lineage ends before."""

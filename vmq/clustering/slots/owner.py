@@ -150,7 +150,7 @@ class SlotOwner(OwnedSlot):
     def serves(self, store: int) -> bool:
         """Whether it takes anything that comes by way of a store."""
         reach = self.here.reach
-        if not reach.is_settled() or any(each not in self.cleared for each in reach.up()):
+        if not reach.is_settled() or not all(map(self.cleared.__contains__, reach.up())):
             return False
         return store == self.here.store or store in self.cleared
 

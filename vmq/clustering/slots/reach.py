@@ -46,9 +46,17 @@ class Reach:
         self._last: int | None = None
         self._running: int = 0
         self._beaten: int = -interval
+        #: Answers that hold until something happens: each slot asks for them in each look.
+        self._up: list[int] | None = None
+        self._fit: list[int] | None = None
+        self._is_settled: bool | None = None
+
+    def _forget_answers(self) -> None:
+        self._up = self._fit = self._is_settled = None
 
     def set_members(self, hosts: dict[int, str]) -> None:
         """The other members, by store, with their hosts."""
+        self._forget_answers()
         for store in [each for each in self.peers if each not in hosts]:
             del self.peers[store]
         for store, host in sorted(hosts.items()):
@@ -58,6 +66,7 @@ class Reach:
     # Events
 
     def on_beat(self, store: int, beat: Beat) -> None:
+        self._forget_answers()
         peer = self.peers.get(store)
         if peer is None or beat.incarnation < peer.incarnation:
             return
@@ -73,11 +82,13 @@ class Reach:
     def on_message(self, store: int) -> None:
         """Whatever comes of a peer, it is there: heartbeats may be behind much else."""
         peer = self.peers.get(store)
-        if peer is not None:
+        if peer is not None and peer.silence:
             peer.silence = 0
+            self._forget_answers()
 
     def on_link(self, store: int, life: int) -> None:
         """There is a new link to a peer; both ends call it by the same number."""
+        self._forget_answers()
         peer = self.peers.get(store)
         if peer is not None:
             peer.link = life
@@ -85,6 +96,7 @@ class Reach:
 
     def on_break(self, store: int, is_dead: bool) -> None:
         """The link broke; `is_dead`: the peer's process has ended."""
+        self._forget_answers()
         peer = self.peers.get(store)
         if peer is not None:
             peer.link = 0
@@ -94,6 +106,7 @@ class Reach:
 
     def tick(self, now: int) -> bool:
         """Time passes, by this node's clock; whether a heartbeat is due."""
+        self._forget_answers()
         last = now if self._last is None else self._last
         passed = max(0, min(now - last, 2 * self.interval))
         self._last = now
@@ -122,7 +135,19 @@ class Reach:
 
     def up(self) -> list[int]:
         """Who is in reach."""
-        return [store for store, peer in self.peers.items() if peer.is_up]
+        if self._up is None:
+            self._up = [store for store, peer in self.peers.items() if peer.is_up]
+        return self._up
+
+    def fit(self) -> list[int]:
+        """Who could follow an owner here: in reach, of another host, and not about to leave."""
+        if self._fit is None:
+            self._fit = [
+                store
+                for store, peer in self.peers.items()
+                if peer.is_up and not peer.is_leaving and peer.host != self.host
+            ]
+        return self._fit
 
     def is_up(self, store: int) -> bool:
         peer = self.peers.get(store)
@@ -137,7 +162,11 @@ class Reach:
 
     def is_settled(self) -> bool:
         """Whether of every member it is known."""
-        return all(peer.is_up or self.is_gone(store) for store, peer in self.peers.items())
+        if self._is_settled is None:
+            self._is_settled = all(
+                peer.is_up or self.is_gone(store) for store, peer in self.peers.items()
+            )
+        return self._is_settled
 
     def is_heard_by_another(self, store: int) -> bool:
         """Whether somebody in reach hears a store."""

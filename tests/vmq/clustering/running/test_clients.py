@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.until import until
+from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.house import House
+from tests.vmq.clustering.house import House, nothing
+from tests.vmq.clustering.node.test_wills import Willing, kept, published
+from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.running.slotted import are_owned, named, owner_of, service, slotted
+from vmq.admin import cluster
 
 
 async def go_and_come_back(nodes: House, subscriber: Device, publisher: Device, qos: int) -> None:
@@ -97,6 +100,45 @@ async def test_a_node_that_stops_hands_its_slots_over(tmp_path: Path) -> None:
         assert subscriber.is_connected
         await nodes["b"].publish("t", b"1", 1)
         await subscriber.until(lambda: subscriber.log == ["1"])
+
+
+async def test_a_node_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes:
+        away, stays = Device(named(nodes, "b", "s")), Device(named(nodes, "b", "t"))
+        async with away, stays:
+            for device in (away, stays):
+                await device.connect(nodes["a"])
+                await device.subscribe(("t", 2))
+            await away.disconnect()
+            await nodes["b"].publish("t", b"1", 2)
+            await stays.until(lambda: stays.log == ["1"])
+            assert (await cluster.leave(nodes["b"], PATIENCE)).complete
+            assert owner_of(nodes, away.client_id) == "a"
+            assert clustering(nodes["a"]).node.members.keys() == {"a"}
+            assert await away.connect(nodes["a"])
+            await away.until(lambda: away.log == ["1"])
+            await nodes["a"].publish("t", b"2", 2)
+            await stays.until(lambda: stays.log == ["1", "2"])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_when_a_node_dies_the_wills_of_its_clients_are_published_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    """Not after `cluster.adopt_after`, which is about sessions of nodes."""
+    async with (
+        slotted(tmp_path, adopt_after=100_000.0) as nodes,
+        Device("w") as watcher,
+        Willing("s", clean=clean) as client,
+    ):
+        await watcher.connect(nodes["a"])
+        await watcher.subscribe(("wills", 1))
+        await client.connect(nodes["b"])
+        await until(lambda: kept(nodes["a"]) == ["s"])
+        monkeypatch.setattr(service(nodes["b"]), "hand_over", nothing)
+        await nodes.kill("b", monkeypatch)
+        await watcher.until(lambda: watcher.log == ["s"])
+        assert published(nodes["a"]) == 1
 
 
 async def test_sessions_survive_the_restart_of_all(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """Who is in reach."""
 
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from vmq.clustering.messages.slots import Beat
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import incarnation_of
@@ -107,3 +112,34 @@ def test_others_may_hear_whom_this_node_does_not() -> None:
     beat(reach, 2, 1, 3)
     assert reach.is_heard_by_another(3)
     assert not reach.is_heard_by_another(2)
+
+
+@given(st.integers(0, 1 << 32))
+def test_answers_are_those_of_now_whenever_they_were_asked_for(seed: int) -> None:
+    random = Random(seed)
+    reach, now = reach_of(2, 3), 0
+    for _ in range(30):
+        store = random.choice((2, 3))
+        match random.randrange(6):
+            case 0:
+                hears, is_leaving = random.choice(([], [1])), random.random() < 0.3
+                reach.on_beat(store, Beat(incarnation_of(store, 1), hears, is_leaving))
+            case 1:
+                reach.on_message(store)
+            case 2:
+                reach.on_link(store, 7)
+            case 3:
+                reach.on_break(store, random.random() < 0.5)
+            case 4:
+                hosts = {each: random.choice(("here", "there")) for each in (2, 3)}
+                reach.set_members(dict(random.sample(sorted(hosts.items()), random.randint(1, 2))))
+            case _:
+                now = pass_time(reach, now, random.choice((INTERVAL, 2 * TIMEOUT)))
+        peers = reach.peers
+        assert reach.up() == [each for each in peers if reach.is_up(each)]
+        assert reach.is_settled() == all(reach.is_up(each) or reach.is_gone(each) for each in peers)
+        assert reach.fit() == [
+            each
+            for each in reach.up()
+            if not peers[each].is_leaving and reach.host_of(each) != "here"
+        ]
