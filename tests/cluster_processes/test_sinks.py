@@ -15,8 +15,8 @@ from tests.cluster_processes.cluster import ENV, TIMEOUT
 from tests.cluster_processes.test_streams import STREAM
 from tests.support.until import reach
 from vmq.cli.admin.client import AdminClient
-from vmq.streams.log.staging import MESSAGE
 from vmq.streams.serving.sinks import STEP
+from vmq.streams.staging.parts import MESSAGE
 from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess, BrokerStartError
 

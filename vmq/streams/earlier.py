@@ -19,8 +19,8 @@ from vmq.streams.catalog import Stream
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
-from vmq.streams.log.staging import Marks
 from vmq.streams.places import PartitionPlaces
+from vmq.streams.staging.state import Marks
 
 _COLUMNS: Final = ("topic", "payload", "client_id")
 

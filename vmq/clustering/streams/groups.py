@@ -18,6 +18,7 @@ from vmq.streams.groups.coordinator import Answers, GroupCoordinator
 from vmq.streams.groups.port import GroupHere
 from vmq.streams.groups.records import GroupKey, GroupPlace, encode_row, pairs
 from vmq.streams.groups.share import BEAT, LEASE, GroupShare
+from vmq.streams.groups.steps import PublishStep, StepNumber
 from vmq.streams.groups.talk import (
     AskGroups,
     ChangeGroup,
@@ -92,6 +93,9 @@ class ClusterGroups:
         self.coordinator = GroupCoordinator(lambda: int(wall_clock() * 1000))
         self.questions: dict[int, Callable[[FoundGroups | GroupChanged], None]] = {}
         self.numbers = count(1)
+        self.step_numbers = count(1)
+        #: Who waits for the coordinator to decide on steps.
+        self.steps: dict[tuple[str, StepNumber], asyncio.Future[bool]] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.is_soon = False
         self.is_closed = False
@@ -104,7 +108,8 @@ class ClusterGroups:
         """This node's part of a group."""
         known = self.shares.get(key)
         if known is None:
-            share = GroupShare(key, self.service.thread.host.boot)
+            thread = self.service.thread
+            share = GroupShare(key, thread.host.boot, thread.name, self.step_numbers)
             known = self.shares[key] = NodeShare(share)
         return known.share
 
@@ -144,6 +149,18 @@ class ClusterGroups:
         finally:
             each.waiters = [other for other in each.waiters if other[1] is not waiter]
 
+    async def decided(self, key: GroupKey, step: PublishStep) -> bool:
+        """Whether the coordinator accepts a step that is on the disk; however long that takes."""
+        share = self.share_of(key)
+        waiter: asyncio.Future[bool] = self.loop.create_future()
+        self.steps[step.store, step.number] = waiter
+        share.ask(step)
+        self.on_changed(key)
+        try:
+            return await waiter
+        finally:
+            del self.steps[step.store, step.number]
+
     async def settle(self) -> None:
         """Returns when the coordinator has what members gave back, or a while later: the node stops."""
         until = self.loop.time() + _LAST
@@ -180,7 +197,7 @@ class ClusterGroups:
         share, group = each.share, each.group
         effects = share.expire(now)
         if group is None:
-            if share.is_over or now >= share.lease_until:
+            if share.is_over or (now >= share.lease_until and not share.steps):
                 del self.shares[key]  # nothing is left to be said, or it would count for nothing
                 return
         else:
@@ -310,6 +327,10 @@ class ClusterGroups:
         for number, waiter in each.waiters:
             if number <= each.share.answered and not waiter.done():
                 waiter.set_result(None)
+        for name, is_accepted in each.share.decided.items():
+            decided = self.steps.get(name)
+            if decided is not None and not decided.done():
+                decided.set_result(is_accepted)
         if each.group is not None:
             each.group.obey(effects)
             if grant.error:

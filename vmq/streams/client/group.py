@@ -171,11 +171,16 @@ class StreamGroup:
                     str(number): (self.parts[number].generation, position)
                     for number, position in done.items()
                 }
+                since = {str(number): self.parts[number].committed for number in done}
             fenced: list[int] = []
             try:
                 if messages.num_rows:
                     # What came of rows that others have now counts for nothing.
-                    fenced = list(done) if lost else self._publish(commit, messages, done)
+                    fenced = (
+                        list(done)
+                        if lost
+                        else self._publish({"commit": commit, "since": since}, messages, done)
+                    )
                 elif commit:
                     fenced = self._say({"commit": commit}, self.patience, done)
             except GroupError as error:
@@ -373,7 +378,7 @@ class StreamGroup:
     def _publish(
         self, commit: Mapping[str, Any], messages: pa.Table, done: Mapping[int, int]
     ) -> list[int]:
-        """Publishes, and commits; which partitions are another member's: then neither is done."""
+        """Publishes, and commits; which partitions are another member's, or further: then neither is done."""
         until = self.clock() + self.patience
         self.batch += 1
         for attempt in count():
@@ -382,7 +387,7 @@ class StreamGroup:
             sent = self.clock()
             try:
                 self.connection.stage(part, messages)
-                answer = self.connection.ask("group-publish", {**body, "commit": commit}, 0.0)
+                answer = self.connection.ask("group-publish", {**body, **commit}, 0.0)
                 return self._take(answer, sent, {} if answer["fenced"] else done)
             except BrokerAwayError:
                 if sent >= until or self.is_closed:
@@ -413,6 +418,8 @@ class StreamGroup:
             for number, part in list(self.parts.items()):
                 if number not in given or given[number]["generation"] != part.generation:
                     self._lose(number, part)
+                elif number in fenced:
+                    part.committed = given[number]["start"]  # it was committed, and nobody heard
             for number, each in given.items():
                 part = self.parts.setdefault(number, GroupPart(each))
                 part.rows, part.is_leaving = each["rows"], each["is_leaving"]

@@ -4,6 +4,8 @@ A member says all that holds, again and again: what it was handed and has not co
 says all that it has. So an answer that is lost is made up for by the next one.
 """
 
+import threading
+import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Annotated, Final, Protocol
@@ -18,6 +20,8 @@ from vmq.streams.log.errors import PassingError, StreamError
 
 #: Seconds that the broker has for an answer.
 PATIENCE: Final = 30.0
+#: Seconds between two looks whether the server ends.
+_LOOK: Final = 0.5
 
 _Name = Annotated[str, Meta(min_length=1, max_length=100)]
 _Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -64,7 +68,8 @@ class LeaveQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class GroupPublishQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `group-publish`: staged parts, as [part, attempt], are published together with a commit, or not.
 
-    `batch`: higher than that of the last time. Said again it is answered likewise, and done once.
+    `batch`: higher than that of the last time. Said again it is answered likewise, and done once. `since`: where the
+    program knows the cursors to be; elsewhere it is fenced, for others know more.
     """
 
     member: _Token
@@ -73,6 +78,7 @@ class GroupPublishQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     commit: Annotated[
         dict[_Partition, tuple[_Offset, _Offset]], Meta(min_length=1, max_length=1024)
     ]
+    since: Annotated[dict[_Partition, _Offset], Meta(max_length=1024)] = {}
 
 
 class GivenPart(Struct, frozen=True):
@@ -114,7 +120,8 @@ Body: {"stream": NAME, "group": NAME, "filter": FILTER, "where": CONDITIONS, "st
 "has": {PARTITION: OFFSET}, "commit": {PARTITION: [GENERATION, OFFSET]}, \
 "back": {PARTITION: GENERATION}, "ends": {PARTITION: OFFSET}}, the last four optional""",
     "group-publish": """Publishes staged messages and commits, both or neither. Body: {"member": MEMBER, \
-"batch": NUMBER, "parts": [[PART, ATTEMPT], ...], "commit": {PARTITION: [GENERATION, OFFSET]}}""",
+"batch": NUMBER, "parts": [[PART, ATTEMPT], ...], "commit": {PARTITION: [GENERATION, OFFSET]}, \
+"since": {PARTITION: OFFSET}}, the last optional""",
     "group-leave": 'Ends a member. Body: {"member": MEMBER, "has": {PARTITION: OFFSET}}, the last optional',
 }
 _KINDS: Final[dict[str, type[Asked]]] = {
@@ -133,20 +140,30 @@ class ProgramGroups(Protocol):
 
 
 def group_answer(
-    groups: ProgramGroups, access: Access, user: str | None, action: str, body: bytes
+    groups: ProgramGroups,
+    access: Access,
+    user: str | None,
+    action: str,
+    body: bytes,
+    stopping: threading.Event,
 ) -> GroupAnswer:
-    """The answer to an action.
+    """The answer to an action; nobody waits for it long once the server is stopping.
 
     Raises:
         StreamError: it cannot be.
     """
     asked = decode(body, _KINDS[action], f"body of {action}")
     answer = groups.ask(access, user, asked)
-    try:
-        return answer.result(PATIENCE)
-    except FutureTimeoutError:
-        answer.cancel()
-        raise PassingError("the group does not answer: try again") from None
+    until = time.monotonic() + PATIENCE
+    is_last = False
+    while True:
+        try:
+            return answer.result(_LOOK)
+        except FutureTimeoutError:
+            if is_last or time.monotonic() >= until:
+                answer.cancel()
+                raise PassingError("the group does not answer: try again") from None
+            is_last = stopping.is_set()
 
 
 def no_right(user: str | None, group: str, filters: str) -> flight.FlightUnauthorizedError:

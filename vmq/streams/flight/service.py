@@ -297,7 +297,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             if self.groups is None:
                 raise StreamError("this server has no groups: no broker is behind it")
             user = user_of(context)
-            answer = group_answer(self.groups, self.access, user, action.type, body)
+            who = self.groups, self.access, user
+            answer = group_answer(*who, action.type, body, self.stopping)
             return [msgspec.json.encode(answer)]
         elif action.type in {"publish", "discard"}:
             return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]

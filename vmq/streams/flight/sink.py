@@ -14,7 +14,7 @@ from pyarrow import flight
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.put import BadPutError, check_payloads, check_topic
 from vmq.streams.flight.tickets import decode
-from vmq.streams.log.staging import MEMBERS, MESSAGE, Staging
+from vmq.streams.staging.parts import MEMBERS, MESSAGE, Staging
 
 #: Seconds that `publish` may take before the caller is told to ask again; the work goes on.
 PATIENCE: Final = 60.0

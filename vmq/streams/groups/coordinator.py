@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
+from vmq.streams.groups.deciding import decide_steps
 from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine, TakePartition
 from vmq.streams.groups.records import (
     FRESH,
@@ -27,6 +28,7 @@ from vmq.streams.groups.records import (
     place_row,
 )
 from vmq.streams.groups.share import LEASE
+from vmq.streams.groups.steps import DecidedStep, decided_of
 from vmq.streams.groups.talk import (
     MOST_FOUND,
     Answer,
@@ -242,7 +244,7 @@ class GroupCoordinator:
             if error:
                 entry.errors[node, key] = error
                 return None
-            before = GroupPlace({}, {}, {}, -KEPT)
+            before = GroupPlace({}, {}, {}, -KEPT, {})
             positions = dict(beat.starts)
         else:
             positions = dict(before.positions)
@@ -257,11 +259,23 @@ class GroupCoordinator:
                 deliveries.pop(number, None)
                 if hold.deliveries:
                     deliveries[number] = hold.deliveries
-        place = GroupPlace(positions, deliveries, generations, max(0, self.wall()))
-        if place[:3] == before[:3] and place.used - before.used < FRESH:
+        numbers = positions, deliveries, generations
+        place = GroupPlace(*numbers, max(0, self.wall()), dict(before.steps))
+        if not self._may_be_others(key, entry.at):
+            group = self.groups.get(key)
+            machine = None if group is None else group.machine
+            decide_steps(beat, place, machine, lambda member: name_of(node, member))
+        if place._replace(used=before.used) == before and place.used - before.used < FRESH:
             return None
         entry.places[key] = place
         return place_row(key, place)
+
+    def _may_be_others(self, key: GroupKey, now: float) -> bool:
+        """Whether partitions may be somebody's of whom this coordinator has not heard."""
+        group = self.groups.get(key)
+        if group is None:
+            return key in self.old and now < self.frozen_until
+        return group.machine.is_frozen
 
     def _no_room(self, beat: GroupBeat) -> str:
         """Why a group cannot begin, if so."""
@@ -310,7 +324,9 @@ class GroupCoordinator:
             elif change.positions is None:
                 yield ForgetPlace(*key)
             else:
-                place = GroupPlace(dict(change.positions), {}, before.generations, self.wall())
+                place = before._replace(
+                    positions=dict(change.positions), deliveries={}, used=self.wall()
+                )
                 yield place_row(key, place)
             entry.answers.append((node, GroupChanged(change.question, error)))
 
@@ -344,11 +360,13 @@ class GroupCoordinator:
         for key, group in self.groups.items():
             for node in group.nodes:
                 if (node, key) in numbers or node in group.changed:
-                    answers.append((node, self._grant(node, key, numbers.pop((node, key), 0))))
+                    number = numbers.pop((node, key), 0)
+                    answers.append((node, self._grant(node, key, number, entry)))
             group.changed.clear()
         for (node, key), number in numbers.items():
             error = entry.errors.get((node, key), "")
-            answers.append((node, Grant(number, self._next_serial(), *key, [], error)))
+            steps = self._decided(node, key, entry)
+            answers.append((node, Grant(number, self._next_serial(), *key, [], error, steps)))
         for key in [key for key, group in self.groups.items() if not group.nodes]:
             self.generation = max(self.generation, self.groups.pop(key).machine.generation)
         return answers
@@ -407,8 +425,8 @@ class GroupCoordinator:
             self.old.discard(key)
             group.obey(group.machine.thaw())
 
-    def _grant(self, node: str, key: GroupKey, number: int) -> Grant:
-        place = self.kept.places.get(key) or GroupPlace({}, {}, {}, 0)
+    def _grant(self, node: str, key: GroupKey, number: int, entry: "_Entry") -> Grant:
+        place = self.kept.places.get(key) or GroupPlace({}, {}, {}, 0, {})
         given = [
             GivenPartition(
                 partition,
@@ -421,7 +439,15 @@ class GroupCoordinator:
             for partition, hold in sorted(self.groups[key].machine.holds.items())
             if node_of(hold.member) == node
         ]
-        return Grant(number, self._next_serial(), *key, given)
+        steps = self._decided(node, key, entry)
+        return Grant(number, self._next_serial(), *key, given, "", steps)
+
+    def _decided(self, node: str, key: GroupKey, entry: "_Entry") -> list[DecidedStep]:
+        """What is decided of what a node asked for."""
+        if (node, key) not in entry.beats:
+            return []
+        place = self.kept.places.get(key)
+        return decided_of(None if place is None else place.steps, entry.beats[node, key][0].steps)
 
     def _next_serial(self) -> int:
         self.serial += 1

@@ -6,6 +6,7 @@ from typing import Protocol
 from vmq.streams.groups.machine import Effect
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.share import GroupShare
+from vmq.streams.groups.steps import PublishStep
 from vmq.streams.groups.talk import FoundGroup
 
 
@@ -52,6 +53,9 @@ class GroupsElsewhere(Protocol):
         Raises:
             PassingError: it does not answer.
         """
+
+    async def decided(self, key: GroupKey, step: PublishStep) -> bool:
+        """Whether a commit that publishes is accepted; its messages are on the disk. Waits until that is known."""
 
     async def listed(self, group: str) -> list[FoundGroup]:
         """The groups of a name, or all.

@@ -6,6 +6,8 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.streams.groups.steps import MOST_STORES, Steps, StoreRow, StoreSteps
+
 #: How long a cursor that nobody uses is kept, in milliseconds, and after what time one in use is written again.
 KEPT: Final = 7 * 86_400_000
 FRESH: Final = 3_600_000
@@ -38,6 +40,8 @@ class GroupPlace(NamedTuple):
     generations: dict[int, int]
     #: When it was used, in milliseconds since 1970.
     used: int
+    #: What was decided of commits that publish.
+    steps: Steps
 
 
 class PutPlace(Struct, tag=1, array_like=True, frozen=True):
@@ -49,6 +53,7 @@ class PutPlace(Struct, tag=1, array_like=True, frozen=True):
     positions: _Numbers
     deliveries: _Numbers
     generations: _Numbers
+    steps: Annotated[list[StoreRow], Meta(max_length=MOST_STORES)] = []
 
 
 class ForgetPlace(Struct, tag=2, array_like=True, frozen=True):
@@ -92,8 +97,18 @@ def decode_row(raw: bytes) -> Row:
 
 def place_row(key: GroupKey, place: GroupPlace) -> PutPlace:
     """The row that says where a group is."""
-    numbers = place.positions, place.deliveries, place.generations
-    return PutPlace(*key, place.used, *map(pairs, numbers))
+    steps = [
+        StoreRow(store, each.last, list(each.accepted))
+        for store, each in sorted(place.steps.items())
+    ]
+    return PutPlace(
+        *key,
+        place.used,
+        pairs(place.positions),
+        pairs(place.deliveries),
+        pairs(place.generations),
+        steps,
+    )
 
 
 def pairs(numbers: dict[int, int]) -> list[tuple[int, int]]:
@@ -112,8 +127,12 @@ class GroupPlaces:
         for row in rows:
             match row:
                 case PutPlace():
-                    self.places[GroupKey(row.group, row.reads)] = GroupPlace(
-                        dict(row.positions), dict(row.deliveries), dict(row.generations), row.used
-                    )
+                    numbers = dict(row.positions), dict(row.deliveries), dict(row.generations)
+                    steps = {
+                        each.store: StoreSteps(each.last, tuple(each.accepted))
+                        for each in row.steps
+                    }
+                    place = GroupPlace(*numbers, row.used, steps)
+                    self.places[GroupKey(row.group, row.reads)] = place
                 case ForgetPlace():
                     self.places.pop(GroupKey(row.group, row.reads), None)

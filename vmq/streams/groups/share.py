@@ -7,7 +7,8 @@ The node's members send only while it has a lease. It counts from when the beat 
 clock, and ends before the coordinator gives what they have to others: bytes in a socket cannot be taken back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
 from typing import Final
 
 from vmq.streams.groups.machine import (
@@ -18,6 +19,7 @@ from vmq.streams.groups.machine import (
     TakePartition,
 )
 from vmq.streams.groups.records import GroupKey, pairs
+from vmq.streams.groups.steps import MOST_STEPS, PublishStep, StepMove, StepNumber
 from vmq.streams.groups.talk import GivenPartition, Grant, GroupBeat, GroupHold, SeenMember
 
 #: Seconds that a lease holds, and between two beats.
@@ -33,11 +35,23 @@ class GroupShare:
     Args:
         key: which group.
         boot: the life of this node; higher than that of each earlier one.
+        store: what keeps its members' steps.
+        numbers: of steps; no two of a life are alike.
     """
 
-    def __init__(self, key: GroupKey, boot: int) -> None:
+    def __init__(
+        self, key: GroupKey, boot: int, store: str = "", numbers: Iterator[int] | None = None
+    ) -> None:
         self.key = key
         self.boot = boot
+        self.store = store
+        self.numbers = count(1) if numbers is None else numbers
+        self.last_step: StepNumber = boot, 0
+        #: What members publish with commits, until that is done; and what was decided of it.
+        self.steps: dict[tuple[str, StepNumber], PublishStep] = {}
+        #: Those of them whose messages are not on the disk yet: nobody is asked about these, nor about later ones.
+        self.unready: set[tuple[str, StepNumber]] = set()
+        self.decided: dict[tuple[str, StepNumber], bool] = {}
         self.partitions = 1
         #: Where a group begins that is new.
         self.starts: dict[int, int] = {}
@@ -47,6 +61,8 @@ class GroupShare:
         self.members: dict[str, bool] = {}
         self.holds: dict[int, PartitionHold] = {}
         self.released: dict[int, GroupHold] = {}
+        #: In which generation a partition was given back last: that is over, whatever a coordinator hears of it late.
+        self.given_back: dict[int, int] = {}
         #: In which generation a partition was lost: a coordinator that heard of it too late gives it once more.
         self.lost: dict[int, int] = {}
         self.lease_until = float("-inf")
@@ -117,6 +133,7 @@ class GroupShare:
 
     def _release(self, partition: int) -> None:
         hold = self.holds.pop(partition)
+        self.given_back[partition] = hold.generation
         self.released[partition] = self._hold(partition, hold, self.positions, self.deliveries)
         self.is_dirty = True
 
@@ -129,6 +146,41 @@ class GroupShare:
     ) -> GroupHold:
         position, count = positions.get(partition, 0), deliveries.get(partition, 0)
         return GroupHold(partition, hold.generation, hold.member, position, count)
+
+    # Commits that publish (`vmq.streams.groups.steps`)
+
+    def new_step(self, member: str, moves: Sequence[StepMove]) -> PublishStep:
+        """A step that the coordinator hears of by `ask`, once its messages are on the disk."""
+        self.last_step = self.boot, next(self.numbers)
+        step = PublishStep(self.store, self.last_step, member, list(moves))
+        self.steps[step.store, step.number] = step
+        self.unready.add((step.store, step.number))
+        return step
+
+    def ask(self, step: PublishStep) -> None:
+        """The coordinator is to decide on a step, of this life or an earlier one."""
+        self.steps[step.store, step.number] = step
+        self.unready.discard((step.store, step.number))
+        self.is_dirty = True
+        self.is_over = False
+
+    def finish(self, step: PublishStep) -> None:
+        """It is refused, or published."""
+        self.steps.pop((step.store, step.number), None)
+        self.unready.discard((step.store, step.number))
+        self.decided.pop((step.store, step.number), None)
+        self.is_dirty = True
+
+    def _asked(self) -> Iterator[PublishStep]:
+        for name, step in sorted(self.steps.items()):
+            if name in self.unready:
+                return
+            yield step
+
+    def _oldest(self) -> StepNumber:
+        own = [number for store, number in self.steps if store == self.store]
+        boot, number = self.last_step
+        return min(own, default=(boot, number + 1))
 
     # The coordinator
 
@@ -161,6 +213,9 @@ class GroupShare:
             members,
             holds,
             list(self.released.values()),
+            self.store,
+            list(islice(self._asked(), MOST_STEPS)),
+            self._oldest(),
         )
 
     def on_grant(self, grant: Grant, now: float) -> list[Effect]:
@@ -172,7 +227,11 @@ class GroupShare:
         sent = self.sent.pop(grant.number, None)
         if sent is not None:
             self.lease_until = max(self.lease_until, sent + LEASE)
-            self.is_over = not self.members and not self.is_dirty and grant.number == self.number
+            is_last = grant.number == self.number and not self.is_dirty
+            self.is_over = is_last and not self.members and not self.steps
+        for step in grant.steps:
+            if (step.store, step.number) in self.steps:
+                self.decided[step.store, step.number] = step.is_accepted
         given = {each.partition: each for each in grant.given}
         self.released = {
             number: each
@@ -180,6 +239,11 @@ class GroupShare:
             if number in given and given[number].generation == each.generation
         }
         effects: list[Effect] = []
+        for number, each in given.items():
+            if number not in self.released and each.generation <= self.given_back.get(number, 0):
+                hold = PartitionHold(each.member, each.generation)
+                self.released[number] = self._hold(number, hold, self.positions, self.deliveries)
+                self.is_dirty = True
         for number, hold in list(self.holds.items()):
             if number not in given or given[number].generation != hold.generation:
                 del self.holds[number]

@@ -8,6 +8,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.streams.groups.steps import MOST_STEPS, DecidedStep, PublishStep, StepNumber
+
 _Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Partition = Annotated[int, Meta(ge=0, lt=1024)]
 _Partitions = Meta(max_length=1024)
@@ -56,6 +58,11 @@ class GroupBeat(Struct, tag=1, array_like=True, frozen=True):
     holds: Annotated[list[GroupHold], _Partitions]
     #: What was given back; said until it is no more among what is given.
     released: Annotated[list[GroupHold], _Partitions]
+    #: The node's store; what its members publish with commits, in order, until that is done; and the first number of
+    #: the store that is needed: of those before it nobody asks again.
+    store: Annotated[str, Meta(max_length=300)] = ""
+    steps: Annotated[list[PublishStep], Meta(max_length=MOST_STEPS)] = []
+    oldest: StepNumber = (0, 0)
 
 
 class GivenPartition(Struct, array_like=True, frozen=True):
@@ -81,6 +88,8 @@ class Grant(Struct, tag=2, array_like=True, frozen=True):
     reads: _Reads
     given: Annotated[list[GivenPartition], _Partitions]
     error: _Text = ""
+    #: Those of the beat's steps that are decided.
+    steps: Annotated[list[DecidedStep], Meta(max_length=MOST_STEPS)] = []
 
 
 class AskGroups(Struct, tag=3, array_like=True, frozen=True):

@@ -56,7 +56,7 @@ class ProgramMember:
         self.batch = -1
         self.published = -1
         self.busy: set[int] = set()
-        self.publishing: asyncio.Task[None] | None = None
+        self.publishing: asyncio.Task[list[int]] | None = None
         #: It is to end once that is done.
         self.is_ending = False
         #: Why it is none any more; empty: it is one.

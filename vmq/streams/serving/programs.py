@@ -34,7 +34,6 @@ from vmq.streams.groups.coordinator import WAIT
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import PassingError, StreamError
-from vmq.streams.log.staging import MEMBERS, BusyError, StagedCursor, Staging
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.replay.cursors import CursorError, CursorKey, Cursors, Place
 from vmq.streams.replay.group import ConsumerGroup
@@ -45,6 +44,9 @@ from vmq.streams.replay.program import ProgramMember
 from vmq.streams.replay.reading import ReplayReader
 from vmq.streams.replay.replay import ReplayStart
 from vmq.streams.serving.sinks import RETRY_AFTER, SinkCursor, Sinks
+from vmq.streams.serving.steps import GroupSteps
+from vmq.streams.staging.parts import MEMBERS, Staging
+from vmq.streams.staging.state import BusyError, StagedCursor
 
 log = logging.getLogger("vmq.streams")
 
@@ -77,6 +79,7 @@ class Programs:
     def __init__(self, readers: StreamReaders, sinks: Sinks) -> None:
         self.readers = readers
         self.sinks = sinks
+        self.steps = GroupSteps(readers.catalog, sinks)
         self.loop = asyncio.get_running_loop()
         self.members: dict[str, ProgramMember] = {}
         self.judged: dict[str, Judged] = {}
@@ -188,17 +191,17 @@ class Programs:
         member = self.member(user, asked.member)
         member.heard = self.readers.core.clock()
         if member.publishing is None and asked.batch > member.published:
-            _, fenced = own_of(member, asked.commit)
+            own, fenced = own_of(member, asked.commit)
+            fenced += [
+                number
+                for number, since in asked.since.items()
+                if number in own and member.parts[number].done != since
+            ]
             if fenced:
                 query = member_query(member.name)
                 await asyncio.to_thread(self.sinks.staging.discard, query, asked.batch)
                 self.readers.groups.on_heard(member, has_committed=True)
                 return self.answer(member, fenced)
-            if member.group.share is not None:
-                raise StreamError(
-                    "in a cluster, and with workers, nothing is published together with a commit; "
-                    "accepted: publish, and then commit"
-                )
             member.batch = asked.batch
             member.busy = set(asked.commit)
             member.publishing = self.loop.create_task(self.publish_batch(member, asked))
@@ -206,16 +209,41 @@ class Programs:
         if member.publishing is not None:
             if member.batch != asked.batch:
                 raise PassingError(f"batch {member.batch} is being published: try again")
-            await asyncio.shield(member.publishing)
-        else:  # the answer was lost, and its parts were staged again
-            query = member_query(member.name)
-            await asyncio.to_thread(self.sinks.staging.discard, query, asked.batch)
+            publishing = member.publishing
+            await asyncio.wait([publishing])
+            if publishing.cancelled():
+                raise PassingError(
+                    "the broker ends: what is decided is published after its next start"
+                )
+            return self.answer(member, publishing.result())
+        # The answer was lost, and its parts were staged again.
+        await asyncio.to_thread(self.sinks.staging.discard, member_query(member.name), asked.batch)
         return self.answer(member)
 
-    async def publish_batch(self, member: ProgramMember, asked: GroupPublishQuery) -> None:
-        """Publishes a batch; once it is decided, to its end. The partitions stay the member's meanwhile."""
-        query = member_query(member.name)
-        group = member.group
+    async def publish_batch(self, member: ProgramMember, asked: GroupPublishQuery) -> list[int]:
+        """Publishes a batch; once it is decided, to its end. The partitions stay the member's meanwhile.
+
+        Returns the partitions that are another's: then nothing is published.
+        """
+        share, groups = member.group.share, self.readers.catalog.groups
+        try:
+            if share is None or groups is None:
+                await self.publish_alone(member, asked)
+            elif not await self.steps.publish(groups, share, member, asked):
+                return list(asked.commit)
+            member.published = asked.batch
+            return []
+        finally:
+            member.busy.clear()
+            member.publishing = None
+            if member.is_ending and member.name in self.members:
+                self.end(member)
+            else:
+                self.readers.groups.on_heard(member, has_committed=True)
+
+    async def publish_alone(self, member: ProgramMember, asked: GroupPublishQuery) -> None:
+        """Publishes a batch of a broker that keeps its groups itself."""
+        query, group = member_query(member.name), member.group
 
         async def move() -> None:
             for number, (_, position) in asked.commit.items():
@@ -225,26 +253,17 @@ class Programs:
             except CursorError as error:
                 raise BusyError(str(error)) from None
 
-        try:
-            cursor = SinkCursor(staged_cursor(group, asked.commit), move)
-            while True:
-                try:
-                    await self.sinks.publish_once(query, asked.batch, asked.parts, cursor)
-                    break
-                except BusyError as error:
-                    decided = await asyncio.to_thread(self.sinks.staging.decided, query)
-                    if decided != asked.batch or self.sinks.is_stopping:
-                        raise
-                    log.warning("batch %d of query %s has to wait: %s", asked.batch, query, error)
-                    await asyncio.sleep(RETRY_AFTER)
-            member.published = asked.batch
-        finally:
-            member.busy.clear()
-            member.publishing = None
-            if member.is_ending and member.name in self.members:
-                self.end(member)
-            else:
-                self.readers.groups.on_heard(member, has_committed=True)
+        cursor = SinkCursor(staged_cursor(group, asked.commit), move)
+        while True:
+            try:
+                await self.sinks.publish_once(query, asked.batch, asked.parts, cursor)
+                return
+            except BusyError as error:
+                decided = await asyncio.to_thread(self.sinks.staging.decided, query)
+                if decided != asked.batch or self.sinks.is_stopping:
+                    raise
+                log.warning("batch %d of query %s has to wait: %s", asked.batch, query, error)
+                await asyncio.sleep(RETRY_AFTER)
 
     async def leave(self, user: str | None, asked: LeaveQuery) -> GroupAnswer:
         """A program is a member no more.
@@ -316,7 +335,10 @@ class Programs:
         """The broker ends: sinks publish nothing any more."""
         if self.timer is not None:
             self.timer.cancel()
+        await self.steps.stop()
         works = [each.publishing for each in self.members.values() if each.publishing is not None]
+        for work in works if self.readers.catalog.groups is not None else ():
+            work.cancel()  # the coordinator may not answer; what it decides is asked for after the next start
         await asyncio.gather(*works, return_exceptions=True)
         for member in list(self.members.values()):
             self.end(member)

@@ -22,7 +22,6 @@ from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.damaged import ADVICE
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError
-from vmq.streams.log.staging import Staging
 from vmq.streams.replay.port import StreamReaders
 from vmq.streams.serving.access import BrokerAccess
 from vmq.streams.serving.listener import FlightListener
@@ -30,6 +29,7 @@ from vmq.streams.serving.programs import Programs, recover_cursors
 from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
 from vmq.streams.sql.running import SqlRunner
+from vmq.streams.staging.parts import Staging
 
 log = logging.getLogger("vmq.streams")
 
@@ -99,6 +99,7 @@ class Streaming:
 
     def recover(self) -> None:
         """Goes on with the batches of sinks that the end of a broker cut off; once it knows who owns what."""
+        self.programs.steps.resume()
         self.recovery = asyncio.create_task(self.sinks.recover())
 
     async def listen(self, name: str, config: Config, hooks: Hooks) -> FlightListener:

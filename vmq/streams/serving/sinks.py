@@ -26,16 +26,9 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.streams.appender import REFUSED, AppendWay
 from vmq.streams.catalog import Catalog
 from vmq.streams.earlier import Earlier, marks_of
-from vmq.streams.log.staging import (
-    MEMBERS,
-    BusyError,
-    Marks,
-    StagedCursor,
-    Staging,
-    StagingError,
-    messages_of,
-)
 from vmq.streams.serving.batch_commit import SinkStep
+from vmq.streams.staging.parts import MEMBERS, Staging, messages_of
+from vmq.streams.staging.state import BusyError, Marks, StagedCursor, StagingError
 
 log = logging.getLogger("vmq.streams")
 
@@ -102,6 +95,10 @@ class Sinks:
             if query.startswith(MEMBERS):
                 await self.forget(query)
         return True
+
+    def begin(self, query: str) -> None:
+        """A batch is decided, and nobody has published any of it."""
+        self.given.setdefault(query, SinkProgress())
 
     async def forget(self, query: str) -> None:
         """A member of a group has ended, and with it what it published."""

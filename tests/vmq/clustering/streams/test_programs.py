@@ -9,15 +9,20 @@ import vmq.streams
 from tests.support.until import until
 from tests.vmq.clustering.stream_nodes import nodes
 from tests.vmq.clustering.streams.test_groups import STREAM, groups_of, publish, reaches
-from tests.vmq.streamed import streams_of
+from tests.vmq.streamed import payloads_of, streams_of
+from tests.vmq.streams.client.test_exactly_once import doubled, work
 from tests.vmq.streams.client.test_group import payloads
+from tests.vmq.streams.support import options
 from vmq.broker import Broker
+from vmq.clustering.streams.groups import ClusterGroups
 from vmq.streams.client.aio import AsyncStreamGroup
+from vmq.streams.groups.records import GroupKey
+from vmq.streams.groups.steps import PublishStep
 
 
-def group(broker: Broker) -> vmq.streams.group:
+def group(broker: Broker, patience: float = 60.0) -> vmq.streams.group:
     (listener,) = streams_of(broker).listeners
-    return vmq.streams.group("s", "g", server=listener.url, start="earliest")
+    return vmq.streams.group("s", "g", server=listener.url, start="earliest", patience=patience)
 
 
 class Program:
@@ -51,12 +56,7 @@ async def test_programs_at_any_node_share_the_partitions_and_one_cursor(tmp_path
             await reaches(brokers[2], 200)
             for each in programs:
                 await each.stop()
-            rows = None
             await publish(brokers[2], range(200, 216))
-            while rows is None:
-                rows = await first.read()
-            with pytest.raises(vmq.streams.GroupError, match="in a cluster"):
-                await first.commit([("out/1", b"")])
         await until(lambda: not any(groups_of(each).coordinator.groups for each in brokers))
         # Its cursor outlives its members.
         async with group(brokers[2]) as third:
@@ -64,3 +64,71 @@ async def test_programs_at_any_node_share_the_partitions_and_one_cursor(tmp_path
             await until(lambda: len(program.found) >= 16)
             assert sorted(program.found) == list(range(200, 216))
             await program.stop()
+
+
+OUT = options(filters=["out/#"])
+
+
+def staged(folder: Path) -> list[Path]:
+    """What members have still to publish."""
+    return list(folder.glob("*/sinks/members.*"))
+
+
+async def out_of(brokers: list[Broker]) -> list[int]:
+    """What was published, whichever node has it."""
+    return sorted([int(row) for each in brokers for row in await payloads_of(each, "out")])
+
+
+async def test_what_is_published_goes_with_the_commit_at_any_node(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a", "b", "c", s=STREAM, out=OUT) as brokers:
+        await publish(brokers[2], range(100))
+        async with group(brokers[0]) as first, group(brokers[1]) as second:
+            await until(lambda: len(first.partitions) == len(second.partitions) == 2)
+            tasks = [asyncio.create_task(answer(each)) for each in (first, second)]
+            await reaches(brokers[2], 100)
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await until(lambda: not any(groups_of(each).coordinator.groups for each in brokers))
+        assert await out_of(brokers) == [2 * each for each in range(100)]
+        assert staged(tmp_path) == []
+
+
+async def answer(member: AsyncStreamGroup) -> None:
+    """Publishes what comes of each row, as long as it may."""
+    async for rows in member:
+        await member.commit(doubled(rows))
+
+
+async def test_a_node_that_ends_before_it_hears_the_answer_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was accepted is published then."""
+    real, waits = ClusterGroups.decided, asyncio.Event()
+
+    async def decided(self: ClusterGroups, key: GroupKey, step: PublishStep) -> bool:
+        assert await real(self, key, step)
+        waits.set()
+        return await asyncio.Event().wait()
+
+    async with nodes(tmp_path, "a", "b", "c", s=STREAM, out=OUT) as brokers:
+        await publish(brokers[2], range(20))
+        monkeypatch.setattr(ClusterGroups, "decided", decided)
+        async with group(brokers[0], 0.0) as member:
+            working = asyncio.create_task(work(member, 20))
+            await waits.wait()
+            await brokers[0].stop()
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        assert await out_of(brokers[1:]) == []
+        assert len(staged(tmp_path)) == 1
+        monkeypatch.setattr(ClusterGroups, "decided", real)
+        brokers[0] = Broker(brokers[0].config)
+        await brokers[0].start()
+        await until(lambda: not staged(tmp_path))
+        before = len(await out_of(brokers))
+        assert before > 0
+        async with group(brokers[1]) as member:
+            await work(member, 20 - before)
+            assert await member.read(0.0) is None
+        assert await out_of(brokers) == [2 * each for each in range(20)]

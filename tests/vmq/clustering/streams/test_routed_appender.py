@@ -18,8 +18,8 @@ from vmq.broker import Broker
 from vmq.clustering.messages.publishes import MAX_HOPS
 from vmq.clustering.messages.streams import Append
 from vmq.clustering.streams.routed_appender import RoutedAppender
-from vmq.streams.log.staging import MESSAGE as MESSAGES
-from vmq.streams.log.staging import BusyError
+from vmq.streams.staging.parts import MESSAGE as MESSAGES
+from vmq.streams.staging.state import BusyError
 
 ONE = options(filters=["x/#"])
 MESSAGE = Append("s", b"x/1", b"payload", 1, "device", 1_700_000_000_000_000)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,12 @@ from tests.vmq.streams.groups.test_members import publish
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.streams.client.aio import AsyncStreamGroup
+from vmq.streams.client.connection import FlightConnection
 from vmq.streams.client.group import StreamGroup
 from vmq.streams.client.messages import table_of
-from vmq.streams.log.staging import BusyError
 from vmq.streams.replay import group as module
 from vmq.streams.serving.sinks import SinkCursor
+from vmq.streams.staging.state import BusyError
 from vmq.testing.process import BrokerProcess
 
 
@@ -100,6 +101,35 @@ async def test_who_is_fenced_publishes_nothing(
                     for member in (first, second):
                         tasks.create_task(work(member, 1))
             assert sorted(await out_of(broker)) == [2 * each for each in range(20)]
+
+
+async def test_what_was_committed_unheard_is_not_published_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program does not know, and commits once more; what it read before comes no more."""
+    ask, lost = FlightConnection.ask, [True]
+
+    def ask_and_lose(self: FlightConnection, action: str, *args: Any) -> dict[str, Any]:
+        answer = ask(self, action, *args)
+        if action == "group-publish" and lost[0]:
+            lost[0] = False
+            raise vmq.streams.BrokerAwayError("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(FlightConnection, "ask", ask_and_lose)
+    async with broker_of(tmp_path) as (broker, server):
+        await publish(broker, range(6), topics=1)
+        group = vmq.streams.group("s", "g", server=server, start="earliest", rows=4, patience=0.0)
+        async with group as member:
+            rows = await member.read()
+            assert rows is not None
+            with pytest.raises(vmq.streams.BrokerAwayError):
+                await member.commit(doubled(rows))
+            with pytest.raises(vmq.streams.FencedError):
+                await member.commit(doubled(rows))
+            await work(member, 2)
+            assert await member.read(0.0) is None
+        assert await out_of(broker) == [2 * each for each in range(6)]
 
 
 async def test_a_partition_stays_until_what_is_decided_is_published(
@@ -217,26 +247,30 @@ class Answering(threading.Thread):
     """A program that goes on by itself, whatever happens to the broker.
 
     Args:
-        url: where the broker serves.
+        servers: where brokers serve at present; the port is another one after each start.
+        topics: those of the rows, by their numbers.
+        rows: at most so many are answered at a time.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, servers: Callable[[], list[str]], topics: int, rows: int) -> None:
         super().__init__()
-        #: The port is another one after each start.
-        self.urls = [url]
+        self.servers = servers
+        self.topics = topics
+        self.rows = rows
         self.done = 0
         self.stopping = threading.Event()
 
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
+                servers, rows = self.servers(), self.rows
                 group = vmq.streams.group(
-                    "s", "g", server=self.urls[-1], start="earliest", rows=60, patience=0.0
+                    "s", "g", server=servers, start="earliest", rows=rows, patience=0.0
                 )
                 with group as member:
                     while not self.stopping.is_set():
                         self.answer(member)
-            except vmq.streams.BrokerAwayError:
+            except vmq.streams.GroupError:
                 self.stopping.wait(0.1)
 
     def answer(self, member: StreamGroup) -> None:
@@ -244,7 +278,8 @@ class Answering(threading.Thread):
         if rows is None:
             return
         try:
-            member.commit([(f"out/{each % 2}", b"%d" % each) for each in payloads(rows)])
+            answers = [(f"out/{each % self.topics}", b"%d" % each) for each in payloads(rows)]
+            member.commit(answers)
             self.done += rows.num_rows
         except vmq.streams.FencedError:
             pass  # it comes again, if it was not published
@@ -268,17 +303,16 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     random = Random(1)
     with BrokerProcess.start(listen, tmp_path / "data", args=args) as broker:
         fill(broker)
-        program = Answering(broker._url("grpc"))
+        program = Answering(lambda: [broker._url("grpc")], 2, 60)
         program.start()
         try:
             for kill in range(3):
                 reach(partial(program.has_done, kill * 300 + random.randrange(200)))
                 broker.restart()
-                program.urls.append(broker._url("grpc"))
-            reach(lambda: len(found(program.urls[-1])) >= ROWS)
+            reach(lambda: len(found(broker._url("grpc"))) >= ROWS)
         finally:
             program.end()
-        rows = found(program.urls[-1])
+        rows = found(broker._url("grpc"))
         assert sorted(rows) == list(range(ROWS))
         for at in range(2):
             assert [each for each in rows if each % 2 == at] == list(range(at, ROWS, 2))

@@ -17,7 +17,7 @@ from vmq.streams.flight import sink as flight_sink
 from vmq.streams.flight.access import Anybody
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.sink import BatchQuery, PartQuery, discard, owned, publish, stage
-from vmq.streams.log.staging import MESSAGE, Staging
+from vmq.streams.staging.parts import MESSAGE, Staging
 
 
 class Rules(Anybody):

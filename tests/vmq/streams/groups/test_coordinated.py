@@ -54,8 +54,13 @@ class World:
         self.pending: list[Entry] = []
         self.acknowledged = dict.fromkeys(range(PARTITIONS), 0)
         self.sent: list[tuple[int, int]] = []
-        self.nodes = [Node(self, name) for name in "abc"]
+        #: Nobody reads on.
+        self.quiet = False
+        self.nodes = [self.new_node(name) for name in "abc"]
         self.elect(self.nodes[0])
+
+    def new_node(self, name: str) -> "Node":
+        return Node(self, name)
 
     def later(self, delay: float, what: Callable[[], None]) -> None:
         heappush(self.events, (self.now + delay, next(self.order), what))
@@ -156,12 +161,8 @@ class Node:
                 if world.now >= self.leaving[number]:
                     del self.leaving[number]
                     share.release(hold.member, number, hold.generation)
-            elif random.random() < 0.6:
-                row = share.positions[number]
-                world.deliver(number, row)
-                if random.random() < 0.9:  # else it is not acknowledged, and comes again
-                    share.positions[number] = row + 1
-                    world.acknowledged[number] = max(world.acknowledged[number], row + 1)
+            elif random.random() < 0.6 and not world.quiet:
+                self.read(number)
         if share.is_dirty or self.clock() - self.beaten >= BEAT or random.random() < 0.1:
             self.beaten = self.clock()
             beat = share.beat(self.clock(), share.positions, share.deliveries, {})
@@ -170,6 +171,15 @@ class Node:
                 self.send(partial(node.hear, self.name, raw))
         self.coordinate()
         world.later(STEP, self.step)
+
+    def read(self, number: int) -> None:
+        """A member gets the next row of a partition."""
+        world, share = self.world, self.share
+        row = share.positions[number]
+        world.deliver(number, row)
+        if world.random.random() < 0.9:  # else it is not acknowledged, and comes again
+            share.positions[number] = row + 1
+            world.acknowledged[number] = max(world.acknowledged[number], row + 1)
 
     def send(self, what: Callable[[], None]) -> None:
         random = self.world.random

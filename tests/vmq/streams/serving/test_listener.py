@@ -26,9 +26,9 @@ from tests.vmq.streamed import config_in
 from tests.vmq.streams.flight_support import act, ticket
 from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
-from vmq.streams.log.staging import MESSAGE
 from vmq.streams.serving.listener import FlightListener, location_of
 from vmq.streams.serving.process import COMMAND, FlightProcess
+from vmq.streams.staging.parts import MESSAGE
 from vmq.testing.authority import Authority
 from vmq.testing.process import BrokerProcess
 

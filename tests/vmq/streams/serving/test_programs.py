@@ -1,6 +1,8 @@
 """Programs in groups, by the words of docs/streams.md: walks with answers that are late or lost, and what is bad."""
 
 import asyncio
+import threading
+from concurrent.futures import Future
 from itertools import count
 from random import Random
 from types import SimpleNamespace
@@ -11,9 +13,11 @@ import pytest
 
 from tests.simulator.seeds import each_seed
 from tests.vmq.streams.support import options
-from vmq.streams.flight.access import Anybody
+from vmq.streams.flight import groups as flight_groups
+from vmq.streams.flight.access import Access, Anybody
 from vmq.streams.flight.groups import (
     ACTIONS,
+    Asked,
     BeatQuery,
     GroupAnswer,
     JoinQuery,
@@ -22,7 +26,7 @@ from vmq.streams.flight.groups import (
     group_answer,
 )
 from vmq.streams.flight.tickets import BadTicketError
-from vmq.streams.log.errors import StreamError
+from vmq.streams.log.errors import PassingError, StreamError
 from vmq.streams.replay import group as module
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.replay import ReplayStart
@@ -253,7 +257,23 @@ def test_what_means_nothing_is_a_clear_error(action: str) -> None:
     ]
     for body in [*BAD, *map(msgspec.json.encode, more)]:
         with pytest.raises(BadTicketError, match="accepted"):
-            group_answer(Nobody(), Anybody(), None, action, body)
+            group_answer(Nobody(), Anybody(), None, action, body, threading.Event())
+
+
+def test_an_end_waits_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight_groups, "_LOOK", 0.0)
+    waiting: Future[GroupAnswer] = Future()
+
+    class Silent:
+        def ask(self, access: Access, user: str | None, asked: Asked) -> Future[GroupAnswer]:
+            return waiting
+
+    stopping = threading.Event()
+    stopping.set()
+    body = msgspec.json.encode(LeaveQuery(member="0" * 32))
+    with pytest.raises(PassingError, match="does not answer"):
+        group_answer(Silent(), Anybody(), None, "group-leave", body, stopping)
+    assert waiting.cancelled()
 
 
 async def test_a_user_has_so_many_programs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.config.options import QueueOptions
 from vmq.streams.appender import REFUSED, Appender
-from vmq.streams.log.staging import MESSAGE, BusyError, StagingError
 from vmq.streams.serving.sinks import STEP, Sinks
+from vmq.streams.staging.parts import MESSAGE
+from vmq.streams.staging.state import BusyError, StagingError
 
 TIMEOUT = 30.0
 

@@ -7,8 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from vmq.streams.log import staging as module
-from vmq.streams.log.staging import MESSAGE, BusyError, Staging, StagingError, messages_of
+from vmq.streams.groups.records import GroupKey
+from vmq.streams.groups.steps import PublishStep, StepMove
+from vmq.streams.staging import parts as module
+from vmq.streams.staging.parts import MESSAGE, Staging, messages_of
+from vmq.streams.staging.state import BusyError, StagedStep, StagingError
 
 
 def rows(*payloads: bytes) -> pa.RecordBatch:
@@ -68,6 +71,33 @@ def test_what_was_decided_stays_so_after_a_crash(staging: Staging) -> None:
     assert found(again.decide("q", 0, [])) == [b"a"]
     again.finish("q", 0)
     assert list(Staging(staging.folder).unfinished()) == []
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_what_is_decided_elsewhere_stays_until_it_is(staging: Staging, is_accepted: bool) -> None:
+    """Over a crash, and whatever else is said meanwhile; then it is published, or goes."""
+    step = StagedStep(GroupKey("g", "s"), PublishStep("a@1", (1, 1), "m", [StepMove(0, 1, 0, 5)]))
+    put(staging, "members.q", 0, 0, 0, b"a")
+    staging.prepare("members.q", 0, [(0, 0)], {"s": {0: 5}}, step)
+    with pytest.raises(BusyError, match="is being published"):
+        staging.prepare("members.q", 0, [(0, 0)], {}, step)
+    again = Staging(staging.folder)
+    with pytest.raises(StagingError, match="is being published already"):
+        put(again, "members.q", 0, 0, 0, b"b")
+    again.discard("members.q", 0)
+    again.forget("members.q")
+    assert list(again.asked()) == [("members.q", 0, step)]
+    assert list(again.unfinished()) == []
+    again.settle("members.q", is_accepted=is_accepted)
+    again.settle("members.q", is_accepted=not is_accepted)
+    assert list(again.asked()) == []
+    if is_accepted:
+        assert again.marks("members.q") == {"s": {0: 5}}
+        assert found(again.decide("members.q", 0, [])) == [b"a"]
+        again.finish("members.q", 0)
+    assert lying(again) == again.size == 0
+    again.forget("members.q")
+    assert list(again.folder.iterdir()) == []
 
 
 def test_a_batch_does_not_replace_the_one_that_is_being_published(staging: Staging) -> None:

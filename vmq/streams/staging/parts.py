@@ -9,7 +9,7 @@ query's last one was published before, and is thrown away.
 A batch may go with the cursor of a consumer group: what was read, and what came of it. The decision says both, so
 that it is one step.
 
-    sinks/QUERY/state.json              the last batch, and the one that is being published
+    sinks/QUERY/state.json              the last batch, the one that is being published, or waits for a decision
     sinks/QUERY/BATCH-PART-ATTEMPT.arrow
 """
 
@@ -25,11 +25,22 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 
 from vmq.streams.log.checkpoint import sync_folder
-from vmq.streams.log.errors import StreamError
+from vmq.streams.staging.state import (
+    STATE,
+    BusyError,
+    Decided,
+    Marks,
+    StagedCursor,
+    StagedState,
+    StagedStep,
+    StagingError,
+    load_state,
+    read_state,
+    write_state,
+)
 
 log = logging.getLogger("vmq.streams")
 
@@ -55,29 +66,6 @@ MOST_QUERIES: Final = 10_000
 
 #: Seconds between two looks for stale parts.
 TIDY_EVERY: Final = 60.0
-
-STATE: Final = "state.json"
-
-#: Stream -> partition -> the offset behind its last row.
-Marks = dict[str, dict[int, int]]
-
-
-class StagedCursor(msgspec.Struct, frozen=True):
-    """A cursor that moves with a batch: whose it is, where it is by partition, and how far it goes in some."""
-
-    owner: str
-    name: str
-    stream: str
-    positions: dict[int, int]
-    moved: dict[int, int]
-
-
-class StagingError(StreamError):
-    """Parts cannot be staged or committed; the text says why."""
-
-
-class BusyError(StagingError):
-    """A batch cannot be published now; the same call may succeed later."""
 
 
 class StagedPart:
@@ -203,8 +191,7 @@ class Staging:
             OSError: the disk.
         """
         with self.deciding:
-            _, decided = read_state(part.path.parent)
-            if decided is not None and part.path.name in decided[1]:
+            if part.path.name in load_state(part.path.parent).needed():
                 raise StagingError(f"part {part.path.name} is being published already")
             self.remove(part.path)
             part.work.replace(part.path)
@@ -262,19 +249,79 @@ class Staging:
             if decided[0] != batch:
                 raise BusyError(f"batch {decided[0]} of query {query} is being published")
             return [folder / name for name in decided[1]]
+        what.parts = self.names_of(folder, query, batch, parts)
+        write_state(folder, StagedState(last, what))
+        return [folder / name for name in what.parts]
+
+    def names_of(
+        self, folder: Path, query: str, batch: int, parts: Sequence[tuple[int, int]]
+    ) -> list[str]:
         names = [f"{batch}-{part}-{attempt}.arrow" for part, attempt in sorted(parts)]
         for name in names:
             if not (folder / name).is_file():
                 raise StagingError(f"batch {batch} of query {query}: part {name} is not staged")
         self.make_folder(folder)
-        what.parts = names
-        write_state(folder, last, what)
-        return [folder / name for name in names]
+        return names
+
+    def prepare(
+        self,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        marks: Marks,
+        step: StagedStep,
+    ) -> None:
+        """Keeps the parts of a batch until somebody else has decided whether it is published (`settle`).
+
+        Raises:
+            StagingError: a part is not there, a batch is being published, or the disk.
+        """
+        folder = self.folder_of(query)
+        with self.deciding:
+            try:
+                state = load_state(folder)
+                if state.decided is not None or state.asked is not None:
+                    raise BusyError(f"a batch of query {query} is being published")
+                names = self.names_of(folder, query, batch, parts)
+                asked = Decided(batch, names, marks, None, step)
+                write_state(folder, StagedState(state.last, None, asked))
+            except OSError as error:
+                raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
+
+    def settle(self, query: str, *, is_accepted: bool) -> None:
+        """It is decided: what was kept is published, or goes.
+
+        Raises:
+            BusyError: the disk.
+        """
+        folder = self.folder_of(query)
+        with self.deciding:
+            state = load_state(folder)
+            if state.asked is None:
+                return
+            decided = state.asked if is_accepted else None
+            try:
+                write_state(folder, StagedState(state.last, decided))
+            except OSError as error:
+                raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
+            if decided is None:
+                self.discard(query, state.asked.batch)
+
+    def asked(self) -> Iterator[tuple[str, int, StagedStep]]:
+        """The queries of which a batch waits for a decision, that batch, and what is to be decided.
+
+        Raises:
+            StagingError: a file cannot be used.
+        """
+        for path in sorted(self.folder.glob(f"{MEMBERS}*/{STATE}")):
+            asked = load_state(path.parent).asked
+            if asked is not None and asked.step is not None:
+                yield path.parent.name, asked.batch, asked.step
 
     def finish(self, query: str, batch: int) -> None:
         """All messages of a batch are published and safe: its number is remembered, its parts go."""
         with self.deciding:
-            write_state(self.folder_of(query), batch, None)
+            write_state(self.folder_of(query), StagedState(batch, None))
             self.discard(query, batch)
 
     def decided(self, query: str) -> int | None:
@@ -304,13 +351,13 @@ class Staging:
             state = load_state(self.folder_of(query))
             if state.decided is not None:
                 state.decided.cursor = None
-                write_state(self.folder_of(query), state.last, state.decided)
+                write_state(self.folder_of(query), state)
 
     def forget(self, query: str) -> None:
         """A member has ended, and its batches with it, unless one is being published."""
         folder = self.folder_of(query)
         with self.deciding, suppress(StagingError, OSError):
-            if folder.is_dir() and read_state(folder)[1] is None:
+            if folder.is_dir() and not load_state(folder).needed():
                 for path in folder.glob("*.arrow"):
                     self.remove(path)
                 shutil.rmtree(folder)
@@ -319,8 +366,7 @@ class Staging:
         """Throws the parts of a batch away, unless it is decided that they are published."""
         folder = self.folder_of(query)
         with self.deciding:
-            _, decided = read_state(folder)
-            if decided is not None and decided[0] == batch:
+            if load_state(folder).has(batch):
                 return
             for path in folder.glob(f"{batch}-*.arrow"):
                 self.remove(path)
@@ -356,66 +402,13 @@ class Staging:
                 self.drop_stale_of(folder, time.time())
 
     def drop_stale_of(self, folder: Path, now: float) -> None:
-        _, decided = read_state(folder)
+        needed = load_state(folder).needed()
         for path in folder.glob("*.arrow"):
-            if decided is not None and path.name in decided[1]:
+            if path.name in needed:
                 continue
             if now - path.stat().st_mtime > STALE:
                 log.warning("staged messages were never committed: %s", path)
                 self.remove(path)
-
-
-class Decided(msgspec.Struct):
-    """A batch that is being published, its files, and where streams ended before."""
-
-    batch: int
-    parts: list[str]
-    marks: Marks = {}
-    cursor: StagedCursor | None = None
-
-
-class StagedState(msgspec.Struct):
-    """`state.json`."""
-
-    last: int
-    decided: Decided | None
-
-
-def load_state(folder: Path) -> StagedState:
-    """What is noted of a query.
-
-    Raises:
-        StagingError: the file cannot be used.
-    """
-    try:
-        return msgspec.json.decode((folder / STATE).read_bytes(), type=StagedState)
-    except FileNotFoundError:
-        return StagedState(-1, None)
-    except (msgspec.MsgspecError, OSError) as error:
-        raise StagingError(f"{folder / STATE} cannot be used: {error}") from None
-
-
-def read_state(folder: Path) -> tuple[int, tuple[int, list[str]] | None]:
-    """A query's last batch (-1: none), and the batch that is being published, with its files.
-
-    Raises:
-        StagingError: the file cannot be used.
-    """
-    plain = load_state(folder)
-    decided = plain.decided
-    return plain.last, None if decided is None else (decided.batch, decided.parts)
-
-
-def write_state(folder: Path, last: int, decided: Decided | None) -> None:
-    """Keeps the state, in one step, on disk."""
-    state = StagedState(last, decided)
-    work = folder / (STATE + ".tmp")
-    with work.open("wb") as file:
-        file.write(msgspec.json.encode(state))
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(folder / STATE)
-    sync_folder(folder)
 
 
 def messages_of(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:

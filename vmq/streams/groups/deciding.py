@@ -1,0 +1,58 @@
+"""What the coordinator decides on commits that publish (`vmq.streams.groups.steps`)."""
+
+from collections.abc import Callable
+
+from vmq.streams.groups.machine import GroupMachine
+from vmq.streams.groups.records import GroupPlace
+from vmq.streams.groups.steps import MOST_STORES, PublishStep, Steps, StoreSteps
+from vmq.streams.groups.talk import GroupBeat
+
+
+def decide_steps(
+    beat: GroupBeat, place: GroupPlace, machine: GroupMachine | None, name: Callable[[str], str]
+) -> None:
+    """Decides on a node's steps, each once, and moves the cursors of those that it accepts.
+
+    Args:
+        beat: what the node asks for.
+        place: where the group is; changed.
+        machine: who has its partitions; not frozen. None: nobody.
+        name: of a member of that node, as the machine knows it.
+    """
+    steps = place.steps
+    if beat.store in steps:
+        steps[beat.store] = steps[beat.store].since(beat.oldest)
+    for step in beat.steps:
+        known = steps.pop(step.store, StoreSteps())
+        if step.number > known.last:
+            is_accepted = machine is not None and holds(step, place, machine, name(step.member))
+            known = known.with_next(step.number, is_accepted=is_accepted)
+            if is_accepted:
+                move(step, place)
+        steps[step.store] = known
+        shorten(steps)
+
+
+def holds(step: PublishStep, place: GroupPlace, machine: GroupMachine, member: str) -> bool:
+    """Whether all partitions of a step are its member's, and the cursors no further than where it began to read."""
+    return all(
+        machine.may_commit(member, each.partition, each.generation)
+        and place.generations.get(each.partition, 0) <= each.generation
+        and place.positions.get(each.partition, 0) <= each.since < each.to
+        for each in step.moves
+    )
+
+
+def move(step: PublishStep, place: GroupPlace) -> None:
+    """Moves the cursors."""
+    for each in step.moves:
+        place.positions[each.partition] = each.to
+        place.generations[each.partition] = each.generation
+        place.deliveries.pop(each.partition, None)
+
+
+def shorten(steps: Steps) -> None:
+    """Forgets a store that has asked for nothing for longest: each that lost its disk leaves one behind."""
+    if len(steps) > MOST_STORES:
+        settled = (store for store, each in steps.items() if not each.accepted)
+        del steps[next(settled, next(iter(steps)))]
