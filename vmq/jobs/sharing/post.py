@@ -35,6 +35,9 @@ class JobPost:
         self.replicas: JobReplicas | None = None
         self.outputs: dict[str, NodeOutput] = {}
         self.names: dict[int, str] = {}
+        #: What was sent last, and as it is sent: mostly several nodes get the same.
+        self.last: AnyEntry | None = None
+        self.last_piece = b""
 
     def send(self, node: int, entry: AnyEntry) -> None:
         """Sends a message to a node at the end of this pass."""
@@ -51,9 +54,12 @@ class JobPost:
         output = self.outputs.get(name)
         if output is None:
             output = self.outputs[name] = NodeOutput(partial(self._post, name))
-        raw = encode(entry)
-        output.pieces.append(_LENGTH.pack(len(raw)) + raw)
-        self.commit.touch(output)
+        if entry is not self.last:
+            raw = encode(entry)
+            self.last, self.last_piece = entry, _LENGTH.pack(len(raw)) + raw
+        output.pieces.append(self.last_piece)
+        if not output.is_touched:
+            self.commit.touch(output)
 
     def _post(self, name: str, data: bytes) -> None:
         for payload in cut(data):
@@ -64,6 +70,7 @@ class JobPost:
         replicas = self.replicas
         if replicas is None:
             return
+        peers = replicas.peers
         try:
             for raw in messages_of(payload):
                 entry = decode(raw)
@@ -71,8 +78,8 @@ class JobPost:
                     self.names[entry.node] = name
                     replicas.on_present(name, entry, now)
                     continue
-                node = replicas.peers.numbers.get(name, 0)
-                if node in replicas.peers.up:
+                node = peers.numbers.get(name, 0)
+                if node in peers.up:
                     replicas.receive(node, entry, now)
                 else:
                     self.greet(name)

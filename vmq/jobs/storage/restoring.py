@@ -383,6 +383,8 @@ class JobRestore:
             retry = job.queue.rules.retry_after(job.deliveries)
         # The clock may have been set: no time to live ends by that before one more RETRY.
         job.expires = max(job.expires, now + retry)
+        if job.is_delayed:  # nor does a delay begin anew, and more than that
+            job.expires = min(job.expires, now + int(job.delay) + int(job.ttl))
         copies = job.copies
         if copies is not None:
             self.settle_shared(job, copies, now, number)

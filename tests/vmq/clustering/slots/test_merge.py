@@ -5,6 +5,7 @@ from itertools import permutations
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,6 +145,41 @@ def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
     for found in (merged(one, other), merged(other, one)):
         assert found.registers["c"].granted() == {"#": 1}
         assert queue(found, "c") == [1]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize(("request_there", "left"), [(7, []), (8, [1])])
+def test_a_subscribe_that_a_later_owner_was_sent_as_well_counts_from_there(
+    request_there: int, left: list[int], is_over: bool
+) -> None:
+    """The earlier owner was held up: it takes the request and a message when the client has that already."""
+    one = begun(1, 5)
+    one.register("c").session = one.stamp(0)
+    one.close()
+    other = begun(2, 6, one)
+    for state, number in ((other, 7), (one, request_there)):
+        state.registers["c"].lineage, state.registers["c"].attached_at = state.lineage, 1
+        state.subscribe("c", "#", 2, 0, number)
+        state.close()
+        take(state, 1)
+    finish(other, "c", 1)
+    if is_over:
+        other.subscribe("c", "#", -1, 0)
+        other.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == left
+        assert found.registers["c"].granted() == ({} if is_over else {"#": 2})
+
+
+def test_packet_ids_keep_the_order_of_their_messages_at_the_next_owner() -> None:
+    state = begun(1, 5)
+    subscribe(state, "c")
+    for number in (1, 2, 3):
+        take(state, number)
+        state.send("c", 10 - number, SentMessage((ORIGIN, number), False, 2))
+    state.send("c", 9, SentMessage((ORIGIN, 1), True, 2))  # PUBREC
+    state.close()
+    assert list(load_state(all_records(state)).registers["c"].window) == [9, 8, 7]
 
 
 def test_a_session_that_ended_takes_its_queue_along() -> None:

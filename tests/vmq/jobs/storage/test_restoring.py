@@ -205,6 +205,20 @@ def test_a_clock_that_jumped_ends_no_job_before_one_more_retry(tmp_path: Path) -
     assert node.machine.queues[b"q"].depth == 1
 
 
+def test_a_clock_that_is_set_back_delays_no_job_for_longer_than_it_was_to_wait(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.add(delay=60, ttl=3600)
+    node.journal.commit()
+    node.now -= 900
+    node = node.again()
+    node.passes(59)
+    assert node.machine.queues[b"q"].depth == 0
+    node.passes(2)
+    assert node.machine.queues[b"q"].depth == 1
+
+
 def test_segments_go_when_nothing_in_them_is_wanted_the_oldest_first(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.journal.segment_size = 1000
