@@ -3,7 +3,6 @@
 from functools import partial
 from random import Random
 
-import pytest
 from pyarrow import flight
 
 from tests.cluster_processes.cluster import LinkedCluster, Node
@@ -48,10 +47,9 @@ def answers(node: Node) -> list[list[int]]:
         return []
 
 
-@pytest.mark.parametrize("copies", ["1", "3"])
-def test_each_row_is_answered_once_though_nodes_are_killed(copies: str) -> None:
-    random = Random(int(copies))
-    env = {**STREAMS, "VMQ_STREAMS__S__REPLICAS": copies, "VMQ_STREAMS__OUT__REPLICAS": copies}
+def test_each_row_is_answered_once_though_nodes_are_killed() -> None:
+    random = Random(1)
+    env = {**STREAMS, "VMQ_STREAMS__S__REPLICAS": "1", "VMQ_STREAMS__OUT__REPLICAS": "1"}
     with LinkedCluster(("a", "b", "c"), env, ["grpc://127.0.0.1:0"]) as cluster:
         fill(cluster["c"])
 
