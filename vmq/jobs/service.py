@@ -402,8 +402,7 @@ class JobService:
         self.commit.is_over = True
         if self.committer is not None:
             self.committer.before.remove(self.commit.write)
-            if self._sync_first in self.committer.before_sync:
-                self.committer.before_sync.remove(self._sync_first)
+            self.committer.before_sync.remove(self._sync_first)
         if isinstance(self.core.bans, Banning):
             self.core.bans.ends.clear()
         self.core.jobs = JobsPort()

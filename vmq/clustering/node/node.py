@@ -370,10 +370,12 @@ class Clustering:
         if self._routing is not None:
             self._routing.detach()
             self._routing = None
-        for flush in self._flushes:
-            self._committer.before.remove(flush)
-        self._flushes = []
-        self._committer.before_sync.clear()
+        if self._flushes:
+            for flush in self._flushes:
+                self._committer.before.remove(flush)
+            self._flushes = []
+            assert self._storage is not None
+            self._committer.before_sync.remove(self._storage.sync)
         if self._directory is not None:
             self._directory.flush()
             self._directory = None
