@@ -6,7 +6,7 @@
     $jobs/QUEUE/error/CLIENTID                   what was refused and why: an ordinary topic
     $delayed/WHEN/TOPIC                          publish, to TOPIC when it is time
     $replay/FROM[;option=value].../FILTER        subscribe: what streams have kept, then what they take
-    $share/GROUP/$stream/NAME[;option=value].../FILTER   subscribe: share the partitions of a stream
+    $share/GROUP/$stream/NAME[;option=value]...[/FILTER]   subscribe: share the partitions of a stream
 
 Options belong to the level that they qualify. In names and values `+ # / ; = %` and control characters are
 percent-encoded, and decoded once, after the levels and options are taken apart.
@@ -114,10 +114,14 @@ def read_group_topic(topic: str) -> GroupTopic:
         raise SpecialTopicError(
             "a stream is read by a group; accepted: $share/GROUP/$stream/NAME/FILTER"
         )
-    first, _, topic_filter = rest[len(STREAM) :].partition("/")
+    first, slash, topic_filter = rest[len(STREAM) :].partition("/")
     stream, *options = first.split(";")
+    if not slash:
+        topic_filter = "#"
     if not stream or not topic_filter:
-        raise SpecialTopicError("accepted: $share/GROUP/$stream/NAME/FILTER, with # for all topics")
+        raise SpecialTopicError(
+            "accepted: $share/GROUP/$stream/NAME and $share/GROUP/$stream/NAME/FILTER"
+        )
     if topic_filter.startswith("$share/") or is_served(topic_filter):
         raise SpecialTopicError("FILTER is an ordinary one: " + topic_filter[:80])
     return GroupTopic(

@@ -34,6 +34,9 @@ keyfile = "{keyfile}"
 [listeners.proxied]
 url = "ws://127.0.0.1:0/mqtt"
 proxy_protocol = true
+[streams.readings]
+filters = ["readings/#"]
+partitions = 4
 [plugins.mine]
 path = "{plugin}"
 """
@@ -170,6 +173,19 @@ def test_a_retained_message_is_that_of_all_workers(several: Several, connect: Co
     assert [row["topic"] for row in listed["rows"]] == ["kept/last"]
     assert several.api("DELETE", "/retained", filter="kept/#")[1]["deleted"] == 1
     reach(lambda: rows(1) == rows(2) == [])
+
+
+def test_members_at_all_workers_share_the_partitions_of_a_stream(connect: Connect) -> None:
+    members = [connect(number, f"member-{number}") for number in (1, 2)]
+    for each in members:
+        each.subscribe("$share/billing/$stream/readings;from=earliest", 1)
+    publisher = connect(1, "device")
+    wanted = [str(number) for number in range(40)]
+    for number in wanted:
+        publisher.publish(f"readings/{number}", number, 1)
+    reach(lambda: sum(each.messages.qsize() for each in members) >= len(wanted))
+    found = [number for each in members for number in each.received(each.messages.qsize())]
+    assert sorted(found, key=int) == wanted
 
 
 def address_of(several: Several, scheme: str) -> tuple[str, int]:

@@ -205,7 +205,7 @@ class GroupThread:
     def _finish(self, now: float) -> None:
         """Carries out what the machine asked for, until nothing follows from it."""
         self._effects += self.host.finish()
-        while self._effects:
+        while self._effects or self._written:  # a leader without followers says nothing, and waits for its disk
             effects, self._effects = self._effects, []
             self._carry_out(effects)
             self._sync(now)

@@ -96,6 +96,13 @@ async def test_members_share_the_partitions(tmp_path: Path) -> None:
             await taker.stop()
 
 
+async def test_without_a_filter_it_is_all_of_the_stream(tmp_path: Path) -> None:
+    async with broker_of(tmp_path, 1) as broker, peer_of(broker) as peer:
+        await publish(broker, range(3), topics=3)
+        await reading(peer, "$share/g/$stream/s;from=earliest")
+        assert [await payload_of(peer) for _ in range(3)] == list("012")
+
+
 async def test_a_new_group_begins_with_what_comes(tmp_path: Path) -> None:
     async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
         await publish(broker, range(5))
@@ -275,7 +282,7 @@ async def test_an_absent_durable_session_is_no_member(tmp_path: Path) -> None:
     ("topic", "reason"),
     [
         ("$stream/s/#", "accepted: $share/GROUP/$stream/NAME/FILTER"),
-        ("$share/g/$stream/s", "with # for all topics"),
+        ("$share/g/$stream/s/", "accepted: $share/GROUP/$stream/NAME and"),
         ("$share/g/$stream/x/#", "there is no stream 'x'; there are: s"),
         ("$share/g/$stream/s;as=x/#", "not an option of a group: as"),
         ("$share/g/$stream/s;from=15m/#", "a time to come"),
