@@ -100,8 +100,8 @@ class Files:
         self.ticket = ticket
         self.unpacker = unpacker
 
-    def read(self, start: int) -> "Iterator[tuple[pa.RecordBatch, int]]":
-        """The rows from an offset on that match, perhaps none, each time with the offset to read on from.
+    def read(self, start: int) -> "Iterator[tuple[pa.RecordBatch | None, int]]":
+        """The rows from an offset on that match, if there are any, each time with the offset to read on from.
 
         It ends with the range, or earlier: where something cannot be had from files.
 
@@ -118,7 +118,9 @@ class Files:
                     for rows, following in self.rows_in(spot, data, start, last):
                         start = following
                         yield rows, start
-                    start = last  # what was left has no rows
+                    if start < last:  # what was left has no rows
+                        start = last
+                        yield None, start
         except (NotHereError, FlawError) as reason:
             log.debug(
                 "stream '%s', partition %d: from offset %d on by Flight, not from files: %s",

@@ -85,7 +85,7 @@ def read_range(
             if options.local_reads and not typed and not options.where:
                 for rows, following in files.read(start):
                     start = following
-                    if rows.num_rows:
+                    if rows is not None and rows.num_rows:
                         yield rows
             if start == wanted.end:
                 return

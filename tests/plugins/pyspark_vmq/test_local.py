@@ -38,6 +38,7 @@ from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.merging import merge
 from vmq.streams.log.partition import Partition
+from vmq.streams.tidying.compaction import compact
 
 ALL = dict.fromkeys(COLUMNS, False) | {"headers": True}
 LOCAL = source_options({"server": "grpc://x:1", "stream": "s"}, "batch")
@@ -112,8 +113,8 @@ def by_flight(given: SourceOptions = LOCAL) -> SourceOptions:
 
 
 def grown(folder: Path, compression: str, steps: Sequence[tuple[int, str]]) -> Partition:
-    """A partition of some batches; behind each nothing, or the segment ends, or it does and is merged."""
-    partition = make(folder, compression=compression)
+    """A partition of some batches; behind each nothing, or the segment ends, or it does and all is merged or compacted."""
+    partition = make(folder, compression=compression, compact=True)
     number = 0
     for count, then in steps:
         # A topic of its own now and then: a batch of which all rows match, one of which none does.
@@ -126,11 +127,15 @@ def grown(folder: Path, compression: str, steps: Sequence[tuple[int, str]]) -> P
         if then == "merge":
             while partition.unmerged:
                 merge(partition, partition.unmerged.pop())
+        if then == "compact":
+            compact(partition)
     return partition
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(1, 9), st.sampled_from(["", "", "roll", "merge"])), min_size=1, max_size=8
+    st.tuples(st.integers(1, 9), st.sampled_from(["", "", "roll", "merge", "compact"])),
+    min_size=1,
+    max_size=8,
 )
 
 
