@@ -11,6 +11,7 @@ from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import options
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.log.column_file import SUFFIX, ColumnCounts
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.typed import Unfit
@@ -80,6 +81,28 @@ def test_queries_say_the_same_with_them_and_without(running: Running, query: str
     writer_of(running).tidy()
     assert len(files(partition)) == 2
     assert ask(running, query) == before
+
+
+def test_compacted_segments_give_what_is_left(tmp_path: Path) -> None:
+    """Of each topic the newest row, with the columns beside them and without."""
+    declared = options(filters=["sensors/#"], schema=SCHEMA, compact=True)
+    with closing(Running(tmp_path / "s", sensors=declared)) as running:
+        writer = writer_of(running)
+        for several in ([*readings(10)], [b"broken", b'{"temp": "warm"}'], [*readings(40)]):
+            partition = fill(running, *several)
+            writer.tidy()  # of what is rewritten by the next round
+        fill(running, *readings(2), seals=False)
+        rows = LogReader(partition, ["offset", "topic"]).read(0)
+        left = [row for chunk in rows for row in chunk.rows.to_pylist()]
+        assert [each["offset"] for each in left] == [*range(49, 54)]
+        beside = [ask(running, query) for query in QUERIES[:3]]
+        assert files(partition)
+        assert [(each["offset"], each["topic"]) for each in beside[0]] == [
+            (each["offset"], each["topic"]) for each in left
+        ]
+        for name in files(partition):
+            (partition.folder / name).unlink()
+        assert [ask(running, query) for query in QUERIES[:3]] == beside
 
 
 def test_what_is_looked_at_is_counted(running: Running) -> None:
