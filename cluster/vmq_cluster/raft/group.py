@@ -122,7 +122,7 @@ class Group:
         return True
 
     def compact(self, end: int, before: int, now: float) -> bool:
-        """Rows before an offset, all committed, are to be compacted, and marks go that are older than a time.
+        """Rows before an offset, all committed, are to be compacted, and tombstones go that are older than a time.
 
         Every replica does so by itself, to the same end; neither number ever falls. Returns whether it is decided.
         """
@@ -136,7 +136,7 @@ class Group:
 
     @property
     def compaction(self) -> tuple[int, int]:
-        """What was decided last and is committed: up to which offset, and before which time marks go; or zeros."""
+        """What was decided last and is committed: up to which offset, and before which time tombstones go; or zeros."""
         state = self.replica.state
         return state.compaction if state.compaction_end <= self.replica.commit else (0, 0)
 

@@ -29,7 +29,7 @@ STATE: Final = 3
 UNCLEAN: Final = 4
 #: Stores whose producers are forgotten, by the meta group's decision.
 RETIRED: Final = 5
-#: Rows before an offset are compacted, and marks gone that are older than a time, by the leader's decision.
+#: Rows before an offset are compacted, and tombstones gone that are older than a time, by the leader's decision.
 COMPACT: Final = 6
 
 

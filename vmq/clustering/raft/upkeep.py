@@ -5,7 +5,7 @@ from typing import Any
 
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq.streams.replica.tidying import due
-from vmq.streams.tidying.compaction import MARKS_STAY, CompactionNote
+from vmq.streams.tidying.compaction import TOMBSTONES_STAY, CompactionNote
 from vmq_cluster.raft.group import Group
 
 
@@ -27,7 +27,7 @@ def lead(partition: ReplicaPartition, group: Group, do: Callable[..., Any], now:
         do(group, group.keep_from, first)
     if partition.options.compact:
         decided = CompactionNote(*group.replica.state.compaction)
-        before = int((partition.clock() - MARKS_STAY) * 1_000_000)
+        before = int((partition.clock() - TOMBSTONES_STAY) * 1_000_000)
         wanted = due(partition, decided, before)
         if wanted.end > decided.end and group.compaction == group.replica.state.compaction:
             do(group, group.compact, wanted.end, wanted.before, now)

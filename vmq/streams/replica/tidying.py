@@ -40,7 +40,7 @@ log = logging.getLogger("vmq.streams")
 def due(partition: ReplicaPartition, decided: CompactionNote, before: int) -> CompactionNote:
     """How far a leader is to have the partition compacted; as was decided, while that is not done or not worth it.
 
-    `before`: marks go that are older.
+    `before`: tombstones go that are older.
     """
     kept = partition.log
     if kept is None or not partition.options.compact:

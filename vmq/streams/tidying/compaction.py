@@ -1,14 +1,14 @@
 """Retention by key: of the rows of a key (a topic, or what decides the partition) the newest stays.
 
 Sealed segments are rewritten without the other rows. Offsets never change: what is left keeps its own, and gaps stay.
-A row with an empty payload is a **mark**: it says that its key is gone, and goes itself once it is old enough for every
+A row with an empty payload is a **tombstone**: it says that its key is gone, and goes itself once it is old enough for every
 reader to have seen it. Rows without a key stay.
 
 What is left is a function of three things: the rows themselves, the offset up to which they were looked at, and the
-time before which marks go. So it is the same wherever these are the same, in how many rounds ever (`CompactionNote`).
+time before which tombstones go. So it is the same wherever these are the same, in how many rounds ever (`CompactionNote`).
 
 The oldest segment is rewritten first. Who is interrupted has lost no key: as long as an old row is there, so is the
-mark or the row behind it.
+tombstone or the row behind it.
 """
 
 import logging
@@ -32,8 +32,8 @@ from vmq.streams.log.segment import Header, Sealed
 
 log = logging.getLogger("vmq.streams")
 
-#: Seconds that a mark stays: longer than a reader, or a replica, may be behind.
-MARKS_STAY: Final = 86_400
+#: Seconds that a tombstone stays: longer than a reader, or a replica, may be behind.
+TOMBSTONES_STAY: Final = 86_400
 #: Keys that are known at a time: a hundred bytes or so each.
 KEYS: Final = 1 << 18
 #: Beside the segments: how far they are compacted.
@@ -43,7 +43,7 @@ _FOR_EVER: Final = (1 << 63) - 1
 
 
 class CompactionNote(msgspec.Struct, array_like=True, frozen=True):
-    """Rows before `end` are compacted, and marks gone that are older than `before` (microseconds since 1970)."""
+    """Rows before `end` are compacted, and tombstones gone that are older than `before` (microseconds since 1970)."""
 
     end: int = 0
     before: int = 0
@@ -96,18 +96,18 @@ class NewestRows:
         self.end = end
 
     def left(self, rows: pa.RecordBatch, offset: int, before: int) -> pa.RecordBatch:
-        """Those of some rows that stay, with their offsets. Marks that are older than `before` go."""
+        """Those of some rows that stay, with their offsets. Tombstones that are older than `before` go."""
         offsets = offsets_of(rows, offset)
         if rows.schema.names[-1] != "offset":
             rows = rows.append_column("offset", offsets)
         keys = rows.column(self.by).cast(pa.binary()).dictionary_encode()
         known = [self._newest(key) for key in keys.dictionary.to_pylist()]
         newest = pc.take(pa.array(known, pa.int64()), keys.indices)
-        is_mark = pc.equal(pc.binary_length(rows.column("payload")), 0)
+        is_tombstone = pc.equal(pc.binary_length(rows.column("payload")), 0)
         times = rows.column("timestamp").cast(pa.int64())
         is_old = pc.and_(pc.less(times, before), pc.less(offsets, self.end))
         has_key = pc.greater(pc.binary_length(rows.column(self.by).cast(pa.binary())), 0)
-        goes = pc.and_(pc.and_(is_mark, is_old), has_key)
+        goes = pc.and_(pc.and_(is_tombstone, is_old), has_key)
         goes = pc.or_(pc.less(offsets, newest), goes)
         return rows.filter(pc.invert(goes))
 
@@ -195,7 +195,7 @@ def compact(partition: Partition, is_stopping: Callable[[], bool] = lambda: Fals
         note = CompactionNote()  # that was another log
     if not is_due(partition.sealed, note):
         return False
-    before = int((partition.clock() - MARKS_STAY) * 1_000_000)
+    before = int((partition.clock() - TOMBSTONES_STAY) * 1_000_000)
     wanted = CompactionNote(partition.sealed[-1].end, max(before, note.before))
 
     def rewrite(sealed: Sealed, newest: NewestRows) -> bool:

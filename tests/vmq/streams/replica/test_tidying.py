@@ -26,7 +26,7 @@ class Writer(Leader):
         self.rows_by_offset: list[Row] = []
 
     def put(self, topics: str) -> None:
-        """A batch with a row for each letter; capital letters are marks."""
+        """A batch with a row for each letter; capital letters are tombstones."""
         at = self.log.end
         self.rows_by_offset += [GAP] * (at - len(self.rows_by_offset))
         rows = [
@@ -99,7 +99,7 @@ def test_a_leader_decides_up_to_where_nobody_writes_any_more(tmp_path: Path) -> 
 def test_all_replicas_have_the_same_left_in_however_many_rounds(
     tmp_path: Path, *, is_reopened: bool
 ) -> None:
-    before = 1 << 60  # all marks are old
+    before = 1 << 60  # all tombstones are old
     ends, left = [], []
     for name, steps in (("a", [1, 2]), ("b", [2]), ("c", [2, 2])):
         writer = made(tmp_path / name)

@@ -89,7 +89,7 @@ def test_between_any_two_steps_no_key_is_lost_and_no_mark_before_its_rows(
     original = getattr(Path, name)
     while True:
         folder = tmp_path / str(steps)
-        clock = Clock(1_800_000_000.0)  # all marks are old
+        clock = Clock(1_800_000_000.0)  # all tombstones are old
         partition = make(folder, clock, **OPTIONS)
         rows = fill(partition)
         left = steps
@@ -110,7 +110,7 @@ def test_between_any_two_steps_no_key_is_lost_and_no_mark_before_its_rows(
                 done = False
         partition.close()
         again = make(folder, clock, **OPTIONS)
-        # A key whose mark has gone has no row left that the mark was about.
+        # A key whose tombstone has gone has no row left that the tombstone was about.
         there = newest_of(read_all(again))
         wanted = newest_of(rows)
         assert there == {
