@@ -126,8 +126,8 @@ class LogState:
         self.producers = Producers()
         #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
         self.uncertain: list[tuple[int, int, int]] = []
-        #: Up to which offset rows are to be compacted, and before which time tombstones go; and where the batch ends that
-        #: said so.
+        #: Up to which offset rows are to be compacted, and before which time tombstones go; and where the batch ends
+        #: that said so.
         self.compaction = (0, 0)
         self.compaction_end = 0
 

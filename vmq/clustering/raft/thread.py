@@ -205,7 +205,8 @@ class GroupThread:
     def _finish(self, now: float) -> None:
         """Carries out what the machine asked for, until nothing follows from it."""
         self._effects += self.host.finish()
-        while self._effects or self._written:  # a leader without followers says nothing, and waits for its disk
+        # A leader without followers says nothing, and waits for its disk all the same.
+        while self._effects or self._written:
             effects, self._effects = self._effects, []
             self._carry_out(effects)
             self._sync(now)

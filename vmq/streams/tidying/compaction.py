@@ -1,11 +1,12 @@
 """Retention by key: of the rows of a key (a topic, or what decides the partition) the newest stays.
 
 Sealed segments are rewritten without the other rows. Offsets never change: what is left keeps its own, and gaps stay.
-A row with an empty payload is a **tombstone**: it says that its key is gone, and goes itself once it is old enough for every
-reader to have seen it. Rows without a key stay.
+A row with an empty payload is a **tombstone**: it says that its key is gone, and goes itself once it is old enough for
+every reader to have seen it. Rows without a key stay.
 
 What is left is a function of three things: the rows themselves, the offset up to which they were looked at, and the
-time before which tombstones go. So it is the same wherever these are the same, in how many rounds ever (`CompactionNote`).
+time before which tombstones go. So it is the same wherever these are the same, in how many rounds ever
+(`CompactionNote`).
 
 The oldest segment is rewritten first. Who is interrupted has lost no key: as long as an old row is there, so is the
 tombstone or the row behind it.
