@@ -113,7 +113,7 @@ def by_flight(given: SourceOptions = LOCAL) -> SourceOptions:
 
 
 def grown(folder: Path, compression: str, steps: Sequence[tuple[int, str]]) -> Partition:
-    """A partition of some batches; behind each nothing, or the segment ends, or it does and all is merged or compacted."""
+    """A partition of some batches; behind each nothing, or the segment ends; then it is merged or all are compacted."""
     partition = make(folder, compression=compression, compact=True)
     number = 0
     for count, then in steps:
