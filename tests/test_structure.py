@@ -28,7 +28,7 @@ LONG_FILES = {
         "sending, confirming and looking through share one state",
     ),
     "vmq/clustering/directory/directory.py": (590, "goes when sessions have slots"),
-    "vmq/clustering/node/node.py": (575, "puts the parts of a node together"),
+    "vmq/clustering/node/node.py": (580, "puts the parts of a node together"),
     "vmq/clustering/replication/leader.py": (655, "goes when sessions have slots"),
     "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
     "vmq/clustering/takeover/takeover.py": (590, "goes when sessions have slots"),

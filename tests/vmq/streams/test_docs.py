@@ -23,8 +23,9 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_options_are_valid() -> None:
-    found, archived, clustered, replicated = map(tomllib.loads, blocks("toml"))
-    assert list(flaws_of(msgspec.convert(archived["streams"]["sensors"], StreamOptions))) == []
+    found, compacted, archived, clustered, replicated = map(tomllib.loads, blocks("toml"))
+    for each in (compacted["streams"]["states"], archived["streams"]["sensors"]):
+        assert list(flaws_of(msgspec.convert(each, StreamOptions))) == []
     assert msgspec.convert(replicated["streams"]["orders"], StreamOptions).replicas == 3
     assert msgspec.convert(found["streams"]["sensors"], StreamOptions).partitions == 4
     listener = msgspec.convert(clustered["listeners"]["flight"], ListenerOptions)
