@@ -235,8 +235,13 @@ class Cluster(ABC):
         """Waits until each node that runs sees all others that do."""
         for node in self.running:
             for peer in self.running:
-                if peer is not node:
+                if peer is node:
+                    continue
+                try:
                     node.wait_seen(peer.name, "up")
+                except AssertionError as missed:
+                    missed.add_note(f"{peer.name}: {peer.process.stderr_text()[-3000:]}")
+                    raise
 
     def wait_down(self, name: str) -> None:
         """Waits until all others that run miss a node."""
