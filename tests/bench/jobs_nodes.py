@@ -8,9 +8,9 @@ ADDJOB takes at a steady 1,000 a second.
 import argparse
 import socket
 import statistics
-import threading
 import time
 from collections import deque
+from select import select
 
 from tests.bench.jobs_cpu import BODY, Cycle, command, measure
 from tests.bench.others import redis
@@ -45,22 +45,24 @@ def latencies(port: int, count: int) -> list[float]:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire.settimeout(60)
 
-        def read() -> None:
+        def read(until: float | None) -> None:
+            """Takes ids until all have come, or until it is time to send."""
             while len(found) < count:
-                lines = wire.recv(1 << 16).count(b"\n")
-                at = time.perf_counter()
-                found.extend(at - due.popleft() for _ in range(lines))
+                left = None if until is None else until - time.perf_counter()
+                if left is not None and left <= 0:
+                    return
+                if select([wire], [], [], left)[0]:
+                    lines = wire.recv(1 << 16).count(b"\n")
+                    at = time.perf_counter()
+                    found.extend(at - due.popleft() for _ in range(lines))
 
-        reader = threading.Thread(target=read)
-        reader.start()
         begin = time.perf_counter()
         for number in range(count):
             at = begin + number / RATE
-            while (left := at - time.perf_counter()) > 0:
-                time.sleep(left)
+            read(at)
             due.append(at)
             wire.sendall(REPLICATED)
-        reader.join()
+        read(None)
     return found
 
 

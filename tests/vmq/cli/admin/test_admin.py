@@ -5,14 +5,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import Struct
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import CONNACK, Wire, connect_packet
-from tests.vmq.cli.program import Finished, here, run
+from tests.vmq.cli.program import Finished, here, on, run, told
 from tests.vmq.http.conftest import get
 from vmq.admin.bans import BanRow
 from vmq.admin.keys import KeyRow
@@ -51,16 +50,6 @@ def connect(shared: BrokerProcess) -> Iterator[Connect]:
         wire.stream.close()
 
 
-def vmq(broker: BrokerProcess, *words: str) -> Finished:
-    return here(*words, "--data-dir", str(broker.data_dir))
-
-
-def json_of(broker: BrokerProcess, *words: str) -> Any:
-    done = vmq(broker, *words, "--json")
-    assert (done.code, done.err) == (0, "")
-    return json.loads(done.out)
-
-
 def table_of(done: Finished) -> list[list[str]]:
     assert (done.code, done.err) == (0, "")
     return [line.split() for line in done.out.decode().splitlines()]
@@ -73,20 +62,20 @@ def test_sessions_are_listed_and_chosen(shared: BrokerProcess, connect: Connect)
     away.send(b"\xe0\x00")
     away.expect_closed()
     where = ("--where", 'client_id ~ "^list-"', "--sort", "-client_id")
-    header, *rows = table_of(vmq(shared, "session", "list", *where))
+    header, *rows = table_of(on(shared, "session", "list", *where))
     assert header[:3] == ["client_id", "is_online", "user"]
     assert [row[:2] for row in rows] == [["list-here", "yes"], ["list-away", "no"]]
 
     host, port = here.stream.address()
-    found = json_of(shared, "session", "list", *where)[0]
+    found = told(shared, "session", "list", *where)[0]
     assert (found["client_id"], found["peer_host"], found["peer_port"]) == ("list-here", host, port)
     assert found["subscriptions"] == 1
 
     columns = ("--columns", "client_id,subscriptions")
-    rows = table_of(vmq(shared, "session", "list", *where, *columns))
+    rows = table_of(on(shared, "session", "list", *where, *columns))
     assert rows == [["client_id", "subscriptions"], ["list-here", "1"], ["list-away", "0"]]
 
-    cut = vmq(shared, "session", "list", *where, "--limit", "1")
+    cut = on(shared, "session", "list", *where, "--limit", "1")
     assert cut.code == 0
     assert "more rows than these 1" in cut.err
     assert len(cut.out.splitlines()) == 2
@@ -98,14 +87,14 @@ def test_a_session_is_shown_and_loses_a_subscription(
     me = connect("show-me")
     me.subscribe(("show/a", 1))
     me.subscribe(("show/b", 0))
-    shown = vmq(shared, "session", "show", "show-me").out.decode()
+    shown = on(shared, "session", "show", "show-me").out.decode()
     assert ["show/a", "1"] in [line.split() for line in shown.splitlines()]
-    done = vmq(shared, "session", "unsubscribe", "show-me", "show/a")
+    done = on(shared, "session", "unsubscribe", "show-me", "show/a")
     assert done.code == 0
-    assert [
-        each["filter"] for each in json_of(shared, "session", "show", "show-me")["filters"]
-    ] == ["show/b"]
-    again = vmq(shared, "session", "unsubscribe", "show-me", "show/a")
+    assert [each["filter"] for each in told(shared, "session", "show", "show-me")["filters"]] == [
+        "show/b"
+    ]
+    again = on(shared, "session", "unsubscribe", "show-me", "show/a")
     assert again.code == 1
     assert "has no subscription to 'show/a'; it has: show/b" in again.err
     me.expect_nothing()
@@ -114,13 +103,13 @@ def test_a_session_is_shown_and_loses_a_subscription(
 def test_a_client_is_disconnected(shared: BrokerProcess, connect: Connect) -> None:
     me = connect("gone", clean=False)
     gone = {"client_id": "gone", "mountpoint": ""}
-    done = json_of(shared, "session", "disconnect", "gone")
+    done = told(shared, "session", "disconnect", "gone")
     assert done == {**gone, "was_online": True, "session_ended": False}
     me.expect_closed()
     shared.wait_log('closed client=gone .*reason="disconnected by the operator"')
-    done = json_of(shared, "session", "disconnect", "gone", "--cleanup")
+    done = told(shared, "session", "disconnect", "gone", "--cleanup")
     assert done == {**gone, "was_online": False, "session_ended": True}
-    nobody = vmq(shared, "session", "disconnect", "gone")
+    nobody = on(shared, "session", "disconnect", "gone")
     assert (nobody.code, nobody.out) == (1, b"")
     assert nobody.err == "vmq: error: there is no session of client 'gone'\n"
 
@@ -133,17 +122,17 @@ def test_a_queue_is_looked_into_and_emptied(shared: BrokerProcess, connect: Conn
     pub = connect("waker")
     for number, payload in enumerate((b"text", b"\x00\x01\x02", b"\x1b[2J"), 1):
         pub.publish(f"sleep/{number}", payload, qos=1)
-    rows = json_of(shared, "queue", "peek", "sleeper")
+    rows = told(shared, "queue", "peek", "sleeper")
     assert [(row["state"], row["topic"], row["payload"]) for row in rows] == [
         ("stored", "sleep/1", "text"),
         ("stored", "sleep/2", "000102"),
         ("stored", "sleep/3", "1b5b324a"),
     ]
-    table = table_of(vmq(shared, "queue", "peek", "sleeper", "--bytes", "2", "--limit", "0"))
+    table = table_of(on(shared, "queue", "peek", "sleeper", "--bytes", "2", "--limit", "0"))
     assert [row[-1] for row in table[1:]] == ["te", "0001", "1b5b"]
-    done = json_of(shared, "queue", "purge", "sleeper")
+    done = told(shared, "queue", "purge", "sleeper")
     assert done == {"client_id": "sleeper", "mountpoint": "", "purged": 3}
-    assert json_of(shared, "queue", "peek", "sleeper") == []
+    assert told(shared, "queue", "peek", "sleeper") == []
 
     back = connect("sleeper", clean=False)
     back.expect_nothing()
@@ -153,16 +142,16 @@ def test_retained_messages(shared: BrokerProcess, connect: Connect) -> None:
     pub = connect("keeper")
     pub.publish("keep/a", b"one", qos=1, retain=True)
     pub.publish("keep/b", b"x" * 200, qos=1, retain=True)
-    rows = table_of(vmq(shared, "retain", "list", "keep/+", "--sort", "-size"))
+    rows = table_of(on(shared, "retain", "list", "keep/+", "--sort", "-size"))
     assert [row[:3] for row in rows[1:]] == [["keep/b", "1", "200"], ["keep/a", "1", "3"]]
-    assert json_of(shared, "retain", "show", "keep/b")["payload"] == "x" * 200
-    done = json_of(shared, "retain", "delete", "keep/+")
+    assert told(shared, "retain", "show", "keep/b")["payload"] == "x" * 200
+    done = told(shared, "retain", "delete", "keep/+")
     assert done == {"filter": "keep/+", "mountpoint": "", "deleted": 2}
     sub = connect("late")
     sub.subscribe(("keep/#", 0))
     sub.expect_nothing()
-    assert vmq(shared, "retain", "delete", "keep/+").code == 1
-    bad = vmq(shared, "retain", "list", "keep/#/x")
+    assert on(shared, "retain", "delete", "keep/+").code == 1
+    bad = on(shared, "retain", "list", "keep/#/x")
     assert bad.code == 2
     assert "misplaced #" in bad.err
 
@@ -171,27 +160,27 @@ def test_a_listener_is_stopped_and_started(fresh_broker: BrokerFactory, connect:
     listen = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt")
     broker = fresh_broker(listen)
     me = connect("stays", broker=broker)
-    rows = table_of(vmq(broker, "listener", "list"))
+    rows = table_of(on(broker, "listener", "list"))
     assert rows[1:] == [
         ["1", "running", broker.urls[0], "1", "yes"],
         ["2", "running", broker.urls[1], "0", "yes"],
     ]
-    assert json_of(broker, "listener", "stop", "1")["status"] == "stopped"
+    assert told(broker, "listener", "stop", "1")["status"] == "stopped"
     with pytest.raises(ConnectionRefusedError):
         connect("new", broker=broker)
     me.expect_nothing()
-    started = json_of(broker, "listener", "start", "1")
+    started = told(broker, "listener", "start", "1")
     broker.urls[0] = started["url"]
     connect("new", broker=broker).expect_nothing()
-    unknown = vmq(broker, "listener", "stop", "tcp")
+    unknown = on(broker, "listener", "stop", "tcp")
     assert unknown.code == 1
     assert "there is no listener 'tcp'; accepted: 1, 2" in unknown.err
 
 
 def test_a_client_is_banned_for_a_while(shared: BrokerProcess, connect: Connect) -> None:
     banned = connect("banned")
-    assert table_of(vmq(shared, "ban", "list"))[1:] == []
-    row = json_of(shared, "ban", "add", "--client", "banned", "--for", "12h", "--reason", "floods")
+    assert table_of(on(shared, "ban", "list"))[1:] == []
+    row = told(shared, "ban", "add", "--client", "banned", "--for", "12h", "--reason", "floods")
     assert (row["kind"], row["value"], row["disconnected"]) == ("client_id", "banned", 1)
     assert row["until"] > row["since"]
     banned.expect_closed()
@@ -199,19 +188,19 @@ def test_a_client_is_banned_for_a_while(shared: BrokerProcess, connect: Connect)
         again.send(connect_packet("banned"))
         assert again.expect(CONNACK).return_code == 5
     shared.wait_log(r"client=banned .*refused: banned by client_id banned: floods \(vmq ban\)")
-    assert [each["value"] for each in json_of(shared, "ban", "list")] == ["banned"]
-    assert vmq(shared, "ban", "remove", "--client", "banned").code == 0
+    assert [each["value"] for each in told(shared, "ban", "list")] == ["banned"]
+    assert on(shared, "ban", "remove", "--client", "banned").code == 0
     connect("banned").expect_nothing()
-    unknown = vmq(shared, "ban", "remove", "--client", "banned")
+    unknown = on(shared, "ban", "remove", "--client", "banned")
     assert (unknown.code, "vmq ban list" in unknown.err) == (1, True)
     for words in (("--for", "soon", "--client", "c"), (), ("--client", "c", "--user", "u")):
-        wrong = vmq(shared, "ban", "add", *words)
+        wrong = on(shared, "ban", "add", *words)
         assert (wrong.code, "accepted" in wrong.err) == (2, True)
 
 
 def test_metrics_are_counted(shared: BrokerProcess, connect: Connect) -> None:
     def publishes() -> float:
-        rows = json_of(shared, "metrics", "--where", 'name = "mqtt_publish_received"')
+        rows = told(shared, "metrics", "--where", 'name = "mqtt_publish_received"')
         return float(rows[0]["value"])
 
     pub = connect("counted")
@@ -227,28 +216,28 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
     me.subscribe(("t", 1))
     me.send(b"\xe0\x00")
     me.expect_closed()
-    changed = json_of(broker, "set", "queue.max_offline_messages", "1")
+    changed = told(broker, "set", "queue.max_offline_messages", "1")
     assert (changed["before"], changed["value"]) == (-1, 1)
     pub = connect("pub", broker=broker)
     for _ in range(3):
         pub.publish("t", qos=1)
-    assert json_of(broker, "session", "show", "me")["dropped"] == 2
-    assert vmq(broker, "set", "log.level", "debug").code == 0
+    assert told(broker, "session", "show", "me")["dropped"] == 2
+    assert on(broker, "set", "log.level", "debug").code == 0
     connect("seen", broker=broker)
     broker.wait_log("debug connected client=seen")
-    (row,) = json_of(broker, "set", "--where", 'option = "log.level"')
+    (row,) = told(broker, "set", "--where", 'option = "log.level"')
     assert (row["value"], row["live"]) == ("debug", True)
-    rows = {row["option"]: row for row in json_of(broker, "set")}
+    rows = {row["option"]: row for row in told(broker, "set")}
     assert rows["queue.max_offline_messages"]["value"] == 1
     for words, code, said in (
         (("queue.drop", "all"), 2, 'queue.drop = "all": accepted: "newest", "oldest"'),
         (("store.durability", "fsync"), 1, "cannot change while the broker runs"),
         (("queue.dorp", "x"), 2, "unknown option"),
     ):
-        done = vmq(broker, "set", *words)
+        done = on(broker, "set", *words)
         assert done.code == code
         assert said in done.err
-    missing = vmq(broker, "set", "queue.drop")
+    missing = on(broker, "set", "queue.drop")
     assert missing.code == 2
     assert "a value for queue.drop is missing" in missing.err
 
@@ -276,9 +265,9 @@ def test_what_is_set_outlives_a_reload_until_the_file_says_more(
     file = tmp_path / "vmq.toml"
     file.write_text("")
     broker = fresh_broker(args=("--config", str(file)))
-    assert table_of(vmq(broker, "set", "--list")) == [["option", "value", "configured", "set_at"]]
-    vmq(broker, "set", "queue.max_online_messages", "5")
-    vmq(broker, "set", "queue.drop", "oldest")
+    assert table_of(on(broker, "set", "--list")) == [["option", "value", "configured", "set_at"]]
+    on(broker, "set", "queue.max_online_messages", "5")
+    on(broker, "set", "queue.drop", "oldest")
 
     def reloaded(text: str, changed: str) -> str:
         file.write_text(text)
@@ -287,7 +276,7 @@ def test_what_is_set_outlives_a_reload_until_the_file_says_more(
 
     line = reloaded("[queue]\nmax_offline_messages = 7\n", "queue.max_offline_messages")
     assert 'set_live="queue.max_online_messages, queue.drop"' in line
-    rows = table_of(vmq(broker, "set", "--list"))
+    rows = table_of(on(broker, "set", "--list"))
     assert [row[:3] for row in rows[1:]] == [
         ["queue.max_online_messages", "5", "-1"],
         ["queue.drop", "oldest", "newest"],
@@ -295,16 +284,16 @@ def test_what_is_set_outlives_a_reload_until_the_file_says_more(
     changed = "queue.max_online_messages, queue.max_offline_messages"
     line = reloaded("[queue]\nmax_online_messages = 9\n", changed)
     assert 'set_live="queue.drop"' in line
-    done = json_of(broker, "set", "--reset", "queue.drop")
+    done = told(broker, "set", "--reset", "queue.drop")
     assert (done["before"], done["value"]) == ("oldest", "newest")
-    assert json_of(broker, "set", "--list") == []
-    assert vmq(broker, "set", "--reset", "queue.drop").code == 1
+    assert told(broker, "set", "--list") == []
+    assert on(broker, "set", "--reset", "queue.drop").code == 1
 
 
 def test_the_log_changes_its_form_live(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker()
-    vmq(broker, "set", "log.format", "json")
-    vmq(broker, "set", "queue.drop", "oldest")
+    on(broker, "set", "log.format", "json")
+    on(broker, "set", "queue.drop", "oldest")
     assert json.loads(broker.wait_log(".*queue.drop.*").group())
 
 
@@ -321,17 +310,17 @@ def test_sessions_of_all_mountpoints_are_listed_and_told_apart(
     there = Wire.connect_tcp(("::1", int(broker.urls[1].rpartition(":")[2])))
     for wire in (here, there):
         wire.connect("me")
-    rows = table_of(vmq(broker, "session", "list"))
+    rows = table_of(on(broker, "session", "list"))
     assert [row[:2] for row in rows] == [["client_id", "mountpoint"], ["me", '""'], ["me", "plant"]]
-    rows = table_of(vmq(broker, "session", "list", "--mountpoint", ""))
+    rows = table_of(on(broker, "session", "list", "--mountpoint", ""))
     assert [row[:2] for row in rows] == [["client_id", "is_online"], ["me", "yes"]]
-    assert json_of(broker, "session", "disconnect", "me", "--mountpoint", "plant")["was_online"]
+    assert told(broker, "session", "disconnect", "me", "--mountpoint", "plant")["was_online"]
     there.expect_closed()
     broker.wait_log("closed client=me mountpoint=plant")
     here.expect_nothing()
     for wire in (here, there):
         wire.stream.close()
-    wrong = vmq(broker, "queue", "peek", "me", "--mountpoint", "plnat")
+    wrong = on(broker, "queue", "peek", "me", "--mountpoint", "plnat")
     assert (wrong.code, wrong.out) == (1, b"")
     assert "there is no mountpoint 'plnat'; accepted: '', 'plant'" in wrong.err
 
@@ -356,31 +345,31 @@ def test_commands_know_the_columns_of_their_rows(columns: Columns, row: type[Str
 
 def test_wrong_columns_are_refused_whether_there_are_rows_or_not(shared: BrokerProcess) -> None:
     for where in ("client_id = ''", "true"):
-        done = vmq(shared, "session", "list", "--columns", "nmae", "--where", where)
+        done = on(shared, "session", "list", "--columns", "nmae", "--where", where)
         assert (done.code, done.out) == (2, b"")
         assert "--columns: there is no column 'nmae'; accepted: all, node, client_id" in done.err
 
 
 def test_api_keys_are_made_and_deleted(shared: BrokerProcess) -> None:
-    made = json_of(shared, "api-key", "create", "--name", "grafana")
+    made = told(shared, "api-key", "create", "--name", "grafana")
     assert made["key"].startswith("vmq_")
     assert made["key"] not in (shared.data_dir / "api_keys.json").read_text()
     assert made["key"] not in shared.stderr_text()
-    rows = table_of(vmq(shared, "api-key", "list"))
+    rows = table_of(on(shared, "api-key", "list"))
     assert [row[:3] for row in rows[1:]] == [[made["id"], "grafana", "all"]]
-    assert json_of(shared, "api-key", "create", "--read-only")["scope"] == "read"
-    assert json_of(shared, "api-key", "delete", made["id"]) == {"id": made["id"]}
-    assert vmq(shared, "api-key", "delete", made["id"]).code == 1
+    assert told(shared, "api-key", "create", "--read-only")["scope"] == "read"
+    assert told(shared, "api-key", "delete", made["id"]) == {"id": made["id"]}
+    assert on(shared, "api-key", "delete", made["id"]).code == 1
 
 
 def test_a_key_opens_the_http_listener(fresh_broker: BrokerFactory, connect: Connect) -> None:
     broker = fresh_broker(("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
     connect("me", broker=broker)
     assert get(broker.http, "/api/v1/sessions").status == 401
-    made = json_of(broker, "api-key", "create")
+    made = told(broker, "api-key", "create")
     answer = get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]})
     assert [row["client_id"] for row in answer.json()["rows"]] == ["me"]
-    assert json_of(broker, "api-key", "delete", made["id"]) == {"id": made["id"]}
+    assert told(broker, "api-key", "delete", made["id"]) == {"id": made["id"]}
     assert get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]}).status == 401
     broker.wait_log("api key refused peer=127.0.0.1")
     assert made["key"] not in broker.stderr_text()
@@ -393,19 +382,19 @@ def test_why_tells_the_verdict_and_each_reason(shared: BrokerProcess, connect: C
     away.subscribe(("why/+", 1))
     away.send(b"\xe0\x00")
     away.expect_closed()
-    done = vmq(shared, "why", "why-pub", "why/x", "--qos", "1", "--retain", "--size", "10")
+    done = on(shared, "why", "why-pub", "why/x", "--qos", "1", "--retain", "--size", "10")
     lines = done.out.decode().splitlines()
     assert (done.code, done.err) == (0, "")
     assert lines[0] == "It goes to 2 of the subscribers below"
     rows = [line.split()[:4] for line in lines]
     assert ["why-sub", "why/#", "1", "sent"] in rows
     assert ["why-away", "why/+", "1", "stored"] in rows
-    done = vmq(shared, "why", "nobody", "why/x", "--json")
+    done = on(shared, "why", "nobody", "why/x", "--json")
     assert done.code == 1
     said = json.loads(done.out)
     assert said["arrives"] is False
     assert said["steps"][0]["verdict"] == "stop"
-    assert vmq(shared, "why", "why-pub", "why/x", "--qos", "3").code == 2
+    assert on(shared, "why", "why-pub", "why/x", "--qos", "3").code == 2
 
 
 ACL = """\
@@ -433,14 +422,14 @@ def guarded(tmp_path: Path, fresh_broker: BrokerFactory) -> Iterator[BrokerProce
 
 def test_why_names_the_rule_that_is_missing(guarded: BrokerProcess, tmp_path: Path) -> None:
     acl = tmp_path / "config" / "acl"
-    done = vmq(guarded, "why", "alice", "news/x")
+    done = on(guarded, "why", "alice", "news/x")
     assert done.code == 1
     verdict, remedy, *_ = done.out.decode().splitlines()
     assert verdict == (
         f"It goes nowhere: vmq_acl: no rule of {acl} lets alice write news/x: the connection is closed"
     )
     assert remedy == "What would help: `topic write news/x` below `user alice` would grant it"
-    said = json.loads(vmq(guarded, "why", "alice", "news/x", "--json").out)
+    said = json.loads(on(guarded, "why", "alice", "news/x", "--json").out)
     (step,) = [each for each in said["steps"] if each["step"] == "rights"]
     assert (step["plugin"], step["verdict"]) == ("vmq_acl", "stop")
     assert said["remedy"] == step["remedy"] == remedy.removeprefix("What would help: ")
@@ -448,44 +437,43 @@ def test_why_names_the_rule_that_is_missing(guarded: BrokerProcess, tmp_path: Pa
         file.write("topic write news/x\n")
     os.kill(guarded.pid, signal.SIGHUP)
     guarded.wait_log("new content is in force")
-    said = json.loads(vmq(guarded, "why", "alice", "news/x", "--json").out)
+    said = json.loads(on(guarded, "why", "alice", "news/x", "--json").out)
     (step,) = [each for each in said["steps"] if each["step"] == "rights"]
     assert step["reason"] == f"vmq_acl: {acl}, line 5 grants it: topic write news/x"
-    assert vmq(guarded, "why", "alice", "news/x").code == 0
+    assert on(guarded, "why", "alice", "news/x").code == 0
 
 
 def test_why_names_the_line_that_denies(guarded: BrokerProcess, tmp_path: Path) -> None:
-    done = vmq(guarded, "why", "alice", "home/alice/safe")
+    done = on(guarded, "why", "alice", "home/alice/safe")
     line = f"vmq_acl: {tmp_path}/config/acl, line 4 denies it: topic deny home/alice/safe"
     assert f"It goes nowhere: {line}: the connection is closed" in done.out.decode()
     # Somebody who is not there is asked about by name.
     assert (
-        vmq(guarded, "why", "nobody", "home/alice/x", "--user", "alice").out.count(b"grants it")
-        == 1
+        on(guarded, "why", "nobody", "home/alice/x", "--user", "alice").out.count(b"grants it") == 1
     )
 
 
 def test_why_subscribe(guarded: BrokerProcess, tmp_path: Path) -> None:
-    done = vmq(guarded, "why", "bob", "news/#", "--subscribe")
+    done = on(guarded, "why", "bob", "news/#", "--subscribe")
     assert done.code == 1
     assert done.out.decode().startswith(
         f"It is not granted: vmq_acl: no rule of {tmp_path}/config/acl lets bob read all that news/# "
         "matches: it is answered with failure (0x80)\n"
         "What would help: `topic read news/#` below `user bob` would grant it\n"
     )
-    done = vmq(guarded, "why", "alice", "news/local", "--subscribe", "-q", "1")
+    done = on(guarded, "why", "alice", "news/local", "--subscribe", "-q", "1")
     assert done.code == 0
     assert done.out.startswith(b"It is granted at QoS 1\n")
 
 
 def test_why_receive(guarded: BrokerProcess) -> None:
-    done = vmq(guarded, "why", "alice", "news/x", "--receive", "-q", "1")
+    done = on(guarded, "why", "alice", "news/x", "--receive", "-q", "1")
     assert done.code == 0
     assert done.out.startswith(b"It receives it: sent\n")
-    done = vmq(guarded, "why", "alice", "news/x", "--receive", "--from", "bob")
+    done = on(guarded, "why", "alice", "news/x", "--receive", "--from", "bob")
     assert done.code == 1
     assert b"It does not receive it: bob: vmq_acl: no rule of " in done.out
-    done = vmq(guarded, "why", "bob", "news/x", "--receive")
+    done = on(guarded, "why", "bob", "news/x", "--receive")
     assert done.out.startswith(b"It does not receive it: it has no subscription\n")
 
 
@@ -499,7 +487,7 @@ def test_why_receive(guarded: BrokerProcess) -> None:
     ],
 )
 def test_why_takes_what_belongs_together(shared: BrokerProcess, words: tuple[str, ...]) -> None:
-    done = vmq(shared, "why", "a", "b", *words)
+    done = on(shared, "why", "a", "b", *words)
     assert done.code == 2
     assert "goes with" in done.err
 
@@ -509,15 +497,15 @@ def test_what_clients_chose_cannot_steer_the_terminal(
 ) -> None:
     nasty = "evil\x1b[2J\nrow"
     connect(nasty).subscribe(("a\x1b[31m", 0))
-    done = vmq(shared, "session", "list", "--where", 'client_id ~ "^evil"')
+    done = on(shared, "session", "list", "--where", 'client_id ~ "^evil"')
     assert done.out.count(b"\n") == 2
     assert rb"evil\x1b[2J\nrow" in done.out
-    assert b"\x1b" not in vmq(shared, "session", "show", nasty).out
+    assert b"\x1b" not in on(shared, "session", "show", nasty).out
 
 
 def test_filters_that_make_no_sense_name_the_columns(shared: BrokerProcess) -> None:
     for words in (("--where", "siez > 1"), ("--sort", "siez")):
-        done = vmq(shared, "session", "list", *words)
+        done = on(shared, "session", "list", *words)
         assert (done.code, done.out) == (2, b"")
         assert (
             "there is no column 'siez'; accepted: node, client_id, mountpoint, is_online"
@@ -558,11 +546,11 @@ def test_a_killed_broker_leaves_nothing_in_the_way(fresh_broker: BrokerFactory) 
     first = fresh_broker()
     first.kill()
     assert (first.data_dir / "admin.sock").is_socket()
-    done = vmq(first, "session", "list")
+    done = on(first, "session", "list")
     assert done.code == 1
     assert "no broker runs on" in done.err
     second = fresh_broker(data_dir=first.data_dir)
-    assert vmq(second, "session", "list").code == 0
+    assert on(second, "session", "list").code == 0
     assert second.terminate() == 0
     assert not (second.data_dir / "admin.sock").exists()
 
@@ -571,6 +559,6 @@ def test_a_killed_broker_leaves_nothing_in_the_way(fresh_broker: BrokerFactory) 
 def test_a_socket_of_somebody_else_is_refused(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker()
     (broker.data_dir / "admin.sock").chmod(0)
-    done = vmq(broker, "session", "list")
+    done = on(broker, "session", "list")
     assert done.code == 1
     assert "lets only its own user ask: run this as" in done.err
