@@ -8,7 +8,7 @@ import typer
 
 from vmq.cli.admin.asking import asking
 from vmq.cli.admin.client import AdminClient
-from vmq.cli.data import stream_tail
+from vmq.cli.data import stream_making, stream_tail
 from vmq.cli.data.stored_streams import (
     all_stored_streams,
     configured,
@@ -16,6 +16,7 @@ from vmq.cli.data.stored_streams import (
     stored_streams,
     where,
 )
+from vmq.cli.data.stream_making import NameArgument
 from vmq.cli.terminal.console import FAILURE, CliError, UsageError, error, table, warning
 from vmq.cli.terminal.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
@@ -48,7 +49,6 @@ LocalOption = Annotated[
     bool,
     typer.Option("--local", help="Of a cluster's stream only what is on this node's disk."),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
 
 
 @app.command("list")
@@ -113,97 +113,7 @@ def _show(stream: dict[str, Any], *, as_json: bool) -> None:
         show_one({**stream, "filters": ", ".join(stream["filters"])})
 
 
-CompactOption = Annotated[
-    bool | None,
-    typer.Option("--compact/--no-compact", help="Whether of a key only the newest message stays."),
-]
-CompactByOption = Annotated[
-    str | None, typer.Option("--compact-by", metavar="WHAT", help="The key of that: topic or key.")
-]
-
-
-@app.command("create")
-@asking()
-def create(
-    ask: AdminClient,
-    name: NameArgument,
-    filters: Annotated[
-        list[str],
-        typer.Option("--filter", "-t", metavar="FILTER", help="What it keeps; may be repeated."),
-    ],
-    partitions: Annotated[int | None, typer.Option("--partitions", metavar="N")] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="client_id, topic or level:N.")
-    ] = None,
-    retention_age: Annotated[
-        str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
-    ] = None,
-    retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
-    compact: CompactOption = None,
-    compact_by: CompactByOption = None,
-    segment_age: Annotated[str | None, typer.Option("--segment-age", metavar="TIME")] = None,
-    segment_bytes: Annotated[int | None, typer.Option("--segment-bytes", metavar="N")] = None,
-    compression: Annotated[
-        str | None, typer.Option("--compression", metavar="KIND", help="none, lz4 or zstd.")
-    ] = None,
-    replicas: Annotated[
-        int | None,
-        typer.Option("--replicas", metavar="N", help="Nodes that have a copy of each partition."),
-    ] = None,
-    acks: Annotated[
-        str | None, typer.Option("--acks", metavar="WHO", help="none, leader or quorum.")
-    ] = None,
-    durability: Annotated[
-        str | None, typer.Option("--durability", metavar="LEVEL", help="memory, os or fsync.")
-    ] = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            "--schema",
-            metavar="FILE",
-            help="A JSON schema of the payloads: its properties are columns.",
-        ),
-    ] = None,
-) -> Any:
-    """Make a stream in a running broker; it stays after a restart.
-
-    In a cluster each partition has copies on 3 nodes, or on as many as there
-    are, unless --replicas says another number: 1 is one copy, on one node's
-    disk. With 3 or more, a message is acknowledged when most copies have it.
-    With 2, that would take both nodes, so it is acknowledged when the leader
-    has it (--acks leader): what a leader that dies had not yet given to the
-    other is lost then; say --acks quorum to wait for both.
-
-    \b
-    Example:
-      vmq stream create sensors -t 'sensors/+/temp' --partitions 4 --key topic
-    """
-    options = {
-        "partitions": partitions,
-        "key": key,
-        "retention_age": retention_age,
-        "retention_bytes": retention_bytes,
-        "compact": compact,
-        "compact_by": compact_by,
-        "segment_age": segment_age,
-        "segment_bytes": segment_bytes,
-        "compression": compression,
-        "replicas": replicas,
-        "acks": acks,
-        "durability": durability,
-        "schema": None if schema is None else _columns(schema),
-    }
-    given = {option: value for option, value in options.items() if value is not None}
-    return ask.post("/stream", name=name, filters=filters, **given)
-
-
-def _columns(path: Path) -> dict[str, str]:
-    from vmq.config.columns import columns_of_file
-
-    try:
-        return columns_of_file(path)
-    except ValueError as problem:
-        raise UsageError(f"--schema: {problem}") from None
+app.command("create")(stream_making.create)
 
 
 @app.command("delete")
@@ -216,48 +126,7 @@ def delete(ask: AdminClient, name: NameArgument) -> Any:
     return ask.delete("/stream", name=name)
 
 
-@app.command("alter")
-@asking()
-def alter(
-    ask: AdminClient,
-    name: NameArgument,
-    replicas: Annotated[
-        int | None,
-        typer.Option("--replicas", metavar="N", help="Nodes that are to have a copy, 2 to 5."),
-    ] = None,
-    retention_age: Annotated[
-        str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
-    ] = None,
-    retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
-    compact: CompactOption = None,
-    compact_by: CompactByOption = None,
-) -> Any:
-    """Change what a stream keeps, or in how many copies, while it is read and written.
-
-    With --replicas each partition of a stream in a cluster gets another number
-    of copies, in the background, a few partitions at a time; 'vmq stream show'
-    tells how far it is. Messages that are there are copied with their offsets.
-    A stream that has copies keeps two at least.
-
-    What a stream of the configuration keeps is changed there.
-
-    \b
-    Examples:
-      vmq stream alter sensors --replicas 3
-      vmq stream alter sensors --compact --retention-age never
-    """
-    options = {
-        "replicas": replicas,
-        "retention_age": retention_age,
-        "retention_bytes": retention_bytes,
-        "compact": compact,
-        "compact_by": compact_by,
-    }
-    given = {option: value for option, value in options.items() if value is not None}
-    if not given:
-        raise UsageError("nothing is to change; accepted: an option, as in --replicas 3")
-    return ask.post("/stream/alter", name=name, **given)
-
+app.command("alter")(stream_making.alter)
 
 PartitionOption = Annotated[
     int, typer.Option("--partition", metavar="N", min=0, help="Which of its partitions.")
