@@ -21,6 +21,7 @@ from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
 from tests.support.tools import require_tool
+from tests.support.until import reach
 from vmq.testing.authority import IssuedCertificate
 
 TIMEOUT = 30.0
@@ -84,15 +85,33 @@ class Page:
         self.address = ""
 
     def call(self, method: str, **parameters: object) -> Any:
-        """A call of the DevTools protocol, and its result."""
+        """A call of the DevTools protocol, and its result. Raises `CallError`."""
         self._calls += 1
         order = {"id": self._calls, "method": method, "params": parameters}
         self._socket.send(json.dumps(order))
         while True:
             answer = json.loads(self._socket.recv(timeout=TIMEOUT))
             if answer.get("id") == self._calls:
-                assert "error" not in answer, answer
+                if "error" in answer:
+                    raise CallError(str(answer["error"]))
                 return answer["result"]
+
+    def awaited(self, expression: str) -> Any:
+        """What an expression comes to, once its promise is kept.
+
+        A page that gives way to another, as one that is loaded anew does, takes its promises along: then the new one
+        is asked.
+        """
+
+        def ask() -> Any:
+            try:
+                return self.call(
+                    "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+                )
+            except CallError:
+                return None
+
+        return reach(ask, f"no page stayed for {expression}", TIMEOUT)
 
     def run(self, function: str, *arguments: object) -> Any:
         """Calls a function of the page; returns what it gives, once its promise is kept."""
@@ -114,7 +133,11 @@ class Page:
             "new Promise(done => document.readyState === 'complete' ? done() :"
             " addEventListener('load', done))"
         )
-        self.call("Runtime.evaluate", expression=loaded, awaitPromise=True)
+        self.awaited(loaded)
+
+
+class CallError(Exception):
+    """The browser refused a call, or the page that was to answer it gave way to another."""
 
 
 class PageError(Exception):

@@ -51,10 +51,7 @@ class LivePage:
 
     def until(self, condition: str) -> Any:
         """Waits until an expression of the page is true, and gives its value."""
-        expression = f"({self._inlined(condition)})"
-        done = self.page.call(
-            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
-        )
+        done = self.page.awaited(f"({self._inlined(condition)})")
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 

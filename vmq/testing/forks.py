@@ -38,11 +38,16 @@ def fork(
     """
     if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
         return None
-    with _one_at_a_time:
-        server = _server(more)
-    if _early(env) != server.early:
+    early = _early(_own_env())
+    if _early(env) != early:
         return None
+    with _one_at_a_time:
+        server = _server(more, frozenset(early.items()))
     return server.fork(arguments, env)
+
+
+def _own_env() -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 
 def _early(env: Mapping[str, str]) -> dict[str, str]:
@@ -105,15 +110,13 @@ class _Server:
     """The process that forks."""
 
     def __init__(self, *imported: str) -> None:
-        env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self.early = _early(env)
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-m", "vmq.testing.forks", str(other.fileno()), *imported],
                 stdin=subprocess.DEVNULL,
-                env=env,
+                env=_own_env(),
                 pass_fds=[other.fileno()],
             )
         atexit.register(self.close)
@@ -147,7 +150,8 @@ _one_at_a_time: Final = threading.Lock()
 
 
 @cache
-def _server(more: bool) -> _Server:
+def _server(more: bool, _early: frozenset[tuple[str, str]]) -> _Server:
+    """One for the variables that this process has now: tests with Spark have others than those before them."""
     return _Server(*_ALWAYS, *(_MORE if more else ()))
 
 

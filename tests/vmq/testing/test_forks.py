@@ -11,11 +11,13 @@ from vmq.testing.forks import Forked, fork
 from vmq.testing.process import BrokerProcess
 from vmq.version import __version__
 
-ENV = {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **more}
 
 
 def forked(*arguments: str, **env: str) -> Forked:
-    process = fork(arguments, {**ENV, **env})
+    process = fork(arguments, environment(**env))
     assert process is not None
     return process
 
@@ -41,7 +43,7 @@ def test_its_environment_is_the_one_that_was_given(tmp_path: Path) -> None:
 
 
 def test_a_variable_of_the_interpreter_takes_one_of_its_own() -> None:
-    assert fork(["--version"], {**ENV, "PYTHONHASHSEED": "7"}) is None
+    assert fork(["--version"], environment(PYTHONHASHSEED="7")) is None
 
 
 def test_it_is_a_process_that_can_be_stopped_and_killed() -> None:
@@ -53,3 +55,12 @@ def test_it_is_a_process_that_can_be_stopped_and_killed() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.01)
         assert other.terminate() == 0
+
+
+def test_a_variable_that_this_process_has_by_now_is_theirs_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As tests have whose process has started Spark."""
+    assert output(forked("--version"))[0] == 0
+    monkeypatch.setenv("MALLOC_PERTURB_", "0")
+    assert output(forked("--version"))[0] == 0
