@@ -123,6 +123,16 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "that publish to a node that is up are read no further instead.",
         ),
     ] = 67_108_864
+    leader_buffer_bytes: Annotated[
+        int,
+        Meta(
+            ge=67_108_864,
+            le=1 << 40,
+            description="Messages for streams with replicas that wait in memory until a leader has them, of all "
+            "partitions, in bytes. A partition gets as much as is free still, 16 MiB at most; who publishes to one "
+            "that has no more is disconnected unacknowledged, at QoS 0 the message is dropped.",
+        ),
+    ] = 134_217_728
     suback_after: Annotated[
         Literal["local", "cluster"],
         Meta(

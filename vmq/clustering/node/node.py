@@ -182,6 +182,7 @@ class Clustering:
             self._streams = Streams(
                 node, self._core, outboxes, self._open_catalog, bool(options.join), host
             )
+            self._streams.replicas.buffer_bytes = options.leader_buffer_bytes
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave
             )

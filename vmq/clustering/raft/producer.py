@@ -23,6 +23,8 @@ BATCH_ROWS: Final = 8192
 #: Bytes that wait for one partition: from the first on its publishers are not read, at the second nothing is taken.
 PAUSE: Final = 1 << 20
 LIMIT: Final = 16 << 20
+#: Bytes that wait for all partitions of a node, if nobody says another number.
+NODE_LIMIT: Final = 128 << 20
 #: Seconds until a batch is handed in again of which nothing is heard.
 AGAIN: Final = 1.0
 #: Seconds until somebody else is asked where nobody knows a leader.
@@ -66,21 +68,47 @@ class Road(Protocol):
         """Whose rows these are."""
 
 
+class Backlog:
+    """The bytes that wait for leaders, of all partitions of a node.
+
+    A partition may have as much of the memory as is free still (dynamic thresholds, as switches share their buffers):
+    one without a leader takes half of it at most, of `n` each a part of n + 1, and those that are led always have room.
+    """
+
+    def __init__(self, limit: int = NODE_LIMIT) -> None:
+        self.limit = limit
+        self.size = 0
+
+    @property
+    def free(self) -> int:
+        """How much more is taken."""
+        return max(0, self.limit - self.size)
+
+
 class Producer:
     """One partition's. In the event loop.
 
     Args:
-        group: its group.
+        group: its group; "": the partition has no place yet, and what it is given waits for that (`move_to`).
         early: a leader is enough.
         road: how batches come there.
         on_loss: told of how many messages were refused.
+        backlog: what waits on this node.
     """
 
-    def __init__(self, group: str, early: bool, road: Road, on_loss: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        group: str,
+        early: bool,
+        road: Road,
+        on_loss: Callable[[int], None],
+        backlog: Backlog | None = None,
+    ) -> None:
         self.group = group
         self.early = early
         self._road = road
         self._on_loss = on_loss
+        self._backlog = Backlog() if backlog is None else backlog
         #: How far the messages are safe, counted from the start of this broker.
         self.safe = Durable()
         self.taken = 0
@@ -106,7 +134,8 @@ class Producer:
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes more are taken."""
-        return not self.size or self.size + size <= LIMIT
+        free = self._backlog.free
+        return size <= free and (not self.size or self.size + size <= min(LIMIT, free))
 
     def add(self, rows: Gathering, size: int, publisher: Output | None = None) -> int:
         """Takes messages; returns the number by which `safe` has them all."""
@@ -124,8 +153,10 @@ class Producer:
     def _added(self, count: int, size: int, publisher: Output | None) -> int:
         self.taken += count
         self.size += size
+        self._backlog.size += size
         self._gathered += size
-        if self.size > PAUSE and publisher is not None and publisher not in self._paused:
+        is_much = self.size > min(PAUSE, self._backlog.free // 2)
+        if is_much and publisher is not None and publisher not in self._paused:
             self._paused.append(publisher)
             publisher.pause()
         if self._gathered >= BATCH_BYTES or len(self._gathering.topics) >= BATCH_ROWS:
@@ -143,7 +174,7 @@ class Producer:
 
     def flush(self) -> None:
         """Hands in what has gathered, as far as the window lets."""
-        if self.is_closed or self.is_held:
+        if self.is_closed or self.is_held or not self.group:
             return
         rows = self._gathering
         if rows.topics and (len(self._waiting) < WINDOW or self._gathered >= BATCH_BYTES):
@@ -251,6 +282,7 @@ class Producer:
             sent = self._waiting.popleft()
             self._flying = max(0, self._flying - 1)
             self.size -= sent.size
+            self._backlog.size -= sent.size
             reached += sent.mark.count
         if reached > self.safe.reached:
             self.safe.advance(reached)
@@ -278,6 +310,7 @@ class Producer:
         self.close()
         self._waiting.clear()
         self._gathering = Gathering()
+        self._backlog.size -= self.size
         self.size = self._flying = self._gathered = 0
         self.safe.advance(self.taken)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -9,7 +10,7 @@ from vmq.clustering.messages.raft import Produce, Produced
 from vmq.clustering.raft.appender import ReplicatedAppender
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import ELSEWHERE, Take
-from vmq.clustering.raft.producer import ROW, Producer, Sent
+from vmq.clustering.raft.producer import ROW, Backlog, Producer, Sent
 from vmq.clustering.raft.records import node_of
 from vmq.durable import Waiter
 from vmq.streams.log.gathering import Gathering
@@ -46,6 +47,7 @@ class Roads:
         catalog: the streams.
         outboxes: to the other nodes.
         wall_clock: seconds since 1970.
+        limit: bytes that may wait for leaders.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Roads:
         catalog: "Catalog",
         outboxes: Outboxes,
         wall_clock: Callable[[], float],
+        limit: int,
     ) -> None:
         self._groups = groups
         self._places = places
@@ -63,6 +66,7 @@ class Roads:
         self._wall_clock = wall_clock
         self._loop = asyncio.get_running_loop()
         self._producers: dict[Key, Producer] = {}
+        self.backlog = Backlog(limit)
         self._appenders: dict[str, ReplicatedAppender] = {}
         #: Streams whose messages wait for earlier ones that go another way.
         self._held: set[str] = set()
@@ -106,20 +110,32 @@ class Roads:
         wanted = producer.add(rows, size)
         _Told(producer, wanted, done).park()
 
+    async def written(self) -> None:
+        """Returns when what was taken so far is as safe as its streams ask."""
+        waiting = []
+        for producer in self._producers.values():
+            if producer.waiting:
+                done: asyncio.Future[bool] = self._loop.create_future()
+                _Told(producer, producer.taken, partial(_settle, done)).park()
+                waiting.append(done)
+        if waiting:
+            await asyncio.wait(waiting)
+
     def producer(self, stream: str, number: int) -> Producer | None:
-        """The producer of a partition; None as long as nobody knows where that is."""
+        """The producer of a partition, which may have no place yet; None: there is none, or the broker ends."""
         key = (stream, number)
         found = self._producers.get(key)
         if found is not None:
             return found
         place, known = self._places.places.get(key), self._catalog.streams.get(stream)
-        if place is None or known is None or self._is_closed:
+        if known is None or self._is_closed:
             return None
         made = Producer(
-            place.group,
+            "" if place is None else place.group,
             known.options.acknowledged_by != "quorum",
             self,
             lambda count: self._lose(stream, count),
+            self.backlog,
         )
         made.is_held = stream in self._held
         self._producers[key] = made
@@ -158,10 +174,6 @@ class Roads:
         found = None if key is None else self._producers.get(key)
         if found is not None:
             found.led()
-
-    def waiting(self) -> int:
-        """Bytes of messages that are not safe yet."""
-        return sum(each.size for each in self._producers.values())
 
     # --- what producers ask
 
@@ -256,6 +268,11 @@ class Roads:
             self._outboxes.send_quick(peer, Produced(message.question, status, leader))
 
         self._take(message.group, mark, rows, size, message.early, answer)
+
+
+def _settle(done: "asyncio.Future[bool]", is_safe: bool) -> None:
+    if not done.done():
+        done.set_result(is_safe)
 
 
 class _Told(Waiter):

@@ -64,6 +64,7 @@ class GroupService:
         on_change: called when partitions have other places.
         singles: partitions of which there is one copy.
         host: what this node shares a disk or a machine with.
+        buffer_bytes: what may wait for leaders.
 
     Raises:
         OSError: the disk.
@@ -79,6 +80,7 @@ class GroupService:
         on_change: Callable[[], None],
         singles: SinglePartitions,
         host: str,
+        buffer_bytes: int,
     ) -> None:
         self._node = node
         self._outboxes = outboxes
@@ -92,7 +94,7 @@ class GroupService:
         self._records = GroupRecords(node)
         self.thread = GroupThread(self._folder, node.name, self)
         self.places = Places(self.thread.name, catalog)
-        self.roads = Roads(self, self.places, catalog, outboxes, wall_clock)
+        self.roads = Roads(self, self.places, catalog, outboxes, wall_clock, buffer_bytes)
         self.converter = Converter(
             node.name,
             self._records,
@@ -189,6 +191,7 @@ class GroupService:
         self._records.delete("node", self._node.name)
         self.look()
         name = self.places.name
+        await self.roads.written()
         while (  # noqa: ASYNC110 - others decide
             self.places.open
             or self.converter.is_waiting
@@ -462,11 +465,17 @@ class GroupService:
         if self.thread.failure:
             yield f"this node takes no part in replicated streams: {self.thread.failure}"
         yield from self.places.problems()
+        backlog = self.roads.backlog
+        if backlog.size > backlog.limit // 2:
+            yield (
+                f"messages that wait for leaders of streams take {backlog.size} of {backlog.limit} bytes "
+                "(cluster.leader_buffer_bytes): publishers are not read, or disconnected"
+            )
 
     def families(self) -> Iterator[Family]:
         """The figures of the groups."""
         yield from self.places.families()
         text = "Bytes of messages that wait until replicas have them."
         yield Family(
-            "stream_replica_wait_bytes", "gauge", text, (Sample((), self.roads.waiting()),)
+            "stream_replica_wait_bytes", "gauge", text, (Sample((), self.roads.backlog.size),)
         )

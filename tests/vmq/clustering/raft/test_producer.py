@@ -4,10 +4,12 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.simulator.seeds import each_seed
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING
-from vmq.clustering.raft.producer import LIMIT, PAUSE, Producer, Sent
+from vmq.clustering.raft.producer import LIMIT, PAUSE, Backlog, Producer, Sent
 from vmq.core.output import Output
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.messages import Mark
@@ -192,6 +194,50 @@ def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
     road.run(20)
     assert producer.safe.reached == 1
     assert sum(paused) == 0
+
+
+def test_what_has_no_place_waits_for_it() -> None:
+    road = Road()
+    producer = Producer("", False, road, lambda _count: None)
+    put(producer, b"0")
+    road.run(10)
+    assert (road.asked, producer.safe.reached) == (0, 0)
+    producer.move_to("g")
+    put(producer, b"1")
+    road.run(20)
+    assert road.rows == [b"0", b"1"]
+    assert producer.safe.reached == 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, 100), st.booleans()), min_size=1, max_size=60
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_the_bytes_that_wait_on_a_node_are_bounded_and_one_that_is_led_has_room(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """Partitions 0 to 2 have no leader; 3 has one. What the naive sum says is what the node counts."""
+    road, lost = Road(), Road()
+    lost.leader = "nobody"
+    backlog = Backlog(1000)
+    producers = [
+        Producer("g", False, road if each == 3 else lost, lambda _count: None, backlog)
+        for each in range(4)
+    ]
+    for number, size, is_pause in steps:
+        producer = producers[number]
+        if producer.has_room(size):
+            put(producer, b"x" * size)
+        assert backlog.size == sum(each.size for each in producers) <= 1000
+        assert producers[3].size or producers[3].has_room(100)
+        if is_pause:
+            road.run(road.time + 5)
+            assert not producers[3].size
+    for each in producers:
+        each.give_up()
+    assert backlog.size == 0
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.cli.program import here
-from tests.vmq.clustering.nodes import clustering
+from tests.vmq.clustering.nodes import address, clustering
 from tests.vmq.clustering.raft.replicas import (
     groups,
     is_led,
@@ -130,6 +130,45 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         await brokers["b"].start()
         await until(lambda: safe.reached >= number)
         assert payloads(brokers["a"]) == [b"1", b"2"]
+
+
+async def test_publishers_wait_until_a_stream_is_placed(tmp_path: Path) -> None:
+    """It is made where one node of three runs; who publishes meanwhile is neither disconnected nor acknowledged."""
+    made = options(filters=["s/#"], replicas=3, key="topic")
+    brokers = [Broker(node_config(tmp_path, "a", "", made))]
+    try:
+        await brokers[0].start()
+        publishing = asyncio.create_task(brokers[0].publish("s/t", b"1", qos=1))
+        roads = groups(brokers[0]).roads
+        await until(lambda: roads.backlog.size > 0)
+        assert any("not placed yet" in each for each in brokers[0].health())
+        for name in "bc":
+            brokers.append(Broker(node_config(tmp_path, name, address(brokers[0]), made)))
+            await brokers[-1].start()
+        await publishing
+        assert roads.backlog.size == 0
+        await until(lambda: payloads(brokers[0]) == [b"1"])
+    finally:
+        for each in brokers:
+            await each.stop()
+
+
+async def test_a_node_that_can_have_no_groups_takes_nothing_for_replicated_streams(
+    tmp_path: Path,
+) -> None:
+    made = options(filters=["s/#"], replicas=3, key="topic")
+    config = node_config(tmp_path, "a", "", made)
+    folder = Path(config.broker.data_dir) / "streams"
+    folder.mkdir(parents=True)
+    (folder / ".groups").touch()  # where a folder is to be
+    broker = Broker(config)
+    await broker.start()
+    try:
+        assert any("cannot keep replicas" in each for each in broker.health())
+        with pytest.raises(ConnectionError):
+            await broker.publish("s/t", b"1", qos=1)
+    finally:
+        await broker.stop()
 
 
 @pytest.mark.parametrize("leads", [True, False])
