@@ -22,6 +22,7 @@ from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
+from vmq.clustering.raft import producer
 
 NAMES = ("a", "b", "c")
 
@@ -169,6 +170,34 @@ async def test_a_node_that_can_have_no_groups_takes_nothing_for_replicated_strea
             await broker.publish("s/t", b"1", qos=1)
     finally:
         await broker.stop()
+
+
+async def test_what_is_kept_without_a_quorum_is_acknowledged_and_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "PATIENCE", 0.05)
+    async with replicated(tmp_path, *NAMES, without_quorum="keep") as brokers:
+        await brokers["a"].publish("s/t", b"1", qos=1)
+        configs = {name: brokers[name].config for name in "ab"}
+        for name in "bc":
+            await brokers.pop(name).stop()
+        for payload in (b"2", b"3"):
+            await brokers["a"].publish("s/t", payload, qos=1)
+        a = brokers.pop("a")
+        assert any(
+            "2 messages that are acknowledged are on this node alone" in each for each in a.health()
+        )
+        assert payloads(a) == [b"1"]
+        await a.stop()
+        brokers["a"] = a = Broker(configs["a"])
+        await a.start()
+        await a.publish("s/t", b"4", qos=1)
+        brokers["b"] = Broker(configs["b"])
+        await brokers["b"].start()
+        await until(lambda: payloads(a) == [b"1", b"2", b"3", b"4"])
+        kept = Path(a.config.broker.data_dir) / "streams" / ".groups" / "kept"
+        await until(lambda: not list(kept.iterdir()))
+        assert not groups(a).roads.backlog.size
 
 
 @pytest.mark.parametrize("leads", [True, False])
