@@ -1,5 +1,6 @@
 """The archive of a stream of which three nodes have copies: the one that leads archives, all know what there is."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import randbytes
 from typing import Any
@@ -13,15 +14,38 @@ from vmq.broker import Broker
 from vmq.clustering.raft import thread
 from vmq.streams.log.partition import Partition
 
-MESSAGES = 120
+MESSAGES = 60
 SMALL = {"segment_bytes": 65_536, "retention_bytes": 65_536}
 
 
 def part(broker: Broker) -> Partition:
-    partition = stream(broker, "s").partitions[0]
-    assert broker.streaming is not None
-    broker.streaming.catalog.janitor.wanted.set()  # rounds are not waited for
-    return partition
+    return stream(broker, "s").partitions[0]
+
+
+async def reached(
+    brokers: Iterable[Broker], holds: Callable[[Broker], bool], by: Callable[..., bool] = all
+) -> None:
+    """Waits until something holds on all nodes, or on any; their rounds are not waited for."""
+
+    def do() -> bool:
+        for each in brokers:
+            assert each.streaming is not None
+            each.streaming.catalog.janitor.wanted.set()
+        return by(map(holds, brokers))
+
+    await until(do)
+
+
+def knows_all(broker: Broker) -> bool:
+    """Whether some of it is gone from a node, and it knows that all of that is in the archive."""
+    partition = part(broker)
+    archive = partition.archive
+    assert archive is not None
+    return archive.is_known and partition.kept > 0 and partition.earliest == 0
+
+
+def can_archive(broker: Broker) -> bool:
+    return not any("cannot be archived" in each for each in broker.health())
 
 
 def archived(folder: Path) -> list[tuple[int, int]]:
@@ -38,46 +62,29 @@ async def publish(broker: Broker, numbers: range) -> None:
 async def test_the_next_leader_goes_on_where_the_one_before_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No segment is archived twice, none is missing, and each copy reads all of it from the first message on."""
-    monkeypatch.setattr(thread, "LOOK", 0.2)
-    given: dict[str, Any] = {**SMALL, "archive": f"file://{tmp_path / 'archive'}"}
-    async with replicated(tmp_path, "a", "b", "c", **given) as brokers:
-        await publish(brokers["a"], range(MESSAGES))
-        await until(lambda: all(part(each).kept > 0 for each in brokers.values()))
-        await until(lambda: all(part(each).earliest == 0 for each in brokers.values()))
-        first = leader(brokers["a"])
-        before = archived(tmp_path / "archive")
-        assert not list(brokers[first].health())
-        await brokers.pop(first).stop()
-        others = list(brokers.values())
-        await until(lambda: leader(others[0]) not in ("", first))
-        await publish(others[0], range(MESSAGES, 2 * MESSAGES))
-        await until(lambda: all(part(each).kept > before[-1][1] for each in others))
-        await until(lambda: all(part(each).earliest == 0 for each in others))
-        for each in others:
-            numbers = [int(found[:4]) for found in payloads(each)]
-            assert numbers == list(range(2 * MESSAGES))
-        files = archived(tmp_path / "archive")
-        assert files[: len(before)] == before
-        assert [base for base, _ in files] == [0, *(end for _, end in files[:-1])]
-
-
-async def test_nothing_goes_that_is_not_archived(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the store is away all of it stays on all copies; it goes on once the store is there."""
+    """Nothing goes that is not archived; no segment is there twice, none is missing, and each copy reads all of it."""
     monkeypatch.setattr(thread, "LOOK", 0.2)
     store = tmp_path / "archive"
     store.write_text("no folder")
     given: dict[str, Any] = {**SMALL, "archive": f"file://{store}", "archive_required": True}
     async with replicated(tmp_path, "a", "b", "c", **given) as brokers:
         await publish(brokers["a"], range(MESSAGES))
-        leading = brokers[leader(brokers["a"])]
-        await until(lambda: part(leading).end >= MESSAGES and list(leading.health()))
-        assert "cannot be archived" in next(iter(leading.health()))
+        await reached(brokers.values(), lambda each: not can_archive(each), any)
         assert [part(each).kept for each in brokers.values()] == [0, 0, 0]
         store.unlink()
-        await until(lambda: all(part(each).kept > 0 for each in brokers.values()))
-        await until(lambda: all(part(each).earliest == 0 for each in brokers.values()))
-        assert not list(leading.health())
-        assert [int(each[:4]) for each in payloads(leading)] == list(range(MESSAGES))
+        await reached(brokers.values(), knows_all)
+        await reached(brokers.values(), can_archive)
+
+        before, first = archived(store), leader(brokers["a"])
+        await brokers.pop(first).stop()
+        others = list(brokers.values())
+        await until(lambda: leader(others[0]) not in ("", first))
+        await publish(others[0], range(MESSAGES, 2 * MESSAGES))
+        await reached(others, lambda each: part(each).kept > before[-1][1])
+        await reached(others, knows_all)
+        for each in others:
+            numbers = [int(found[:4]) for found in payloads(each)]
+            assert numbers == list(range(2 * MESSAGES))
+        files = archived(store)
+        assert files[: len(before)] == before
+        assert [base for base, _ in files] == [0, *(end for _, end in files[:-1])]
