@@ -81,6 +81,8 @@ class Roads:
         self._held: set[str] = set()
         self._questions: dict[int, Callable[[int, str], None]] = {}
         self._question = 0
+        #: Rows whose times were too far ahead.
+        self._clamped = 0
         self._is_closed = False
         self._restore()
 
@@ -262,8 +264,11 @@ class Roads:
     ) -> None:
         latest = int(self._wall_clock() * 1_000_000) + _AHEAD
         if rows.times and max(rows.times) > latest:
+            # A clock a year ahead would keep its segment for ever.
             for place, each in enumerate(rows.times):
-                rows.times[place] = min(each, latest)
+                if each > latest:
+                    rows.times[place] = latest
+                    self._clamped += 1
         self._groups.take(Take(group, mark, rows, size, early, self._groups.in_loop(answer)))
 
     # --- what others send
@@ -322,6 +327,8 @@ class Roads:
             ),
         ):
             yield Family(name, "gauge", text, (Sample((), value),))
+        text = "Messages for replicated streams whose time was more than 5 minutes ahead of this node's clock."
+        yield Family("stream_times_clamped", "counter", text, (Sample((), self._clamped),))
 
 
 def _settle(done: "asyncio.Future[bool]", is_safe: bool) -> None:
