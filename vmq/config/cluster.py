@@ -1,6 +1,7 @@
 """The options of this broker as a node of a cluster, and which of them go together."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -272,3 +273,8 @@ def problems_of(options: ClusterOptions) -> Iterator[tuple[str, str]]:
 def is_wildcard(address: str) -> bool:
     """Whether an address stands for all of this machine."""
     return address.startswith(("tcp://0.0.0.0:", "tcp://[::]:"))
+
+
+def slots_folder(data_dir: Path) -> Path:
+    """Where a data directory has durable sessions in slots: worker 1's as those of a process alone."""
+    return data_dir / "cluster" / "slots"
