@@ -120,7 +120,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Meta(
             max_length=1000,
             description="Where segments go that retention takes, as Parquet; they stay readable from there. Empty = "
-            "nowhere. With it replicas is 1.",
+            "nowhere. Of a partition with replicas its leader archives.",
             extra={"accepts": ARCHIVE_FORMS},
         ),
     ] = ""
@@ -154,6 +154,14 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "are read as durability.",
         ),
     ] = ""
+    without_quorum: Annotated[
+        Literal["wait", "keep"],
+        Meta(
+            description="What publishers to a partition get of which most replicas cannot be reached: they wait, or "
+            "they are acknowledged after a second, once this node's disk has the message: the only copy until there is "
+            "a leader again. With replicas.",
+        ),
+    ] = "wait"
     durability: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(
@@ -163,9 +171,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = "os"
 
     def __post_init__(self) -> None:
-        """What earlier versions called acks is durability; and one node alone archives."""
-        if self.archive and not self.replicas:
-            msgspec.structs.force_setattr(self, "replicas", 1)
+        """What earlier versions called acks is durability."""
         if self.acks in {"memory", "os", "fsync"}:
             msgspec.structs.force_setattr(self, "durability", self.acks)
             msgspec.structs.force_setattr(self, "acks", "")
@@ -253,11 +259,7 @@ def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
             elif "\0" in each:
                 yield "filters", f"U+0000 is in no topic; accepted: {FILTER_FORMS}"
     try:
-        if read_archive(options.archive) is not None and options.replicas > 1:
-            yield (
-                "archive",
-                "a stream with replicas has none; accepted: replicas = 1, or no archive",
-            )
+        read_archive(options.archive)
     except ValueError as error:
         yield "archive", str(error)
     try:

@@ -253,7 +253,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_is_repetition", lambda self, known, step: True),),
         ("split", "rack", "tail", "kill"),
         strict=False,
-        seeds=(5,),
+        seeds=(8,),
     ),
     "ring": Ablation(
         "a new lineage goes on at another place of the packet ids",
@@ -301,7 +301,7 @@ ABLATIONS: dict[str, Ablation] = {
         "PUBRELs follow in the order of the messages, whoever owned the slot when PUBREC came",
         ((SlotState, "send", _send_behind),),
         ("pause",),
-        seeds=(27,),
+        seeds=(19,),
     ),
     "requests": Ablation(
         "a SUBSCRIBE that a later owner was sent as well counts from there",

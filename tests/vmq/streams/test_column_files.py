@@ -13,7 +13,10 @@ from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.log.column_file import SUFFIX, ColumnCounts
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.frame import END
+from vmq.streams.log.index import load
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.segment import index_path
 from vmq.streams.log.typed import Unfit
 from vmq.streams.sql.running import SqlRunner, sources_of
 
@@ -105,6 +108,32 @@ def test_compacted_segments_give_what_is_left(tmp_path: Path) -> None:
         assert [ask(running, query) for query in QUERIES[:3]] == beside
 
 
+def test_a_file_of_the_same_size_in_a_segment_s_place_has_columns_of_its_own(
+    running: Running,
+) -> None:
+    """As compaction may leave one: what lies beside the old one says nothing of it."""
+    partition = fill(running, *readings(4))
+    writer = writer_of(running)
+    writer.tidy()
+    before = files(partition)
+    [sealed] = partition.sealed
+    other = Running(running.catalog.folder.parent / "other", sensors=options(filters=["sensors/#"]))
+    with closing(other):
+        [copy] = fill(other, *(b'{"temp": %d}' % number for number in range(9, 5, -1))).sealed
+        assert copy.size == sealed.size
+        index = load(index_path(sealed.path), sealed.base, sealed.size - len(END))
+        assert index is not None
+        work = sealed.path.with_name("work.tmp")
+        work.write_bytes(copy.path.read_bytes())
+        partition.replace([sealed], work, index)
+    query = "select temp from sensors order by temp"
+    wanted = [{"temp": float(each)} for each in range(6, 10)]
+    assert ask(running, query) == wanted
+    writer.tidy()
+    assert not set(files(partition)) & set(before)
+    assert ask(running, query) == wanted
+
+
 def test_what_is_looked_at_is_counted(running: Running) -> None:
     partition = fill(running, *readings(3), b"broken", b'{"temp": "warm"}', b"{}")
     writer = writer_of(running)
@@ -124,6 +153,27 @@ def reschema(running: Running, partition: Partition) -> None:
 
 def forget(_running: Running, partition: Partition) -> None:
     partition._forget_sealed()
+
+
+def test_a_schema_that_fits_nothing(tmp_path: Path) -> None:
+    """All rows are there, each column of each is null, and counted."""
+    schema = {"temp": "int64", "seen": "timestamp", "gone": "bool a.b[3]", "deep": "string level:9"}
+    declared = options(filters=["sensors/#"], schema=schema)
+    with closing(Running(tmp_path / "s", sensors=declared)) as running:
+        rows = [b'{"temp": "warm", "seen": 7}', b"broken", b"\xff\x00", b'[{"temp": 1}]', b""]
+        partition = fill(running, *rows)
+        query = "select count(*) as n, count(temp) as t, count(seen) as a, count(gone) as g from sensors"
+        found = [{"n": 5, "t": 0, "a": 0, "g": 0}]
+        assert ask(running, query) == found
+        writer = writer_of(running)
+        writer.tidy()
+        assert files(partition)
+        assert ask(running, query) == found
+        counts = writer.counts([partition]).columns
+        assert {name: each.missing + each.unfit for name, each in counts.items()} == dict.fromkeys(
+            schema, 5
+        )
+        assert (counts["temp"], counts["seen"].unfit) == (Unfit(4, 1), 1)
 
 
 @pytest.mark.parametrize(("change", "left"), [(reschema, 1), (forget, 0)])

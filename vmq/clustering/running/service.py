@@ -53,7 +53,7 @@ TICK: Final = 0.1
 #: Looks until it is counted what slots lack: that is once a second.
 LOOKS_A_STATUS: Final = 10
 #: Slots whose routes are compared with the metadata in each look.
-AGREED_AT_ONCE: Final = 64
+AGREED_AT_ONCE: Final = 16
 #: Seconds that a node which stops has to hand its slots over, and between two looks meanwhile.
 HAND_OVER: Final = 5.0
 _LOOK: Final = 0.02
@@ -131,8 +131,8 @@ class SlotService:
         self._hosts: dict[int, str] = {}
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
-        #: The lineages of owners whose routes were compared since they began, and the next slot to be.
-        self._agreed: dict[int, tuple[int, int]] = {}
+        #: Slots whose routes were not compared since this node owns them, and the next that is to be.
+        self._not_agreed: set[int] = set()
         self._next_agreed = 0
         self._looks = 0
         #: Looks since somebody is in reach.
@@ -176,27 +176,33 @@ class SlotService:
         """It may have slots again."""
         self.here.is_leaving = False
 
-    async def hand_over(self, seconds: float = HAND_OVER) -> bool:
-        """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone."""
-        self.here.is_leaving = True
+    async def hand_over(self, seconds: float = HAND_OVER, *, leaves_host: bool = False) -> bool:
+        """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone.
+
+        Nodes of its own host are among them if it leaves that: else they stop with it, or it comes back to its disk.
+        """
+        self.here.is_leaving, self.here.leaves_host = True, leaves_host
         deadline = self._loop.time() + seconds
-        while self.machines.slots.owners and self.here.reach.up():
-            if not any(self._may_go(owner.slot) for owner in self.machines.slots.owners.values()):
-                break
+        while self._may_give():
             if self._loop.time() > deadline:
                 log.warning(
                     "%d slots are not handed over: others take them when this node is gone",
-                    len(self.machines.slots.owners),
+                    len(self.machines.slots.own()),
                 )
                 break
             self.machines.hand_over()
             self._turn()
             await asyncio.sleep(_LOOK)
-        return not self.machines.slots.owners
+        return not self.machines.slots.own()
 
-    def _may_go(self, slot: int) -> bool:
-        owner = self.machines.slots.owners[slot]
-        return bool(owner.fit()) or owner.wish != 0
+    def _may_give(self) -> bool:
+        """Whether it has slots that somebody could have, or is about to; one that leaves its host leaves nothing."""
+        reach, slots, leaves = self.here.reach, self.machines.slots, self.here.leaves_host
+        if not reach.up():
+            return leaves and not reach.is_settled() and bool(slots.own())
+        if any(owner.heirs() or owner.wish for owner in slots.owners.values()):
+            return True
+        return leaves and len(slots.own()) > len(slots.owners)
 
     async def stop(self) -> None:
         """Ends; nothing is handed over."""
@@ -340,15 +346,15 @@ class SlotService:
         if routes is None:
             return
         slots = self._options.slots
+        taken, self.machines.slots.taken = self.machines.slots.taken, []
+        self._not_agreed.update(taken)
         due = {(self._next_agreed + at) % slots for at in range(AGREED_AT_ONCE)}
         self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots
         members = {self.store, *self._hosts}
-        for slot, owner in owners.items():
-            lineage = owner.view.lineage
-            if slot not in due and self._agreed.get(slot) == lineage:
-                continue
+        for slot in [each for each in owners if each in due or each in self._not_agreed]:
+            owner = owners[slot]
             if owner.serves(self.store):
-                self._agreed[slot] = lineage
+                self._not_agreed.discard(slot)
                 has_all = len(owner.cleared) == len(self._node.members) - 1
                 routes.own(slot, owner.attachments.subscribers.routes(), has_all, members)
         for slot in due - owners.keys():

@@ -28,11 +28,14 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
 from vmq.clustering.slots.records import all_records
+from vmq.clustering.slots.rounds import Rounds
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
-#: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others.
+#: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
+#: of which no copy is anywhere else, and which is started again at once.
 _OWNER_WAITS: Final = 3
 _OTHERS_WAIT: Final = 6
+HOST_WAITS: Final = 50
 _NOBODY: Final = SlotView()
 
 
@@ -54,6 +57,7 @@ class SlotMachine:
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
         self._patience: dict[int, int] = {}
+        self._rounds = Rounds(slots)
         #: The stores that have told which views they know.
         self.told_by: set[int] = set()
         #: The incarnations and links for which a peer has been told all views.
@@ -68,6 +72,8 @@ class SlotMachine:
         self._wanted_of: tuple[int, ...] = ()
         #: Slots whose view became another since somebody looked.
         self.moved: dict[int, None] = {}
+        #: Slots that this node has taken over since somebody looked.
+        self.taken: list[int] = []
 
     def view(self, slot: int) -> SlotView:
         return self.views.get(slot, _NOBODY)
@@ -113,6 +119,7 @@ class SlotMachine:
         """Another lineage has begun: what this node has is a copy, or a fork."""
         owner.publish()
         del self.owners[slot]
+        self._rounds.note(slot, False)
         self.copies[slot] = copy = self._holder(owner)
         if owner.state.lacks == NO_LINEAGE:
             copy.current = owner.view.lineage
@@ -132,6 +139,7 @@ class SlotMachine:
         self.learn(slot, view)
         self.copies.pop(slot, None)
         self.owners[slot] = owner = SlotOwner(self.here, slot, view, state, disk, self.learn)
+        self.taken.append(slot)
         self._holder(owner).note(self.here.effects, view)
         self.touch(slot)
         owner.look()
@@ -162,8 +170,15 @@ class SlotMachine:
         if not (is_beat or is_changed or self._is_fresh or self._patience):
             if is_settled == self._was_settled:
                 return  # as most often: nobody is missed, and nothing is new
+        is_new = is_changed or self._is_fresh or self._was_settled != is_settled
+        is_missed = len(up) < len(reach.peers)
+        if is_new or is_missed or self._patience or self.here.is_leaving:
+            self._rounds.are_all_due = True
         self._is_fresh, self._was_settled = False, is_settled
-        for slot in list(self.views):
+        due = self._rounds.due(self.views)
+        if is_beat or is_changed:
+            self._rounds.are_all_due = False
+        for slot in due:
             owner = self.owners.get(slot)
             if owner is not None:
                 if is_beat or is_changed:
@@ -222,7 +237,11 @@ class SlotMachine:
         view = self.view(slot)
         waited = self._patience[slot] = self._patience.get(slot, 0) + 1
         copy = self.copies.get(slot)
-        if self.here.store in view.followers:
+        is_of_host = self.here.reach.is_here(store_of(view.owner))
+        has_copy = (
+            copy is not None and copy.whole is not None and copy.whole.lineage == view.lineage
+        )
+        if self.here.store in view.followers and (has_copy or not is_of_host):
             needed = 1 + view.followers.index(self.here.store)
         elif store_of(view.owner) == self.here.store and copy is not None and copy.whole:
             needed = _OWNER_WAITS
@@ -230,24 +249,33 @@ class SlotMachine:
             up = [*self.here.reach.up(), self.here.store]
             order = sorted(up, key=lambda store: weight(slot, str(store)), reverse=True)
             needed = _OTHERS_WAIT + 3 * order.index(self.here.store)
-        if waited >= needed and not self.here.is_leaving:
+            if is_of_host:
+                needed += HOST_WAITS
+        is_own = store_of(view.owner) == self.here.store
+        if waited >= needed and (is_own or not self.here.is_leaving):
             self.take_over(slot)
+
+    def own(self) -> list[int]:
+        """The slots that are this node's, those of its last life too that it has not taken up again."""
+        return [
+            slot for slot, view in self.views.items() if store_of(view.owner) == self.here.store
+        ]
 
     # Handover by plan
 
     def _hand_over(self, owner: SlotOwner) -> None:
         """Has a slot go where it should be, when all is well."""
         reach = self.here.reach
-        if owner.wish and not reach.is_up(owner.wish):
+        if owner.wish and owner.wish not in reach.heirs():
             owner.wish = 0
         if owner.wish or not owner.serves(self.here.store):
             return
-        fit = {store: reach.host_of(store) for store in owner.fit()}
         if self.here.is_leaving:
-            owner.wish = max(fit, key=lambda store: weight(owner.slot, str(store)), default=0)
+            heirs = owner.heirs()
+            owner.wish = max(heirs, key=lambda store: weight(owner.slot, str(store)), default=0)
             return
         wanted = self.wanted(owner.slot)
-        if wanted and wanted[0] != self.here.store and wanted[0] in fit:
+        if wanted and wanted[0] != self.here.store and wanted[0] in reach.heirs():
             owner.wish = wanted[0]
 
     def wanted(self, slot: int) -> tuple[int, ...]:
@@ -269,9 +297,11 @@ class SlotMachine:
         self.here.reach.on_message(sender)
         if isinstance(message, Beat):
             before = self.here.reach.incarnation(sender)
-            hears = self.here.reach.hears(sender)
+            hears, fit = self.here.reach.hears(sender), self.here.reach.heirs()
             self.here.reach.on_beat(sender, message)
             self._is_fresh = self._is_fresh or hears != self.here.reach.hears(sender)
+            if fit != self.here.reach.heirs():
+                self._rounds.are_all_due = True
             self.here.heard_of(message.clock)
             if before != self.here.reach.incarnation(sender):
                 for owner in self.owners.values():
@@ -417,6 +447,10 @@ class SlotMachine:
         if self.view(slot).lineage == message.view.lineage and copy is not None and copy.whole:
             self.take_over(slot)
 
+    def restless(self) -> list[SlotOwner]:
+        """The owners here for whom something waits for a heartbeat."""
+        return [self.owners[slot] for slot in sorted(self._rounds.restless)]
+
     # Turns
 
     def touch(self, slot: int) -> None:
@@ -429,6 +463,7 @@ class SlotMachine:
             owner = self.owners.get(slot)
             if owner is not None:
                 owner.flush()
+            self._rounds.note(slot, owner is not None and not owner.is_at_rest())
             if owner is None or owner.is_idle():
                 del self._busy[slot]
         if self._news:
@@ -441,6 +476,8 @@ class SlotMachine:
 
         A node without other members does it at once.
         """
+        if len(self.views) == self.slots:
+            return
         for slot in range(self.slots):
             if slot not in self.views:
                 self.views[slot] = _NOBODY
