@@ -405,11 +405,10 @@ class Broker(Configured):
         from vmq.clustering.node.node import Clustering
         from vmq_cluster.errors import ClusterError
 
-        folder = self._own_folder / "cluster"
         assert self._core is not None and self._committer is not None
         clustering = Clustering(
             self.config.cluster,
-            folder,
+            self._own_folder / "cluster",
             self._core,
             self._committer,
             self.registries,
@@ -419,6 +418,7 @@ class Broker(Configured):
             turn_away=self._turn_away,
             nearby=None if self.share is None else self.share.sockets,
             durability=self.config.store.durability,
+            data_dir=Path(self.config.broker.data_dir),
         )
         try:
             await clustering.start(None if self._streams is None else self._streams.catalog)

@@ -3,15 +3,22 @@
 More seeds: `python -m tests.simulator.sessions.run 300 --processes 2`, with `--fault`, `--most`, `--many`, `--without`.
 """
 
+from typing import Any
+
 import pytest
 
 from tests.simulator.seeds import each_seed
+from tests.simulator.sessions import faults
 from tests.simulator.sessions.ablations import ABLATIONS
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
 from tests.simulator.sessions.run import faulty, run
+from vmq.clustering.slots import machine
+
+#: A seed that shows what workers break which take over at once.
+HASTY = 0
 
 
-def check(seed: int, kinds: tuple[str, ...], strict: bool = True, **options: int) -> None:
+def check(seed: int, kinds: tuple[str, ...], strict: bool = True, **options: Any) -> None:
     found = run(seed, kinds, strict, **options)
     assert faulty(found, strict) == [], found
     assert found["acknowledged"]
@@ -59,3 +66,23 @@ def test_without_a_rule_a_promise_breaks(name: str) -> None:
             broken = run(seed, kinds, strict, most=most)
         assert faulty(broken, strict), f"{ablation.meaning}: seed {seed} gets on without: {broken}"
         check(seed, kinds, strict, most=most)
+
+
+def test_workers_of_one_host_are_no_copies_of_each_other() -> None:
+    """The world counts hosts; a drained or killed worker's slots may go to any, as long as copies are on two hosts."""
+    for seed in each_seed(2):
+        with seed:
+            check(seed.number, KINDS, hosts="xxyy")
+
+
+def test_a_worker_that_ends_is_waited_for_where_nobody_has_its_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is started again within seconds; whoever did not wait would begin with nothing."""
+    kinds = ("kill", "handover", "disk", "halfopen")
+    monkeypatch.setattr(faults, "LENGTHS", (3, 10, 30))
+    for seed in each_seed(2):
+        with seed:
+            check(seed.number, kinds, hosts="xxx")
+    monkeypatch.setattr(machine, "HOST_WAITS", 0)
+    assert faulty(run(HASTY, kinds, hosts="xxx"), strict=True)

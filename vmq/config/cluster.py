@@ -1,6 +1,7 @@
 """The options of this broker as a node of a cluster, and which of them go together."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -123,6 +124,16 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "that publish to a node that is up are read no further instead.",
         ),
     ] = 67_108_864
+    leader_buffer_bytes: Annotated[
+        int,
+        Meta(
+            ge=67_108_864,
+            le=1 << 40,
+            description="Messages for streams with replicas that wait in memory until a leader has them, of all "
+            "partitions, in bytes. A partition gets as much as is free still, 16 MiB at most; who publishes to one "
+            "that has no more is disconnected unacknowledged, at QoS 0 the message is dropped.",
+        ),
+    ] = 134_217_728
     suback_after: Annotated[
         Literal["local", "cluster"],
         Meta(
@@ -262,3 +273,8 @@ def problems_of(options: ClusterOptions) -> Iterator[tuple[str, str]]:
 def is_wildcard(address: str) -> bool:
     """Whether an address stands for all of this machine."""
     return address.startswith(("tcp://0.0.0.0:", "tcp://[::]:"))
+
+
+def slots_folder(data_dir: Path) -> Path:
+    """Where a data directory has durable sessions in slots: worker 1's as those of a process alone."""
+    return data_dir / "cluster" / "slots"

@@ -154,6 +154,14 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "are read as durability.",
         ),
     ] = ""
+    without_quorum: Annotated[
+        Literal["wait", "keep"],
+        Meta(
+            description="What publishers to a partition get of which most replicas cannot be reached: they wait, or "
+            "they are acknowledged after a second, once this node's disk has the message: the only copy until there is "
+            "a leader again. With replicas.",
+        ),
+    ] = "wait"
     durability: Annotated[
         Literal["memory", "os", "fsync"],
         Meta(

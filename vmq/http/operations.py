@@ -242,6 +242,10 @@ class AlterStream(OneStream, kw_only=True, forbid_unknown_fields=True):
     retention_age: Annotated[
         str | None, Meta(description="How long messages are kept; null = as it is")
     ] = None
+    without_quorum: Annotated[
+        Literal["wait", "keep"] | None,
+        Meta(description="What publishers get while most copies are away; null = as it is"),
+    ] = None
     retention_bytes: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="Above which the oldest segments are deleted; null = as it is"),

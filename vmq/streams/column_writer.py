@@ -102,7 +102,7 @@ class ColumnWriter:
     ) -> None:
         """Has a partition have the files that it should have, and no others."""
         files = {
-            path_of(each.path, each.size, schema): each
+            path_of(each.path, each.size, each.inode, schema): each
             for each in (sealed if schema else ())
             if each.size >= self.least and (each.merged or partition.is_replica)
         }

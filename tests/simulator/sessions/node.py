@@ -46,8 +46,9 @@ class Disk:
 class WorldNode:
     """One node, whether it runs or not."""
 
-    def __init__(self, name: str, store: int, slots: int, replicas: int) -> None:
+    def __init__(self, name: str, host: str, store: int, slots: int, replicas: int) -> None:
         self.name = name
+        self.host = host
         self.store = store
         self.slots = slots
         self.replicas = replicas
@@ -64,7 +65,7 @@ class WorldNode:
         self.machines: SessionNode = self._machines({})
 
     def _machines(self, hosts: dict[int, str]) -> SessionNode:
-        reach = Reach(self.store, self.name, TIMEOUT, INTERVAL)
+        reach = Reach(self.store, self.host, TIMEOUT, INTERVAL)
         reach.set_members(hosts)
         here = LocalNode(
             incarnation_of(self.store, self.boot), reach, self.replicas, 3, part_bytes=300

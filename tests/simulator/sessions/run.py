@@ -25,9 +25,10 @@ def run(
     replicas: int = 2,
     steps: int = STEPS,
     most: int = 1,
+    hosts: str = "",
 ) -> Counter[str]:
-    """One run: faults, then rest, then whether it still works."""
-    world = SessionWorld(seed, replicas=replicas)
+    """One run: faults, then rest, then whether it still works. `hosts`: as many nodes, and where each of them is."""
+    world = SessionWorld(seed, "abcdefgh"[: len(hosts)], replicas, hosts)
     while not world.are_subscribed():
         world.step()
     rest(world, kinds)

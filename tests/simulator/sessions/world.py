@@ -28,13 +28,19 @@ def pair(x: str, y: str) -> tuple[str, str]:
 
 
 class SessionWorld:
-    """Some nodes, what is between them, and their clients."""
+    """Some nodes, what is between them, and their clients.
 
-    def __init__(self, seed: int, names: str = "", replicas: int = 2) -> None:
+    Args:
+        names: of the nodes, a character each; "": three or five.
+        hosts: the same of their hosts; "": each has one of its own.
+    """
+
+    def __init__(self, seed: int, names: str = "", replicas: int = 2, hosts: str = "") -> None:
         self.random = Random(seed)
         self.now = 0
         self.replicas = replicas
         names = names or ("abc" if seed % 2 else "abcde")
+        self.host_of = dict(zip(names, hosts or names, strict=True))
         self.nodes: dict[str, WorldNode] = {}
         self.stores: dict[int, str] = {}
         self.last_store = 0
@@ -86,19 +92,18 @@ class SessionWorld:
         self.away: dict[str, None] = {}
         for name in names:
             self.start(name)
-        members = {node.store: node.name for node in self.nodes.values()}
         for name in names:
-            self.nodes[name].machines.slots.begin_cluster(spread(SLOTS, members, replicas))
+            self.nodes[name].machines.slots.begin_cluster(spread(SLOTS, self.hosts(), replicas))
 
     def _new_node(self, name: str) -> WorldNode:
         self.last_store += 1
         self.stores[self.last_store] = name
-        return WorldNode(name, self.last_store, SLOTS, self.replicas)
+        return WorldNode(name, self.host_of[name], self.last_store, SLOTS, self.replicas)
 
     # Nodes and links
 
     def hosts(self) -> dict[int, str]:
-        return {node.store: node.name for node in self.nodes.values()}
+        return {node.store: node.host for node in self.nodes.values()}
 
     def start(self, name: str) -> None:
         node = self.nodes[name]
@@ -475,13 +480,17 @@ class SessionWorld:
         """Every slot is in one piece on as many nodes as it should be, and all know it."""
         if self.cut or self.stalled or self.paused or self.unread:
             return False
-        wanted = min(self.replicas, len(self.nodes) - len(self.gone))
+        running = {node.host for name, node in self.nodes.items() if name not in self.gone}
+        wanted = min(self.replicas, len(running))
         for slot in range(SLOTS):
             node = self.owner(slot)
             if node is None:
                 return False
             owner = node.machines.slots.owners[slot]
-            if len(self.holders(slot)) != wanted or not owner.serves(node.store):
+            holders = self.holders(slot)
+            if len(holders) != wanted or not owner.serves(node.store):
+                return False
+            if len({self.host_of[each] for each in holders}) != wanted:
                 return False
             for other in self.nodes.values():
                 copy = other.machines.slots.copies.get(slot)

@@ -144,6 +144,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "dead_node_timeout": 0.0,
             "sync_timeout": 10.0,
             "buffer_bytes": 67_108_864,
+            "leader_buffer_bytes": 134_217_728,
             "suback_after": "local",
             "suback_timeout": 5.0,
             "ack_after": "local",

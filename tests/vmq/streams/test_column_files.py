@@ -13,7 +13,10 @@ from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.log.column_file import SUFFIX, ColumnCounts
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.frame import END
+from vmq.streams.log.index import load
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.segment import index_path
 from vmq.streams.log.typed import Unfit
 from vmq.streams.sql.running import SqlRunner, sources_of
 
@@ -103,6 +106,32 @@ def test_compacted_segments_give_what_is_left(tmp_path: Path) -> None:
         for name in files(partition):
             (partition.folder / name).unlink()
         assert [ask(running, query) for query in QUERIES[:3]] == beside
+
+
+def test_a_file_of_the_same_size_in_a_segment_s_place_has_columns_of_its_own(
+    running: Running,
+) -> None:
+    """As compaction may leave one: what lies beside the old one says nothing of it."""
+    partition = fill(running, *readings(4))
+    writer = writer_of(running)
+    writer.tidy()
+    before = files(partition)
+    [sealed] = partition.sealed
+    other = Running(running.catalog.folder.parent / "other", sensors=options(filters=["sensors/#"]))
+    with closing(other):
+        [copy] = fill(other, *(b'{"temp": %d}' % number for number in range(9, 5, -1))).sealed
+        assert copy.size == sealed.size
+        index = load(index_path(sealed.path), sealed.base, sealed.size - len(END))
+        assert index is not None
+        work = sealed.path.with_name("work.tmp")
+        work.write_bytes(copy.path.read_bytes())
+        partition.replace([sealed], work, index)
+    query = "select temp from sensors order by temp"
+    wanted = [{"temp": float(each)} for each in range(6, 10)]
+    assert ask(running, query) == wanted
+    writer.tidy()
+    assert not set(files(partition)) & set(before)
+    assert ask(running, query) == wanted
 
 
 def test_what_is_looked_at_is_counted(running: Running) -> None:

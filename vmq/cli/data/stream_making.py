@@ -17,6 +17,14 @@ CompactOption = Annotated[
 CompactByOption = Annotated[
     str | None, typer.Option("--compact-by", metavar="WHAT", help="The key of that: topic or key.")
 ]
+WithoutQuorumOption = Annotated[
+    str | None,
+    typer.Option(
+        "--without-quorum",
+        metavar="WHAT",
+        help="While most copies are away publishers wait, or are acknowledged by one disk: wait or keep.",
+    ),
+]
 
 
 @asking()
@@ -52,6 +60,7 @@ def create(
     durability: Annotated[
         str | None, typer.Option("--durability", metavar="LEVEL", help="memory, os or fsync.")
     ] = None,
+    without_quorum: WithoutQuorumOption = None,
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -87,6 +96,7 @@ def create(
         "replicas": replicas,
         "acks": acks,
         "durability": durability,
+        "without_quorum": without_quorum,
         "schema": None if schema is None else _columns(schema),
     }
     given = {option: value for option, value in options.items() if value is not None}
@@ -116,6 +126,7 @@ def alter(
     retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
     compact: CompactOption = None,
     compact_by: CompactByOption = None,
+    without_quorum: WithoutQuorumOption = None,
 ) -> Any:
     """Change what a stream keeps, or in how many copies, while it is read and written.
 
@@ -137,6 +148,7 @@ def alter(
         "retention_bytes": retention_bytes,
         "compact": compact,
         "compact_by": compact_by,
+        "without_quorum": without_quorum,
     }
     given = {option: value for option, value in options.items() if value is not None}
     if not given:

@@ -35,7 +35,7 @@ from vmq.clustering.running.routes import SLOT_ROUTES
 from vmq.clustering.running.service import SlotService
 from vmq.clustering.streams.service import Streams
 from vmq.clustering.takeover.takeover import Takeover
-from vmq.config.cluster import ClusterOptions
+from vmq.config.cluster import ClusterOptions, slots_folder
 from vmq.core.context import Core
 from vmq.core.ports import Peers, Propagation, SessionListener
 from vmq.core.registry import Registry
@@ -83,6 +83,7 @@ class Clustering:
         turn_away: closes all connections of clients, for a reason.
         nearby: Unix sockets of nodes of this machine, this one's too, by name.
         durability: as `store.durability`.
+        data_dir: where slots are, if not beside `folder`.
     """
 
     def __init__(
@@ -100,8 +101,10 @@ class Clustering:
         turn_away: Callable[[str], None] = lambda _reason: None,
         nearby: Mapping[str, str] | None = None,
         durability: str = "os",
+        data_dir: Path | None = None,
     ) -> None:
         self._durability = durability
+        self._slots_folder = slots_folder(data_dir or folder.parent)
         self._open_storage = open_storage
         self._world = world
         self._nearby = nearby
@@ -182,6 +185,7 @@ class Clustering:
             self._streams = Streams(
                 node, self._core, outboxes, self._open_catalog, bool(options.join), host
             )
+            self._streams.replicas.buffer_bytes = options.leader_buffer_bytes
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave
             )
@@ -208,14 +212,13 @@ class Clustering:
     ) -> SlotService | None:
         return open_slots(
             self.options,
-            self._folder,
+            self._slots_folder,
             node,
             self._core,
             outboxes,
             routing,
             self._registries,
             self._durability,
-            is_worker=self._nearby is not None,
         )
 
     def _take_part(self, node: ClusterNode, outboxes: Outboxes, routing: Routing) -> None:
@@ -508,7 +511,7 @@ class Clustering:
         leaving = self.leaving
         await self.admission.turn_elsewhere(LEAVES)
         try:
-            has_given = self.slots is None or await self.slots.hand_over(timeout)
+            has_given = self.slots is None or await self.slots.hand_over(timeout, leaves_host=True)
             return await leaving.leave(timeout) and has_given
         finally:
             await self.admission.turn_elsewhere("")

@@ -24,7 +24,7 @@ class ReplicatedAppender:
 
     Args:
         stream: the stream.
-        find: the producer of a partition; None as long as its group is not known.
+        find: the producer of a partition; None: the broker ends.
         is_here: whether a partition can be read on this node.
     """
 

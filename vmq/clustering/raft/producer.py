@@ -1,11 +1,13 @@
 """The messages of this node for one partition, on their way to the leader of its group.
 
 They are numbered without gaps, and handed in again, under their numbers, until a leader has them as safe as the stream
-asks: a leader takes each once, whoever that is by then. They are in memory only: nobody was told that they are safe.
+asks: a leader takes each once, whoever that is by then. They are in memory only: nobody was told that they are safe,
+unless the stream says `without_quorum = "keep"`. Then those of which nothing is heard are on this node's disk, too, and
+acknowledged from there (`vmq.clustering.raft.kept`).
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -23,8 +25,14 @@ BATCH_ROWS: Final = 8192
 #: Bytes that wait for one partition: from the first on its publishers are not read, at the second nothing is taken.
 PAUSE: Final = 1 << 20
 LIMIT: Final = 16 << 20
+#: Bytes that wait for all partitions of a node, if nobody says another number.
+NODE_LIMIT: Final = 128 << 20
 #: Seconds until a batch is handed in again of which nothing is heard.
 AGAIN: Final = 1.0
+#: Seconds without news after which messages are kept, of a stream that wants that.
+PATIENCE: Final = 1.0
+#: Bytes that a batch of few rows counts for beside them, of those that are kept: there may be many.
+_BATCH: Final = 1024
 #: Seconds until somebody else is asked where nobody knows a leader.
 SOON: Final = 0.05
 #: Bytes that a row counts for beside its topic and payload.
@@ -39,6 +47,16 @@ class Sent:
     rows: Gathering
     size: int
     is_done: bool = False
+    #: It is on this node's disk, too.
+    is_kept: bool = False
+
+
+class KeepsMessages(Protocol):
+    """What is kept of one partition (`vmq.clustering.raft.kept`). `done` is told whether it was written."""
+
+    def add(self, group: str, sent: Sequence[Sent], done: Callable[[bool], None]) -> None: ...
+    def replace(self, group: str, sent: Sequence[Sent], done: Callable[[bool], None]) -> None: ...
+    def drop(self) -> None: ...
 
 
 class Road(Protocol):
@@ -66,23 +84,48 @@ class Road(Protocol):
         """Whose rows these are."""
 
 
+class Backlog:
+    """The bytes that wait for leaders, of all partitions of a node.
+
+    A partition may have as much of the memory as is free still (dynamic thresholds, as switches share their buffers):
+    one without a leader takes half of it at most, of `n` each a part of n + 1, and those that are led always have room.
+    """
+
+    def __init__(self, limit: int = NODE_LIMIT) -> None:
+        self.limit = limit
+        self.size = 0
+
+
 class Producer:
     """One partition's. In the event loop.
 
     Args:
-        group: its group.
+        group: its group; "": the partition has no place yet, and what it is given waits for that (`move_to`).
         early: a leader is enough.
         road: how batches come there.
         on_loss: told of how many messages were refused.
+        backlog: what waits on this node.
+        keeper: keeps messages while there is no quorum; None: publishers wait.
     """
 
-    def __init__(self, group: str, early: bool, road: Road, on_loss: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        group: str,
+        early: bool,
+        road: Road,
+        on_loss: Callable[[int], None],
+        backlog: Backlog | None = None,
+        keeper: KeepsMessages | None = None,
+    ) -> None:
         self.group = group
         self.early = early
         self._road = road
         self._on_loss = on_loss
-        #: How far the messages are safe, counted from the start of this broker.
+        self._backlog = Backlog() if backlog is None else backlog
+        self.keeper = keeper  # once there is one it stays: it may have something
+        #: How far the messages are safe, counted from the start of this broker; and how far a leader has them.
         self.safe = Durable()
+        self._reached = 0
         self.taken = 0
         self.size = 0
         self._gathering = Gathering()
@@ -101,17 +144,44 @@ class Producer:
         self.is_closed = False
         #: What is taken is not handed in yet.
         self.is_held = False
+        #: Nothing was heard for long: what comes is kept.
+        self._is_keeping = False
+        #: The keeper is at work; and it writes new numbers, before which nothing may be handed in.
+        self._is_writing = False
+        self._is_renumbering = False
+        self._is_watched = False
+
+    def restore(self, group: str, kept: Sequence[Sent]) -> None:
+        """What an earlier life has kept goes first, under the numbers that it has for a group; "": for none yet.
+
+        Before anything else is taken.
+        """
+        self.group = group
+        self._waiting.extend(kept)
+        for each in kept:
+            self.size += each.size
+            self._backlog.size += each.size
+            self.taken += each.mark.count
+        self.safe.advance(self.taken)
+        self._is_keeping = True
+        self._watch()
+        self.flush()
 
     # --- messages
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes more are taken."""
-        return not self.size or self.size + size <= LIMIT
+        free = self._backlog.limit - self._backlog.size
+        wanted = self.size + size
+        return (wanted <= LIMIT and wanted <= free) or (not self.size and size <= free)
 
     def add(self, rows: Gathering, size: int, publisher: Output | None = None) -> int:
         """Takes messages; returns the number by which `safe` has them all."""
-        self._gathering.extend(rows)
-        return self._added(len(rows.topics), size, publisher)
+        parts = list(rows.parts(BATCH_ROWS, BATCH_BYTES))
+        for part in parts:
+            self._gathering.extend(part)
+            self._added(len(part.topics), max(1, size // len(parts)), publisher)
+        return self.taken
 
     def gather(self) -> Gathering:
         """Where a message is put in front of `added`."""
@@ -123,9 +193,13 @@ class Producer:
 
     def _added(self, count: int, size: int, publisher: Output | None) -> int:
         self.taken += count
+        backlog = self._backlog
         self.size += size
         self._gathered += size
-        if self.size > PAUSE and publisher is not None and publisher not in self._paused:
+        backlog.size += size
+        is_much = self.size > (PAUSE if self.keeper is None else LIMIT // 2)
+        is_much = is_much or 2 * self.size > backlog.limit - backlog.size
+        if is_much and publisher is not None and publisher not in self._paused:
             self._paused.append(publisher)
             publisher.pause()
         if self._gathered >= BATCH_BYTES or len(self._gathering.topics) >= BATCH_ROWS:
@@ -133,30 +207,97 @@ class Producer:
         elif not self._is_due:
             self._is_due = True
             self._road.later(0.0 if not self._waiting else 0.002, self._on_due)
+        if self.keeper is not None and not self._is_watched:
+            self._watch()
         return self.taken
 
     def _on_due(self) -> None:
         self._is_due = False
         self.flush()
+        if self._is_keeping:
+            self._keep()
+
+    # --- without a quorum
+
+    def _watch(self) -> None:
+        self._is_watched = True
+        reached = self._reached
+        self._road.later(PATIENCE, lambda: self._see(reached))
+
+    def _see(self, reached: int) -> None:
+        """Whether anything was heard since."""
+        self._is_watched = False
+        if self.is_closed or not self.waiting:
+            return
+        if self._reached == reached:
+            self._is_keeping = True
+            self._keep()
+        self._watch()
+
+    def _keep(self) -> None:
+        """Has all kept that is not yet, and acknowledges it then."""
+        if self.keeper is None or self._is_writing or self._is_renumbering or self.is_closed:
+            return
+        if self._gathering.topics:
+            self._close_batch(_BATCH)
+        fresh = [each for each in self._waiting if not each.is_kept and not each.is_done]
+        if not fresh:
+            return
+        number = self.taken
+        self._is_writing = True
+
+        def done(is_written: bool) -> None:
+            self._is_writing = False
+            if self.is_closed or not is_written:
+                return  # it is tried again after a while
+            for each in fresh:
+                each.is_kept = True
+            self.safe.advance(number)
+            self._drop_kept()
+            if self._is_keeping:
+                self._keep()
+
+        self.keeper.add(self.group, fresh, done)
+
+    def _drop_kept(self) -> None:
+        """Once a leader has all that is kept."""
+        if self.keeper is None or self._is_writing or self._is_renumbering:
+            return
+        if not any(each.is_kept for each in self._waiting):
+            self.keeper.drop()
 
     # --- on their way
 
     def flush(self) -> None:
         """Hands in what has gathered, as far as the window lets."""
-        if self.is_closed or self.is_held:
+        rows = self._gathering.topics
+        is_full = self._gathered >= BATCH_BYTES or len(rows) >= BATCH_ROWS
+        if self.is_closed or self.is_held or not self.group:
+            if is_full and not self.is_closed:
+                self._close_batch()
             return
-        rows = self._gathering
-        if rows.topics and (len(self._waiting) < WINDOW or self._gathered >= BATCH_BYTES):
-            mark = Mark(self._road.store, self._boot, self._next, len(rows.topics))
-            self._next = mark.end
-            self._waiting.append(Sent(mark, rows, self._gathered))
-            self._gathering = Gathering()
-            self._gathered = 0
+        if rows and (len(self._waiting) < WINDOW or is_full):
+            self._close_batch()
+        if self._is_renumbering:
+            return
         while self._flying < min(len(self._waiting), WINDOW):
             sent = self._waiting[self._flying]
+            if sent.mark.boot != self._waiting[0].mark.boot:
+                return  # the first row of a boot ends those before it
             if not sent.is_done and not self._send(sent):
                 return
             self._flying += 1
+
+    def _close_batch(self, more: int = 0) -> None:
+        """What has gathered is a batch, and counts for so many bytes more."""
+        rows = self._gathering
+        mark = Mark(self._road.store, self._boot, self._next, len(rows.topics))
+        self._next = mark.end
+        self._waiting.append(Sent(mark, rows, self._gathered + more))
+        self.size += more
+        self._backlog.size += more
+        self._gathering = Gathering()
+        self._gathered = 0
 
     def _send(self, sent: Sent) -> bool:
         road = self._road
@@ -164,11 +305,11 @@ class Producer:
         if not self._flying:
             self._heard_at = road.now()
             road.later(AGAIN, self._look)
-        boot, attempt, is_first = self._boot, self._attempt, sent is self._waiting[0]
+        boot, attempt, is_first = sent.mark.boot, self._attempt, sent is self._waiting[0]
 
         def answer(status: int, _leader: str) -> None:
             is_news = attempt == self._attempt or status in (DONE, REFUSED)
-            if boot == self._boot and is_news and not self.is_closed:
+            if boot == sent.mark.boot and is_news and not self.is_closed:
                 self._on_answer(sent, status, is_first)
 
         if candidates:
@@ -242,18 +383,50 @@ class Producer:
                 continue
             sent.mark = Mark(self._road.store, self._boot, self._next, sent.mark.count)
             self._next = sent.mark.end
-        self.again()
+        if any(each.is_kept or self._is_writing for each in self._waiting):
+            self._renumber_kept()
+        else:
+            self.again()
+
+    def _renumber_kept(self) -> None:
+        """What is kept has other numbers: on the disk first, or a later life would hand it in under the old ones."""
+        if self.keeper is None:
+            return
+        self._is_renumbering = True
+        boot, number = self._boot, self.taken - len(self._gathering.topics)
+        kept = [each for each in self._waiting if not each.is_done]
+
+        def done(is_written: bool) -> None:
+            if boot != self._boot or self.is_closed:
+                return  # there are newer ones
+            if not is_written:
+                self._road.later(AGAIN, self._renumber_kept)
+                return
+            self._is_renumbering = False
+            for each in kept:
+                each.is_kept = True
+            self.safe.advance(number)
+            self._drop_kept()
+            self.again()
+
+        self.keeper.replace(self.group, kept, done)
 
     def _release(self) -> None:
         """What is safe from the first on is forgotten."""
-        reached = self.safe.reached
+        reached, was_kept = self._reached, False
         while self._waiting and self._waiting[0].is_done:
             sent = self._waiting.popleft()
             self._flying = max(0, self._flying - 1)
             self.size -= sent.size
+            self._backlog.size -= sent.size
             reached += sent.mark.count
-        if reached > self.safe.reached:
-            self.safe.advance(reached)
+            was_kept = was_kept or sent.is_kept
+        if reached > self._reached:
+            self._reached = reached
+            self._is_keeping = False
+            self.safe.advance(max(reached, self.safe.reached))
+        if was_kept:
+            self._drop_kept()
         if self.size <= PAUSE // 2:
             self._resume()
         self.flush()
@@ -269,19 +442,31 @@ class Producer:
         self._resume()
 
     def move_to(self, group: str) -> None:
-        """The partition is another group's, which has nothing of this producer yet."""
-        self.group = group
-        self._renumber()
+        """The partition is this group's; where it was another one's before, that has nothing of this producer yet."""
+        had, self.group = self.group, group
+        if had:
+            self._renumber()
+        else:
+            self.again()
 
     def give_up(self) -> None:
         """There is no such partition any more: nobody waits until its messages are safe."""
         self.close()
         self._waiting.clear()
         self._gathering = Gathering()
+        self._backlog.size -= self.size
         self.size = self._flying = self._gathered = 0
+        self._reached = self.taken
         self.safe.advance(self.taken)
+        if self.keeper is not None:
+            self.keeper.drop()
 
     @property
     def waiting(self) -> int:
-        """Messages that are not safe yet."""
-        return self.taken - self.safe.reached
+        """Messages that no leader has as safe as the stream asks."""
+        return self.taken - self._reached
+
+    @property
+    def kept(self) -> int:
+        """Messages among them that are acknowledged."""
+        return self.safe.reached - self._reached

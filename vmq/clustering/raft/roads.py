@@ -1,17 +1,21 @@
 """The producers of one node, and how their batches come to leaders: to this node's own groups, or to another node's."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.raft import Produce, Produced
 from vmq.clustering.raft.appender import ReplicatedAppender
+from vmq.clustering.raft.kept import KeptMessages, PartitionKeeper, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import ELSEWHERE, Take
-from vmq.clustering.raft.producer import ROW, Producer, Sent
+from vmq.clustering.raft.producer import Backlog, Producer, Sent
 from vmq.clustering.raft.records import node_of
 from vmq.durable import Waiter
+from vmq.runtime.metrics import Family, Sample
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.messages import Mark
 
@@ -46,6 +50,11 @@ class Roads:
         catalog: the streams.
         outboxes: to the other nodes.
         wall_clock: seconds since 1970.
+        limit: bytes that may wait for leaders.
+        folder: where this node keeps what it has acknowledged without a quorum.
+
+    Raises:
+        OSError: the disk.
     """
 
     def __init__(
@@ -55,6 +64,8 @@ class Roads:
         catalog: "Catalog",
         outboxes: Outboxes,
         wall_clock: Callable[[], float],
+        limit: int,
+        folder: Path,
     ) -> None:
         self._groups = groups
         self._places = places
@@ -63,18 +74,45 @@ class Roads:
         self._wall_clock = wall_clock
         self._loop = asyncio.get_running_loop()
         self._producers: dict[Key, Producer] = {}
+        self.backlog = Backlog(limit)
+        self._kept = KeptMessages(folder, self._in_loop)
         self._appenders: dict[str, ReplicatedAppender] = {}
         #: Streams whose messages wait for earlier ones that go another way.
         self._held: set[str] = set()
         self._questions: dict[int, Callable[[int, str], None]] = {}
         self._question = 0
         self._is_closed = False
+        self._restore()
 
     def close(self) -> None:
         """Nothing is handed in any more."""
         self._is_closed = True
         for each in self._producers.values():
             each.close()
+        self._kept.close()
+
+    def _restore(self) -> None:
+        """What an earlier life of this node has acknowledged without a quorum is handed in. Raises `OSError`."""
+        for key, group, sent in list(self._kept.found()):
+            keeper = self._kept.keeper(key, is_synced=True)
+            producer = self.producer(*key)
+            if producer is None:
+                keeper.drop()  # there is no such stream any more
+            else:
+                producer.keeper = keeper
+                producer.restore(group, sent)
+
+    def _keeper(self, stream: "Stream", number: int) -> PartitionKeeper | None:
+        if stream.options.without_quorum == "wait":
+            return None
+        return self._kept.keeper((stream.name, number), stream.options.durability == "fsync")
+
+    def _in_loop(self, what: Callable[[], None]) -> None:
+        """In another thread: has something called in the loop."""
+        try:
+            self._loop.call_soon_threadsafe(self._run, what)
+        except RuntimeError:
+            pass  # the broker has ended
 
     # --- the write side of streams
 
@@ -84,9 +122,10 @@ class Roads:
         if found is None or found.stream is not stream or found.options is not stream.options:
             found = ReplicatedAppender(stream, self.producer, self._places.is_here)
             self._appenders[stream.name] = found
-            for (name, _), producer in self._producers.items():
+            for (name, number), producer in self._producers.items():
                 if name == stream.name:
                     producer.early = stream.options.acknowledged_by != "quorum"
+                    producer.keeper = producer.keeper or self._keeper(stream, number)
         return found
 
     def append_rows(
@@ -106,20 +145,33 @@ class Roads:
         wanted = producer.add(rows, size)
         _Told(producer, wanted, done).park()
 
+    async def written(self) -> None:
+        """Returns when what was taken so far is as safe as its streams ask."""
+        waiting = []
+        for producer in self._producers.values():
+            if producer.waiting:
+                done: asyncio.Future[bool] = self._loop.create_future()
+                _Told(producer, producer.taken, partial(_settle, done)).park()
+                waiting.append(done)
+        if waiting:
+            await asyncio.wait(waiting)
+
     def producer(self, stream: str, number: int) -> Producer | None:
-        """The producer of a partition; None as long as nobody knows where that is."""
+        """The producer of a partition, which may have no place yet; None: there is none, or the broker ends."""
         key = (stream, number)
         found = self._producers.get(key)
         if found is not None:
             return found
         place, known = self._places.places.get(key), self._catalog.streams.get(stream)
-        if place is None or known is None or self._is_closed:
+        if known is None or self._is_closed:
             return None
         made = Producer(
-            place.group,
+            "" if place is None else place.group,
             known.options.acknowledged_by != "quorum",
             self,
             lambda count: self._lose(stream, count),
+            self.backlog,
+            self._keeper(known, number),
         )
         made.is_held = stream in self._held
         self._producers[key] = made
@@ -159,10 +211,6 @@ class Roads:
         if found is not None:
             found.led()
 
-    def waiting(self) -> int:
-        """Bytes of messages that are not safe yet."""
-        return sum(each.size for each in self._producers.values())
-
     # --- what producers ask
 
     @property
@@ -189,25 +237,13 @@ class Roads:
     def hand_in(
         self, group: str, to: str, sent: Sent, early: bool, answer: Callable[[int, str], None]
     ) -> bool:
-        rows, mark = sent.rows, sent.mark
         if to == self._places.name:
-            self._take(group, mark, rows, sent.size, early, lambda status: answer(status, ""))
+            self._take(
+                group, sent.mark, sent.rows, sent.size, early, lambda status: answer(status, "")
+            )
             return True
         self._question += 1
-        message = Produce(
-            self._question,
-            group,
-            mark.store,
-            mark.boot,
-            mark.first,
-            rows.topics,
-            rows.payloads,
-            bytes(rows.flags),
-            rows.times.tolist(),
-            rows.clients,
-            {number: list(each) for number, each in rows.headers.items()},
-            early,
-        )
+        message = produce(self._question, group, sent, early)
         if not self._outboxes.send_quick(node_of(to), message):
             return False
         self._questions[self._question] = answer
@@ -242,20 +278,55 @@ class Roads:
         """A node hands in rows of its own."""
         if node_of(message.store) != peer:
             return
-        rows = Gathering()
-        rows.topics, rows.payloads = message.topics, message.payloads
-        rows.flags = bytearray(message.flags)
-        rows.times.extend(message.times)
-        rows.clients = message.clients
-        rows.headers = dict(message.headers)
-        size = sum(map(len, rows.payloads)) + (ROW + len(rows.topics[0])) * len(rows.topics)
+        rows = gathering_of(message)
         mark = Mark(message.store, message.boot, message.first, len(rows.topics))
 
         def answer(status: int) -> None:
             leader = self._places.leaders.get(message.group, "") if status == ELSEWHERE else ""
             self._outboxes.send_quick(peer, Produced(message.question, status, leader))
 
-        self._take(message.group, mark, rows, size, message.early, answer)
+        self._take(message.group, mark, rows, size_of(rows), message.early, answer)
+
+    # --- what is shown
+
+    def problems(self) -> Iterator[str]:
+        """What waits for leaders, if that is much, and what only this node has."""
+        backlog = self.backlog
+        if backlog.size > backlog.limit // 2:
+            yield (
+                f"messages that wait for leaders of streams take {backlog.size} of {backlog.limit} bytes "
+                "(cluster.leader_buffer_bytes): publishers are not read, or disconnected"
+            )
+        for (name, number), producer in self._producers.items():
+            if producer.kept > 0:
+                yield (
+                    f"stream {name!r}, partition {number}: {producer.kept} messages that are acknowledged are on this "
+                    "node alone, until it has a quorum"
+                )
+        if self._kept.failure:
+            yield f"what has no quorum cannot be kept: {self._kept.failure}"
+
+    def families(self) -> Iterator[Family]:
+        """The same for metrics."""
+        kept = sum(max(0, each.kept) for each in self._producers.values())
+        for name, value, text in (
+            (
+                "stream_replica_wait_bytes",
+                self.backlog.size,
+                "Bytes of messages that wait until replicas have them.",
+            ),
+            (
+                "stream_kept_messages",
+                kept,
+                "Messages that are acknowledged and on this node alone, until their partition has a quorum.",
+            ),
+        ):
+            yield Family(name, "gauge", text, (Sample((), value),))
+
+
+def _settle(done: "asyncio.Future[bool]", is_safe: bool) -> None:
+    if not done.done():
+        done.set_result(is_safe)
 
 
 class _Told(Waiter):

@@ -33,7 +33,7 @@ from vmq.clustering.raft.requests import GroupRequests
 from vmq.clustering.raft.roads import Roads
 from vmq.clustering.raft.standing import Observer, OwnReplicas
 from vmq.clustering.raft.thread import GroupThread
-from vmq.runtime.metrics import Family, Sample
+from vmq.runtime.metrics import Family
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq_cluster.node import ClusterNode
 from vmq_cluster.raft.placement import apart
@@ -64,6 +64,7 @@ class GroupService:
         on_change: called when partitions have other places.
         singles: partitions of which there is one copy.
         host: what this node shares a disk or a machine with.
+        buffer_bytes: what may wait for leaders.
 
     Raises:
         OSError: the disk.
@@ -79,6 +80,7 @@ class GroupService:
         on_change: Callable[[], None],
         singles: SinglePartitions,
         host: str,
+        buffer_bytes: int,
     ) -> None:
         self._node = node
         self._outboxes = outboxes
@@ -87,12 +89,14 @@ class GroupService:
         self._wall_clock = wall_clock
         self._on_change = on_change
         self._host = host
+        self._boots = 0
         self._loop = asyncio.get_running_loop()
         self._folder = catalog.folder / FOLDER
         self._records = GroupRecords(node)
         self.thread = GroupThread(self._folder, node.name, self)
         self.places = Places(self.thread.name, catalog)
-        self.roads = Roads(self, self.places, catalog, outboxes, wall_clock)
+        kept = self._folder / "kept"
+        self.roads = Roads(self, self.places, catalog, outboxes, wall_clock, buffer_bytes, kept)
         self.converter = Converter(
             node.name,
             self._records,
@@ -118,7 +122,6 @@ class GroupService:
         #: Names in groups that were ever heard of, and those that can be reached.
         self._names: set[str] = set()
         self._reached: set[str] = set()
-        self._boots = 0
         #: Since when this node may begin the meta group.
         self._may_since = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -190,7 +193,8 @@ class GroupService:
         self.look()
         name = self.places.name
         while (  # noqa: ASYNC110 - others decide
-            self.places.open
+            self.roads.backlog.size
+            or self.places.open
             or self.converter.is_waiting
             or any(name in each.voters for each in self.places.places.values())
         ):
@@ -462,11 +466,9 @@ class GroupService:
         if self.thread.failure:
             yield f"this node takes no part in replicated streams: {self.thread.failure}"
         yield from self.places.problems()
+        yield from self.roads.problems()
 
     def families(self) -> Iterator[Family]:
         """The figures of the groups."""
         yield from self.places.families()
-        text = "Bytes of messages that wait until replicas have them."
-        yield Family(
-            "stream_replica_wait_bytes", "gauge", text, (Sample((), self.roads.waiting()),)
-        )
+        yield from self.roads.families()

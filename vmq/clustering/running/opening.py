@@ -15,25 +15,22 @@ from vmq_cluster.node import ClusterNode
 
 def open_slots(
     options: ClusterOptions,
-    folder: Path,
+    records: Path,
     node: ClusterNode,
     core: Core,
     outboxes: Outboxes,
     routing: Routing,
     registries: Mapping[str, Registry],
     durability: str,
-    *,
-    is_worker: bool,
 ) -> SlotService | None:
     """The slots of a node that is not started yet; None: its sessions are those of nodes.
 
-    The arguments are those of `SlotService`, but `folder`, which is the node's own.
+    The arguments are those of `SlotService`; `records` is the folder of the database.
 
     Raises:
         ClusterError: the data directory has sessions of the other kind, or options do not go together.
         StorageError: the records cannot be read.
     """
-    records = folder / "slots"
     if options.sessions == "nodes":
         if records.exists():
             raise ClusterError(
@@ -51,8 +48,6 @@ def open_slots(
             f'cluster.sessions is "slots", and the store has {kept} durable sessions of its node, which do not move '
             'into slots: set it to "nodes", or begin with an empty data directory'
         )
-    if is_worker:
-        raise ClusterError('broker.workers above 1 does not go with cluster.sessions = "slots"')
     if core.options.upgrade_outgoing_qos:
         raise ClusterError(
             'session.upgrade_outgoing_qos does not go with cluster.sessions = "slots"'

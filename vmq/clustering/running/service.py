@@ -176,27 +176,33 @@ class SlotService:
         """It may have slots again."""
         self.here.is_leaving = False
 
-    async def hand_over(self, seconds: float = HAND_OVER) -> bool:
-        """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone."""
-        self.here.is_leaving = True
+    async def hand_over(self, seconds: float = HAND_OVER, *, leaves_host: bool = False) -> bool:
+        """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone.
+
+        Nodes of its own host are among them if it leaves that: else they stop with it, or it comes back to its disk.
+        """
+        self.here.is_leaving, self.here.leaves_host = True, leaves_host
         deadline = self._loop.time() + seconds
-        while self.machines.slots.owners and self.here.reach.up():
-            if not any(self._may_go(owner.slot) for owner in self.machines.slots.owners.values()):
-                break
+        while self._may_give():
             if self._loop.time() > deadline:
                 log.warning(
                     "%d slots are not handed over: others take them when this node is gone",
-                    len(self.machines.slots.owners),
+                    len(self.machines.slots.own()),
                 )
                 break
             self.machines.hand_over()
             self._turn()
             await asyncio.sleep(_LOOK)
-        return not self.machines.slots.owners
+        return not self.machines.slots.own()
 
-    def _may_go(self, slot: int) -> bool:
-        owner = self.machines.slots.owners[slot]
-        return bool(owner.fit()) or owner.wish != 0
+    def _may_give(self) -> bool:
+        """Whether it has slots that somebody could have, or is about to; one that leaves its host leaves nothing."""
+        reach, slots, leaves = self.here.reach, self.machines.slots, self.here.leaves_host
+        if not reach.up():
+            return leaves and not reach.is_settled() and bool(slots.own())
+        if any(owner.heirs() or owner.wish for owner in slots.owners.values()):
+            return True
+        return leaves and len(slots.own()) > len(slots.owners)
 
     async def stop(self) -> None:
         """Ends; nothing is handed over."""

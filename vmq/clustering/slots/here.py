@@ -63,6 +63,8 @@ class LocalNode:
         self.slot_for: Callable[[str, int, bool], int] = _no_slot
         #: It hands its slots over and gets no new ones.
         self.is_leaving = False
+        #: Then nodes of its own host get them too: they stay.
+        self.leaves_host = False
 
     def time(self) -> int:
         """For stamps: this node's clock, but not behind others."""

@@ -30,9 +30,11 @@ from vmq.clustering.slots.placement import spread, weight
 from vmq.clustering.slots.records import all_records
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
-#: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others.
+#: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
+#: of which no copy is anywhere else, and which is started again at once.
 _OWNER_WAITS: Final = 3
 _OTHERS_WAIT: Final = 6
+HOST_WAITS: Final = 50
 _NOBODY: Final = SlotView()
 
 
@@ -222,7 +224,11 @@ class SlotMachine:
         view = self.view(slot)
         waited = self._patience[slot] = self._patience.get(slot, 0) + 1
         copy = self.copies.get(slot)
-        if self.here.store in view.followers:
+        is_of_host = self.here.reach.is_here(store_of(view.owner))
+        has_copy = (
+            copy is not None and copy.whole is not None and copy.whole.lineage == view.lineage
+        )
+        if self.here.store in view.followers and (has_copy or not is_of_host):
             needed = 1 + view.followers.index(self.here.store)
         elif store_of(view.owner) == self.here.store and copy is not None and copy.whole:
             needed = _OWNER_WAITS
@@ -230,24 +236,33 @@ class SlotMachine:
             up = [*self.here.reach.up(), self.here.store]
             order = sorted(up, key=lambda store: weight(slot, str(store)), reverse=True)
             needed = _OTHERS_WAIT + 3 * order.index(self.here.store)
-        if waited >= needed and not self.here.is_leaving:
+            if is_of_host:
+                needed += HOST_WAITS
+        is_own = store_of(view.owner) == self.here.store
+        if waited >= needed and (is_own or not self.here.is_leaving):
             self.take_over(slot)
+
+    def own(self) -> list[int]:
+        """The slots that are this node's, those of its last life too that it has not taken up again."""
+        return [
+            slot for slot, view in self.views.items() if store_of(view.owner) == self.here.store
+        ]
 
     # Handover by plan
 
     def _hand_over(self, owner: SlotOwner) -> None:
         """Has a slot go where it should be, when all is well."""
         reach = self.here.reach
-        if owner.wish and not reach.is_up(owner.wish):
+        if owner.wish and owner.wish not in reach.heirs():
             owner.wish = 0
         if owner.wish or not owner.serves(self.here.store):
             return
-        fit = {store: reach.host_of(store) for store in owner.fit()}
         if self.here.is_leaving:
-            owner.wish = max(fit, key=lambda store: weight(owner.slot, str(store)), default=0)
+            heirs = owner.heirs()
+            owner.wish = max(heirs, key=lambda store: weight(owner.slot, str(store)), default=0)
             return
         wanted = self.wanted(owner.slot)
-        if wanted and wanted[0] != self.here.store and wanted[0] in fit:
+        if wanted and wanted[0] != self.here.store and wanted[0] in reach.heirs():
             owner.wish = wanted[0]
 
     def wanted(self, slot: int) -> tuple[int, ...]:

@@ -50,6 +50,11 @@ class OwnedSlot:
         """Who could follow: in reach, of another host, and not about to leave."""
         return self.here.reach.fit()
 
+    def heirs(self) -> list[int]:
+        """Who could own it when this node leaves: nodes of other hosts before those of its own."""
+        fit = self.fit()
+        return fit if fit or not self.here.leaves_host else self.here.reach.heirs()
+
     def when_safe(self, action: Callable[[], None]) -> None:
         """Does something when all that was changed so far is safe; never if the lineage ends before."""
         self._waiting.append((self.version_now(), action))

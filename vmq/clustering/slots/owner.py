@@ -103,31 +103,32 @@ class SlotOwner(OwnedSlot):
         self.attachments.subscribers.groups.lost_a_peer()
 
     def _choose_followers(self) -> None:
-        reach = self.here.reach
-        if self.here.replicas < 2:
-            return
-        fit = self.fit()
         followers = self.view.followers
-        if not self.wish and len(followers) == min(self.here.replicas - 1, len(fit)):
-            if all(each in fit for each in followers):
-                self._begin_followers()
-                return
-        hosts = {store: reach.host_of(store) for store in fit}
-        keep = [each for each in self.view.followers if each in hosts]
-        if self.wish in hosts and self.wish not in keep:
-            keep.insert(0, self.wish)
-        chosen = choose(self.slot, hosts, self.here.replicas - 1, keep)
-        if not chosen and self.view.followers and not reach.is_settled():
+        chosen = self._wanted_followers()
+        if not chosen and followers and not self.here.reach.is_settled():
             return  # they may be there still
-        if set(chosen) != set(self.view.followers):
+        if set(chosen) != set(followers):
             view = SlotView(self.view.epoch, self.view.owner, self.view.number + 1, tuple(chosen))
-            dropped = [each for each in self.view.followers if each not in chosen]
+            dropped = [each for each in followers if each not in chosen]
             self._set_view(self.slot, view)
             self.followers.keep_only(view.followers)
             for store in dropped:
                 if store in self.cleared:
                     self._tell_included(store)
         self._begin_followers()
+
+    def _wanted_followers(self) -> list[int]:
+        """Nodes of as many other hosts as are to have copies; besides the next owner, which may be of this host."""
+        reach, wish = self.here.reach, self.wish
+        hosts = {store: reach.host_of(store) for store in self.fit()}
+        followers = [each for each in self.view.followers if each in hosts]
+        count = min(self.here.replicas - 1, len(set(hosts.values())))
+        if not wish and len(followers) == len(self.view.followers) == count:
+            return followers
+        if wish in hosts and wish not in followers:
+            followers.insert(0, wish)
+        chosen = choose(self.slot, hosts, count, followers)
+        return chosen if wish in (0, *chosen) else [*chosen, wish]
 
     def _begin_followers(self) -> None:
         for store in self.view.followers:

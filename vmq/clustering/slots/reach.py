@@ -49,10 +49,11 @@ class Reach:
         #: Answers that hold until something happens: each slot asks for them in each look.
         self._up: list[int] | None = None
         self._fit: list[int] | None = None
+        self._heirs: list[int] | None = None
         self._is_settled: bool | None = None
 
     def _forget_answers(self) -> None:
-        self._up = self._fit = self._is_settled = None
+        self._up = self._fit = self._heirs = self._is_settled = None
 
     def set_members(self, hosts: dict[int, str]) -> None:
         """The other members, by store, with their hosts."""
@@ -142,12 +143,16 @@ class Reach:
     def fit(self) -> list[int]:
         """Who could follow an owner here: in reach, of another host, and not about to leave."""
         if self._fit is None:
-            self._fit = [
-                store
-                for store, peer in self.peers.items()
-                if peer.is_up and not peer.is_leaving and peer.host != self.host
-            ]
+            self._fit = [each for each in self.heirs() if self.peers[each].host != self.host]
         return self._fit
+
+    def heirs(self) -> list[int]:
+        """Who could own a slot in place of this node: in reach, and not about to leave."""
+        if self._heirs is None:
+            self._heirs = [
+                store for store, peer in self.peers.items() if peer.is_up and not peer.is_leaving
+            ]
+        return self._heirs
 
     def is_up(self, store: int) -> bool:
         peer = self.peers.get(store)
@@ -188,6 +193,10 @@ class Reach:
             return 1
         peer = self.peers.get(store)
         return 0 if peer is None else peer.link
+
+    def is_here(self, store: int) -> bool:
+        """Whether a store is of this node's host."""
+        return self.host_of(store) == self.host
 
     def host_of(self, store: int) -> str:
         if store == self.store:

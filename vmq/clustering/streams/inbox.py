@@ -119,9 +119,7 @@ class StreamInbox:
         if stream is None:
             return None
         if stream.is_replicated:
-            for tap in self._streams.replicas.taps(stream):
-                tap.take(message)
-            return 0
+            return self._streams.replicas.take_back(stream, message)
         commit = self._streams.tap(stream).take_back(message)
         if commit:
             self._look_later()

@@ -12,6 +12,7 @@ from vmq.clustering.messages.streams import Append, AppendRun, PartitionRows
 from vmq.clustering.raft.records import GROUPS, merge
 from vmq.clustering.streams.singles import SingleCopies
 from vmq.core.context import Core
+from vmq.durable import Durable
 from vmq.runtime.metrics import Family
 from vmq_cluster.node import ClusterNode
 
@@ -59,6 +60,8 @@ class Replicas:
         self._on_change = on_change
         self._singles = singles
         self._host = host
+        #: Bytes that may wait for leaders; set before `begin`.
+        self.buffer_bytes = 1 << 27
         self.groups: GroupService | None = None
         #: Told on how many hosts there can be copies, at one node.
         self.on_hosts: Callable[[int], None] = lambda _count: None
@@ -90,6 +93,7 @@ class Replicas:
                 self._on_change,
                 self._singles,
                 self._host,
+                self.buffer_bytes,
             )
         except OSError as error:
             self.failure = f"this node cannot keep replicas of streams: {error}"
@@ -157,8 +161,8 @@ class Replicas:
         return None if self.groups is None else self.groups.places.reader(stream, partition)
 
     def taps(self, stream: "Stream") -> list[Any]:
-        """The write side of a replicated stream, if there can be one."""
-        return [] if self.groups is None else [self.groups.roads.tap(stream)]
+        """The write side of a replicated stream; one that refuses all where this node can have no groups."""
+        return [stream.appender if self.groups is None else self.groups.roads.tap(stream)]
 
     def deleted(self, stream: str) -> None:
         """A stream was deleted on this node."""
@@ -167,12 +171,24 @@ class Replicas:
 
     def take(self, peer: str, stream: "Stream", message: Append) -> None:
         """A message that was sent before its stream was replicated; its sender has it until it is safe."""
+        confirming = self._outboxes.arrivals.confirming(peer)
+        if self.groups is None:
+            confirming.answer_after(Durable(), 1)  # never: its sender keeps it
+            return
+        tap = self.groups.roads.tap(stream)
+        if number := tap.take(message):
+            confirming.answer_after(tap.safe_of(message.topic, message.client_id), number)
+
+    def take_back(self, stream: "Stream", message: Append) -> int:
+        """A message that waited for a node that will not have it: `written` says when it is safe, if this is not 0."""
+        return 1 if self.groups is None else self.groups.roads.tap(stream).take(message)
+
+    async def written(self) -> None:
+        """Returns when the groups have what was given to them: never, where this node can have none."""
         if self.groups is not None:
-            tap = self.groups.roads.tap(stream)
-            number = tap.take(message)
-            if number:
-                safe = tap.safe_of(message.topic, message.client_id)
-                self._outboxes.arrivals.confirming(peer).answer_after(safe, number)
+            await self.groups.roads.written()
+        elif self.failure:
+            await asyncio.Event().wait()
 
     def take_run(self, stream: "Stream", run: AppendRun) -> None:
         """A run of messages at QoS 0: likewise."""

@@ -391,6 +391,7 @@ class Streams(StreamFinder):
         """Returns when the streams of this node have what was given to them."""
         if self.catalog is not None:
             await self.catalog.commits.wait()
+        await self.replicas.written()
 
     # --- what changes
 

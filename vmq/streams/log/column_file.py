@@ -37,10 +37,10 @@ class ColumnCounts(msgspec.Struct, frozen=True):
     columns: dict[str, Unfit] = {}
 
 
-def path_of(segment: Path, size: int, schema: Mapping[str, str]) -> Path:
-    """Where the columns of a segment of so many bytes lie, as a schema has them."""
+def path_of(segment: Path, size: int, inode: int, schema: Mapping[str, str]) -> Path:
+    """Where the columns of a segment lie, as a schema has them: of that file, as another may take its place."""
     digest = zlib.crc32(msgspec.json.encode(dict(schema)))
-    return segment.with_name(f"{segment.stem}.{size:x}-{digest:08x}{SUFFIX}")
+    return segment.with_name(f"{segment.stem}.{size:x}-{inode:x}-{digest:08x}{SUFFIX}")
 
 
 def make(header: Header, sealed: Sealed, schema: Mapping[str, str], target: Path) -> ColumnCounts:

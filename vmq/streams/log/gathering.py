@@ -6,7 +6,7 @@ as a whole, in the writer's thread.
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -78,6 +78,16 @@ class Gathering:
         for number, headers in other.headers.items():
             if number >= skip:
                 self.headers[begin + number] = headers
+
+    def parts(self, most_rows: int, most_bytes: int) -> Iterator["Gathering"]:
+        """The rows again, so many at a time or of so many bytes of payload; a larger one is alone."""
+        begin = size = 0
+        for number, payload in enumerate(self.payloads):
+            if number > begin and (number - begin == most_rows or size + len(payload) > most_bytes):
+                yield self._chosen(range(begin, number))
+                begin, size = number, 0
+            size += len(payload)
+        yield self if not begin else self._chosen(range(begin, len(self.payloads)))
 
     def newest(self) -> int:
         """The highest timestamp; there must be a row."""

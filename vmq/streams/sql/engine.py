@@ -150,7 +150,8 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
             spot = found.spot
             if suffices and spot is not None:
                 end = min(end, spot.last)
-                path = path_of(Path(spot.path), spot.limit + len(END_MARK), self._stream.schema)
+                size, schema = spot.limit + len(END_MARK), self._stream.schema
+                path = path_of(Path(spot.path), size, spot.inode, schema)
                 with suppress(FileNotFoundError):
                     is_whole = (at, end) == (int(Path(spot.path).stem), spot.last)
                     span = None if is_whole else (at, end)

@@ -1,13 +1,17 @@
 """A producer beside a log that loses answers, changes its leader and forgets: every message is there once, in order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.simulator.seeds import each_seed
+from vmq.clustering.messages.raft import MAX_ROWS
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING
-from vmq.clustering.raft.producer import LIMIT, PAUSE, Producer, Sent
+from vmq.clustering.raft.producer import BATCH_BYTES, LIMIT, PAUSE, Backlog, Producer, Sent
 from vmq.core.output import Output
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.messages import Mark
@@ -192,6 +196,163 @@ def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
     road.run(20)
     assert producer.safe.reached == 1
     assert sum(paused) == 0
+
+
+def test_what_has_no_place_waits_for_it() -> None:
+    road = Road()
+    producer = Producer("", False, road, lambda _count: None)
+    put(producer, b"0")
+    road.run(10)
+    assert (road.asked, producer.safe.reached) == (0, 0)
+    producer.move_to("g")
+    put(producer, b"1")
+    road.run(20)
+    assert road.rows == [b"0", b"1"]
+    assert producer.safe.reached == 2
+
+
+class Disk:
+    """What is kept of a partition, as `PartitionKeeper` keeps it; who is killed may have written what is under way."""
+
+    def __init__(self, road: Road) -> None:
+        self.road = road
+        self.kept: list[tuple[Mark, list[bytes]]] = []
+        self.life = 0
+
+    def add(self, _group: str, sent: Sequence[Sent], done: Callable[[bool], None]) -> None:
+        found = copied(sent)
+        self._write(lambda: self.kept.extend(found), done)
+
+    def replace(self, _group: str, sent: Sequence[Sent], done: Callable[[bool], None]) -> None:
+        found = copied(sent)
+        self._write(lambda: self.kept.__setitem__(slice(None), found), done)
+
+    def drop(self) -> None:
+        self._write(self.kept.clear, lambda _done: None, often=0.0)
+
+    def _write(
+        self, what: Callable[[], Any], done: Callable[[bool], None], often: float = 0.1
+    ) -> None:
+        life = self.life
+        fails = self.road.random.random() < often
+
+        def write() -> None:
+            if life == self.life:
+                if not fails:
+                    what()
+                self.road.later(0.001, lambda: done(not fails) if life == self.life else None)
+
+        # One after the other, as one thread does it.
+        self.road.later(0.005, write)
+
+    def sent(self) -> list[Sent]:
+        found = []
+        for mark, payloads in self.kept:
+            rows = Gathering()
+            rows.add_run(b"t", list(payloads), 1, "c", 0)
+            found.append(Sent(mark, rows, 10, is_kept=True))
+        return found
+
+
+def copied(sent: Sequence[Sent]) -> list[tuple[Mark, list[bytes]]]:
+    return [(each.mark, list(each.rows.payloads)) for each in sent]
+
+
+def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None:
+    """Leaders come, go and forget; the node is killed, and nobody publishes again."""
+    kept = 0
+    for seed in each_seed(60):
+        with seed:
+            road = Road(seed.number)
+            road.loss = (0.0, 0.1, 0.3)[seed.number % 3]
+            disk = Disk(road)
+            told: set[bytes] = set()
+            lost: set[bytes] = set()
+            number = 0
+            for _life in range(4):
+                before = [payload for _, payloads in disk.kept for payload in payloads]
+                producer = Producer("g", False, road, lambda _count: None, keeper=disk)
+                producer.restore("g", disk.sent())
+                given = list(before)
+                for _ in range(road.random.randint(1, 30)):
+                    given.append(b"%d" % number)
+                    put(producer, given[-1])
+                    number += 1
+                    if road.random.random() < 0.2:
+                        road.leader = road.random.choice(("a", "b", "nobody", "nobody"))
+                        producer.led()
+                    if seed.number % 4 == 0 and road.random.random() < 0.05:
+                        lost.update(road.rows)  # with a majority: the leader knows nobody
+                        road.known, road.rows = Producers(), []
+                    road.run(road.time + road.random.choice((0.0, 0.01, 0.3, 2.0)))
+                    told.update(given[: producer.safe.reached])
+                kept += producer.kept
+                producer.close()
+                disk.life += 1
+                road.calls.clear()  # what is under way is lost, and what the disk has stays
+            road.leader = "a"
+            last = Producer("g", False, road, lambda _count: None, keeper=disk)
+            last.restore("g", disk.sent())
+            road.run(road.time + 400)
+            assert (last.waiting, last.size) == (0, 0)
+            assert not disk.kept
+            assert told - lost <= set(road.rows)
+            numbers = [int(each) for each in road.rows]
+            assert numbers == sorted(set(numbers)), "each once, in order"
+    assert kept, "something was acknowledged that no leader had"
+
+
+def test_rows_that_come_whole_are_cut_into_batches_that_travel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    road = Road()
+    producer = Producer("g", False, road, lambda _count: None)
+    rows = Gathering()
+    rows.add_run(b"t", [b"%d" % number for number in range(3 * MAX_ROWS)], 1, "c", 0)
+    rows.add_run(b"t", [b"x" * BATCH_BYTES, b"y" * 10], 1, "c", 0)
+    assert producer.add(rows, 100) == 3 * MAX_ROWS + 2
+    sizes: list[tuple[int, int]] = []
+    hand_in = road.hand_in
+
+    def seen(group: str, to: str, sent: Sent, *rest: Any) -> bool:
+        sizes.append((len(sent.rows.topics), sum(map(len, sent.rows.payloads))))
+        return hand_in(group, to, sent, *rest)
+
+    monkeypatch.setattr(road, "hand_in", seen)
+    road.run(20)
+    assert road.rows == rows.payloads
+    assert all(count <= MAX_ROWS and size <= 2 * BATCH_BYTES for count, size in sizes)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, 100), st.booleans()), min_size=1, max_size=60
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_the_bytes_that_wait_on_a_node_are_bounded_and_one_that_is_led_has_room(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """Partitions 0 to 2 have no leader; 3 has one. What the naive sum says is what the node counts."""
+    road, lost = Road(), Road()
+    lost.leader = "nobody"
+    backlog = Backlog(1000)
+    producers = [
+        Producer("g", False, road if each == 3 else lost, lambda _count: None, backlog)
+        for each in range(4)
+    ]
+    for number, size, is_pause in steps:
+        producer = producers[number]
+        if producer.has_room(size):
+            put(producer, b"x" * size)
+        assert backlog.size == sum(each.size for each in producers) <= 1000
+        assert producers[3].size or producers[3].has_room(100)
+        if is_pause:
+            road.run(road.time + 5)
+            assert not producers[3].size
+    for each in producers:
+        each.give_up()
+    assert backlog.size == 0
 
 
 @pytest.mark.parametrize("count", [1, 3])

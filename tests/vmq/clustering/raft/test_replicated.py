@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.cli.program import here
-from tests.vmq.clustering.nodes import clustering
+from tests.vmq.clustering.nodes import address, clustering
 from tests.vmq.clustering.raft.replicas import (
     groups,
     is_led,
@@ -22,6 +22,7 @@ from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
+from vmq.clustering.raft import producer
 
 NAMES = ("a", "b", "c")
 
@@ -130,6 +131,73 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         await brokers["b"].start()
         await until(lambda: safe.reached >= number)
         assert payloads(brokers["a"]) == [b"1", b"2"]
+
+
+async def test_publishers_wait_until_a_stream_is_placed(tmp_path: Path) -> None:
+    """It is made where one node of three runs; who publishes meanwhile is neither disconnected nor acknowledged."""
+    made = options(filters=["s/#"], replicas=3, key="topic")
+    brokers = [Broker(node_config(tmp_path, "a", "", made))]
+    try:
+        await brokers[0].start()
+        publishing = asyncio.create_task(brokers[0].publish("s/t", b"1", qos=1))
+        roads = groups(brokers[0]).roads
+        await until(lambda: roads.backlog.size > 0)
+        assert any("not placed yet" in each for each in brokers[0].health())
+        for name in "bc":
+            brokers.append(Broker(node_config(tmp_path, name, address(brokers[0]), made)))
+            await brokers[-1].start()
+        await publishing
+        assert roads.backlog.size == 0
+        await until(lambda: payloads(brokers[0]) == [b"1"])
+    finally:
+        for each in brokers:
+            await each.stop()
+
+
+async def test_a_node_that_can_have_no_groups_takes_nothing_for_replicated_streams(
+    tmp_path: Path,
+) -> None:
+    made = options(filters=["s/#"], replicas=3, key="topic")
+    config = node_config(tmp_path, "a", "", made)
+    folder = Path(config.broker.data_dir) / "streams"
+    folder.mkdir(parents=True)
+    (folder / ".groups").touch()  # where a folder is to be
+    broker = Broker(config)
+    await broker.start()
+    try:
+        assert any("cannot keep replicas" in each for each in broker.health())
+        with pytest.raises(ConnectionError):
+            await broker.publish("s/t", b"1", qos=1)
+    finally:
+        await broker.stop()
+
+
+async def test_what_is_kept_without_a_quorum_is_acknowledged_and_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "PATIENCE", 0.05)
+    async with replicated(tmp_path, *NAMES, without_quorum="keep") as brokers:
+        await brokers["a"].publish("s/t", b"1", qos=1)
+        configs = {name: brokers[name].config for name in "ab"}
+        for name in "bc":
+            await brokers.pop(name).stop()
+        for payload in (b"2", b"3"):
+            await brokers["a"].publish("s/t", payload, qos=1)
+        a = brokers.pop("a")
+        assert any(
+            "2 messages that are acknowledged are on this node alone" in each for each in a.health()
+        )
+        assert payloads(a) == [b"1"]
+        await a.stop()
+        brokers["a"] = a = Broker(configs["a"])
+        await a.start()
+        await a.publish("s/t", b"4", qos=1)
+        brokers["b"] = Broker(configs["b"])
+        await brokers["b"].start()
+        await until(lambda: payloads(a) == [b"1", b"2", b"3", b"4"])
+        kept = Path(a.config.broker.data_dir) / "streams" / ".groups" / "kept"
+        await until(lambda: not list(kept.iterdir()))
+        assert not groups(a).roads.backlog.size
 
 
 @pytest.mark.parametrize("leads", [True, False])

@@ -13,7 +13,7 @@ from tests.vmq.streams.support import Clock, make, options, put, read_all, row, 
 from vmq.config.values import read_archive
 from vmq.streams.log import archive as module
 from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined
-from vmq.streams.log.cursor import Cursor, offset_at
+from vmq.streams.log.cursor import Cursor, LogReader, offset_at
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.partition import Partition
 from vmq.streams.parking import Parking, take_in
@@ -77,6 +77,36 @@ def test_what_is_gone_here_is_read_from_the_archive(
     for number in range(20):
         assert offset_at(partition, row(number)["timestamp"]) == number
     assert len(list((tmp_path / "archive").rglob("*.parquet"))) == 3
+
+
+def test_of_what_is_compacted_the_archive_has_what_was_left(clock: Clock, tmp_path: Path) -> None:
+    """At its offsets, with the gaps between them, from wherever a reader begins."""
+    partition = archived(tmp_path, clock, compact=True)
+    for first in (0, 10):
+        put(
+            partition,
+            [{**row(number), "topic": f"t/{number % 3}"} for number in range(first, first + 10)],
+        )
+        partition.roll()
+    put(partition, rows_from(20, 5))
+    tidy(partition)
+    reader = LogReader(partition, ["offset", "payload"])
+
+    def rows(start: int) -> list[tuple[int, bytes]]:
+        return [
+            (each["offset"], each["payload"])
+            for chunk in reader.read(start)
+            for each in chunk.rows.to_pylist()
+        ]
+
+    before = rows(0)
+    assert [offset for offset, _ in before] == [17, 18, 19, *range(20, 25)]
+    grow_old(partition, clock)
+    assert (partition.kept, partition.earliest) == (20, 0)
+    assert list((tmp_path / "archive").rglob("*.parquet"))
+    for start in range(25):
+        assert rows(start) == [each for each in before if each[0] >= start]
+    partition.close()
 
 
 def test_any_tool_reads_it(partition: Partition, clock: Clock, tmp_path: Path) -> None:
