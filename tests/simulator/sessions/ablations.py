@@ -265,7 +265,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_restart", lambda self, last, client: last),),
         ("split", "kill", "tail", "rack"),
         strict=False,
-        seeds=(9,),
+        seeds=(8,),
     ),
     "life": Ablation(
         "what a peer confirmed or denied holds for one life of it",
@@ -288,7 +288,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a stamp is greater than all in the state, whatever the clock says",
         ((SlotState, "stamp", _by_the_clock),),
         ("skew", "handover", "kill"),
-        seeds=(9,),
+        seeds=(11,),
     ),
     "rank": Ablation(
         "the owner numbers a client's connections, and refuses an older one",

@@ -494,6 +494,8 @@ class SessionWorld:
                 return False
             for other in self.nodes.values():
                 copy = other.machines.slots.copies.get(slot)
+                if other is not node and other.is_up and slot in other.machines.slots.owners:
+                    return False  # what it took as an earlier owner it has not handed in
                 if other.name in self.gone or copy is None:
                     continue
                 if not other.is_up or not copy.is_included(owner.state.included):

@@ -270,7 +270,7 @@ class ShareGroups:
             if slot >= 0:
                 if dot not in self._handing:
                     self._handing.add(dot)
-                    self._owned.when_safe(partial(self._ready.append, (queue, dot)))
+                    self._owned.when_safe(partial(self._hand, queue, dot))
                 continue
             message = state.messages[dot]
             members = self._members.get(group, {})
@@ -282,10 +282,19 @@ class ShareGroups:
                 return
             self._move(queue, dot, *other)
 
+    def _hand(self, queue: str, dot: Dot) -> None:
+        self._ready.append((queue, dot))
+
     def take_ready(self) -> list[tuple[str, Dot]]:
         """Queues for other slots, and what of them these may be offered now."""
         ready, self._ready = self._ready, []
-        return [(queue, dot) for queue, dot in ready if dot in self._state.queues.get(queue, {})]
+        found = []
+        for queue, dot in ready:
+            if dot in self._state.queues.get(queue, {}):
+                found.append((queue, dot))
+            else:  # another fork has done it
+                self._handing.discard(dot)
+        return found
 
     def handed_on(self, queue: str, dot: Dot) -> None:
         """Another slot has it, safe."""
