@@ -59,7 +59,7 @@ from vmq.runtime.watchdog import Watchdog
 from vmq.startup.job_questions import answer_others
 from vmq.startup.listening import import_ahead, listen
 from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
-from vmq.streams.serving.opening import open_streaming, streams_folder
+from vmq.streams.serving.opening import follow_stream, open_streaming, streams_folder
 from vmq.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -347,6 +347,7 @@ class Broker(Configured):
             host, core.hooks, config, core.clock, self._prepared, Logins(core).over
         )
         self.jobs.functions, plugins.changed = plugins.functions, self.jobs.use_functions
+        self.jobs.follow = lambda *about: follow_stream(self.open_streams, *about)
         self._prepared = None  # a second start loads what is there by then
         self._tracer = Tracer(core, plugins)
         self.metrics.others = self._other_families
@@ -394,6 +395,7 @@ class Broker(Configured):
         core = self._core
         assert core is not None, "the broker is not started"
         self._streams = open_streaming(core, self.registry(), self.config, self._committer)
+        self._streams.sinks.add_jobs = self.jobs.add_staged
         if self.clustering is not None:
             self.clustering.streams.attach(self._streams.catalog)
         return self._streams

@@ -1,9 +1,10 @@
 """`python -m tests.cluster_processes.killing --kills 30 --seed 1`: streams with copies while node after node fails.
 
-Each time one of three or five nodes, drawn by the seed, is killed, stopped for a while, killed and wiped, or killed and
-a bit of its segments flipped; publishers at each node go on, at QoS 1 and 2. In the end every node has the same rows,
-and all that was acknowledged is among them. The suite kills each node once (`test_replicas`); this is for longer runs
-by hand.
+Each time one of three or five nodes, drawn by the seed, is killed, stopped for a while, killed and wiped, or a bit of
+its segments is flipped, while it is down or while it runs; publishers at each node go on, at QoS 1 and 2. In the end
+every node has the same rows, and all that was acknowledged is among them; with `--spark` each of these rows is once in
+the table that a Spark query has filled meanwhile. The suite kills each node once (`test_replicas`); this is for longer
+runs by hand: `--seconds 60` ends it after a minute.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 from tests.cluster_processes.cluster import LinkedCluster
@@ -23,9 +25,11 @@ from tests.cluster_processes.test_replicas import (
     wait_led,
     wait_whole,
 )
+from tests.cluster_processes.test_streams import read
+from tests.vmq.cli.program import run
 
 #: What happens to a node, and how often.
-FAULTS = {"kill": 6, "stop": 2, "wipe": 1, "flip": 2}
+FAULTS = {"kill": 6, "stop": 2, "wipe": 1, "flip": 2, "flip live": 2}
 
 
 def say(text: str) -> None:
@@ -44,10 +48,12 @@ def flip(folder: Path, random: Random) -> str:
     """Flips a bit in one of the segments of a node; returns where."""
     segments = sorted(each for each in folder.glob("streams/*/*/*.arrows") if each.stat().st_size)
     path = random.choice(segments)
-    raw = bytearray(path.read_bytes())
-    bit = random.randrange(len(raw) * 8)
-    raw[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(raw)
+    bit = random.randrange(path.stat().st_size * 8)
+    with path.open("r+b") as file:  # it may grow meanwhile
+        file.seek(bit // 8)
+        [byte] = file.read(1)
+        file.seek(bit // 8)
+        file.write(bytes((byte ^ 1 << bit % 8,)))
     return f"bit {bit} of {path.relative_to(folder)}"
 
 
@@ -62,6 +68,12 @@ def fail(
     names = [*cluster.nodes]
     rest = [each for each in names if each != name]
     begin = monotonic()
+    if fault == "flip live":
+        say(f"flipped {flip(cluster[name].data_dir, random)}")
+        run("stream", "verify", "--local", "--data-dir", str(cluster[name].data_dir))  # it is found
+        flow(devices, names)
+        wait_whole(*cluster.running, names=tuple(devices))
+        return 0.0
     if fault == "stop":
         cluster[name].signal(signal.SIGSTOP)
         for each in rest:
@@ -93,6 +105,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30, help="how often a node fails")
     parser.add_argument("--seed", type=int, default=1, help="of which, and how")
     parser.add_argument("--nodes", type=int, choices=(3, 5), default=3, help="each has a copy")
+    parser.add_argument("--seconds", type=float, default=86_400, help="no node fails after these")
+    parser.add_argument(
+        "--spark",
+        action="store_true",
+        help="a query of Spark goes on meanwhile; a, whom it asks, stays",
+    )
     options = parser.parse_args()
     names = "abcde"[: options.nodes]
     random = Random(options.seed)
@@ -104,9 +122,18 @@ def main() -> int:
         wait_led(*cluster.running, names=tuple(streams))
         devices = {each: stack.enter_context(traffic(cluster, each, names, [])) for each in streams}
         flow(devices, [*names])
+        table = None
+        if options.spark:
+            from tests.spark.table import table_of  # Spark is needed by nobody else here
+
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            table = stack.enter_context(table_of(cluster["a"].flight, "log", folder))
+        until = monotonic() + options.seconds
         for number in range(options.kills):
+            if monotonic() >= until:
+                break
             [fault] = random.choices([*FAULTS], [*FAULTS.values()])
-            name = random.choice(names)
+            name = random.choice(names[1:] if options.spark else names)
             say(f"{number + 1}: {fault} {name}")
             try:
                 took = fail(cluster, devices, name, fault, random)
@@ -120,6 +147,9 @@ def main() -> int:
                 publisher.finish()
             check(cluster, each.sent(), topic)
             say(f"{topic}: {len(each.sent())} acknowledged messages are on all nodes, in order")
+        if table is not None:
+            rows = [[each.payload for each in rows] for rows in read(cluster["a"], "log")]
+            say(f"log: {table.check(rows)} rows are in Spark's table, each once")
     return 0
 
 

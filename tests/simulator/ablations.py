@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 from tests.simulator.segments import SimLog
 from vmq_cluster.raft.election import Election, Voting
+from vmq_cluster.raft.following import Following, Mending
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.leading import Leading
 from vmq_cluster.raft.members import Members
@@ -44,6 +45,7 @@ class Ablation:
 _commit = Leading._commit
 _place = Producers.place
 _trim = Replica.trim
+_mend = Mending.tick
 
 
 def _commit_any_term(self: Leading) -> None:
@@ -113,6 +115,12 @@ def _change_at_will(self: Leading, members: Members, now: float) -> bool:
     self.append(MEMBERS, [encode_members(members)])
     self._set_members(now)
     return True
+
+
+def _mend_by_leader(self: Mending, now: float) -> None:
+    """As a learner catches up."""
+    if self._replica.leader:
+        _mend(self, now)
 
 
 #: Leaders that come and go, and nothing else.
@@ -226,6 +234,34 @@ SCRIPTED = {
     "pre-vote": Ablation(
         "Nobody raises its term before a majority would vote for it.",
         [(Group, "_stand", _stand_for_real)],
+        0,
+    ),
+    "enough": Ablation(
+        "Who may have forgotten counts again once it has all that its leader had when it came back.",
+        [(Following, "_return", lambda self: self.replica.set_abstains(False))],
+        0,
+    ),
+    "established": Ablation(
+        "A new leader answers no question before something of its term is committed.",
+        [(Leading, "is_established", property(lambda self: True))],
+        0,
+    ),
+    "lag": Ablation(
+        "A learner becomes a voter once it has, soon enough, what the log had.",
+        [(Leading, "_is_ready", lambda self, learner: True)],
+        0,
+    ),
+    "compaction": Ablation(
+        "Rows are compacted as was committed, not as a leader has just decided.",
+        [(Group, "compaction", property(lambda self: self.replica.state.compaction))],
+        0,
+    ),
+    "range": Ablation(
+        "Damage below the commit index is a range that is fetched, not a replica that counts for nothing.",
+        [
+            (Replica, "abstains", property(lambda self: self.ballot.abstains or self.log.damage)),
+            (Mending, "tick", _mend_by_leader),
+        ],
         0,
     ),
     "check-quorum": Ablation(

@@ -73,7 +73,8 @@ def _job_problems(config: Config, origin: Callable[[str], str | None]) -> list[P
     # Which functions plugins bring is known when they run: then it is checked again.
     may_have_more = any(each.enabled for each in config.plugins.values())
     known = None if may_have_more else ()
-    for key, what in config_mappings.mapping_problems(config.mappings, known):
+    streams = {name: each.filters for name, each in config.streams.items()}
+    for key, what in config_mappings.mapping_problems(config.mappings, known, streams):
         problems.append(Problem(f"mappings.{key}", what, origin(f"mappings.{key}")))
     return problems
 

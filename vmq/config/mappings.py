@@ -1,7 +1,9 @@
 """Mappings: what becomes of messages and jobs besides, by an expression."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -11,18 +13,27 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import (
     DELAYED,
     JOBS,
+    STREAM,
+    GroupTopic,
     SpecialTopicError,
     is_served,
     read_delayed,
+    read_group_topic,
     read_job_topic,
+    read_past,
 )
-from vmq.mqtt.topics import decode_filter, decode_topic_name
+from vmq.mqtt.topics import check_filter, decode_filter, decode_topic_name
 
 #: What stands in a target for the value of an expression.
 EXPANSION: Final = re.compile(r"\$\{([^{}]*)\}")
 _FROM: Final = "from"
-#: How the name of a mapping begins among the streams that a topic finds; no stream has such a name.
+#: How the name of a mapping begins among the streams that a topic finds, and among groups; no stream has such a name,
+#: and nobody else makes such a group.
 MAPPED: Final = "mapping "
+_LONGEST_NAME: Final = 92
+#: Of the streams that there are, the filters; their names may be others by the time that a mapping reads.
+StreamFilters = Mapping[str, Sequence[str]]
+_NO_STREAMS: Final[StreamFilters] = MappingProxyType({})
 
 
 class MappingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,8 +43,9 @@ class MappingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     __annotations__[_FROM] = Annotated[
         str,
         Meta(
-            description="What it takes: the messages of a topic filter, as in sensors/+/temp, or the jobs of a queue "
-            "or group, as in $jobs/orders or $jobs/orders@audit, whose worker it is."
+            description="What it takes: the messages of a topic filter, as in sensors/+/temp; the jobs of a queue "
+            "or group, as in $jobs/orders or $jobs/orders@audit, whose worker it is; or the messages that a stream has "
+            "kept, as in $stream/sensors;from=earliest/sensors/#, as a consumer group of its own, each once."
         ),
     ]
     to: Annotated[
@@ -76,19 +88,51 @@ def source_of(options: MappingOptions) -> str:
     return source
 
 
+def stream_source(source: str) -> GroupTopic:
+    """The stream that a mapping reads, and what of it.
+
+    Raises:
+        SpecialTopicError: it says something else; the text says what is accepted.
+    """
+    topic = read_group_topic("$share/mapping/" + source)
+    for name in topic.options:
+        if name != "from":
+            raise SpecialTopicError(f"not an option here: {name[:80]}; accepted: from")
+    start = topic.options.get("from", "latest")
+    if start not in ("earliest", "latest") and read_past(start, time.time()) is None:
+        raise SpecialTopicError(
+            "from is earliest, latest, a span as in -15m, seconds since 1970, or a time as in "
+            "2030-01-31T06:00:00Z: " + start[:80]
+        )
+    check_filter(topic.filter)
+    return topic
+
+
 def mapping_problems(
-    mappings: Mapping[str, MappingOptions], functions: Collection[str] | None = ()
+    mappings: Mapping[str, MappingOptions],
+    functions: Collection[str] | None = (),
+    streams: StreamFilters = _NO_STREAMS,
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with mappings: the key below the section, and what.
 
     Args:
         mappings: by name.
         functions: names of those that plugins bring; None: that is not known yet.
+        streams: those that are known.
     """
     for name, options in mappings.items():
         flaw = _source_flaw(source_of(options))
         if flaw:
             yield f"{name}.{_FROM}", flaw
+        elif source_of(options).startswith(STREAM):
+            if options.mountpoint:
+                what = "streams keep no messages under a mountpoint; accepted: none"
+                yield f"{name}.mountpoint", what
+            if len(name) > _LONGEST_NAME:
+                what = (
+                    f"a group is called by the mapping's name; accepted: {_LONGEST_NAME} characters"
+                )
+                yield f"{name}.{_FROM}", what
         for option in ("where", "payload"):
             text = getattr(options, option)
             if text is not None and (flaw := _expression_flaw(text, functions)):
@@ -96,7 +140,7 @@ def mapping_problems(
         for target in options.to:
             if flaw := _target_flaw(target, functions):
                 yield f"{name}.to", f"{target}: {flaw}"
-    yield from _circles(mappings)
+    yield from circles(mappings, streams)
 
 
 def _source_flaw(source: str) -> str:
@@ -105,8 +149,12 @@ def _source_flaw(source: str) -> str:
             topic = read_job_topic(source)
             if topic.verb or topic.options or topic.queue.startswith("$"):
                 return "accepted: a topic filter, or $jobs/QUEUE without options"
+        elif source.startswith(STREAM):
+            stream_source(source)
         elif source.startswith("$"):
-            return "accepted: a topic filter that does not begin with $, or $jobs/QUEUE"
+            return (
+                "accepted: a topic filter that does not begin with $, $jobs/QUEUE, or $stream/NAME"
+            )
         else:
             decode_filter(source.encode())
     except (SpecialTopicError, ProtocolError) as error:
@@ -129,6 +177,11 @@ def _target_flaw(target: str, functions: Collection[str] | None) -> str:
     plain = EXPANSION.sub("x", target)
     if "${" in plain:
         return "${ without }; accepted: ${EXPRESSION}, without braces in it"
+    return target_flaw(plain)
+
+
+def target_flaw(plain: str) -> str:
+    """Why nothing can be sent there from inside the broker: to a topic, a queue of jobs, or later to one of both."""
     try:
         if plain.startswith(DELAYED):
             plain = read_delayed(plain, 0.0)[1]
@@ -148,14 +201,16 @@ def _target_flaw(target: str, functions: Collection[str] | None) -> str:
 # Circles
 
 
-def _circles(mappings: Mapping[str, MappingOptions]) -> Iterator[tuple[str, str]]:
+def circles(
+    mappings: Mapping[str, MappingOptions], streams: StreamFilters
+) -> Iterator[tuple[str, str]]:
     """Mappings that may feed themselves, by way of others or not: a message would go round for ever."""
     after = {
         name: [
             other
             for other, its in mappings.items()
             if its.mountpoint == each.mountpoint
-            and any(_may_feed(target, source_of(its)) for target in each.to)
+            and any(_may_come_to(target, source_of(its), streams) for target in each.to)
         ]
         for name, each in mappings.items()
     }
@@ -173,6 +228,18 @@ def _circles(mappings: Mapping[str, MappingOptions]) -> Iterator[tuple[str, str]
             if other not in seen:
                 seen.add(other)
                 ahead += after[other]
+
+
+def _may_come_to(target: str, source: str, streams: StreamFilters) -> bool:
+    """Whether what goes to a target may be what a mapping takes."""
+    if not source.startswith(STREAM):
+        return _may_feed(target, source)
+    try:
+        topic = stream_source(source)
+    except (SpecialTopicError, ProtocolError):
+        return False  # that is told by itself
+    kept = streams.get(topic.stream, ())
+    return _may_feed(target, topic.filter) and any(_may_feed(target, each) for each in kept)
 
 
 def _may_feed(target: str, source: str) -> bool:

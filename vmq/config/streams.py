@@ -171,9 +171,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = "os"
 
     def __post_init__(self) -> None:
-        """What earlier versions called acks is durability; and one node alone archives."""
-        if self.archive and not self.replicas:
-            msgspec.structs.force_setattr(self, "replicas", 1)
+        """What earlier versions called acks is durability."""
         if self.acks in {"memory", "os", "fsync"}:
             msgspec.structs.force_setattr(self, "durability", self.acks)
             msgspec.structs.force_setattr(self, "acks", "")
@@ -261,11 +259,7 @@ def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
             elif "\0" in each:
                 yield "filters", f"U+0000 is in no topic; accepted: {FILTER_FORMS}"
     try:
-        if read_archive(options.archive) is not None and options.replicas > 1:
-            yield (
-                "archive",
-                "a stream with replicas has none; accepted: replicas = 1, or no archive",
-            )
+        read_archive(options.archive)
     except ValueError as error:
         yield "archive", str(error)
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,11 @@ from vmq.core.ports import JobsPort
 if TYPE_CHECKING:
     from vmq.config.options import Config
     from vmq.core.context import Core
+    from vmq.jobs.mappings.stream_source import Follow, StreamMapping
     from vmq.jobs.nodes import JobLinks
     from vmq.jobs.queue import Job
     from vmq.jobs.service import JobService
+    from vmq.mqtt.special import GroupTopic
     from vmq.persistence.group_commit import Committer
     from vmq.runtime.metrics import Family
 
@@ -222,7 +224,10 @@ class Jobs:
         self._stopper = stopper
         #: The functions that plugins bring to expressions, at present.
         self.functions: Callable[[], Mapping[str, Callable[..., Any]]] = dict
+        #: Has a mapping read a stream; unset: there are none.
+        self.follow: Follow | None = None
         self._links: JobLinks | None = None
+        self._is_over = False
         #: Commits the store of sessions and messages.
         self.committer: Committer | None = None
         #: None as long as nothing serves any.
@@ -325,9 +330,10 @@ class Jobs:
 
             core, config = self._core(), self._config()
             assert core is not None, "the broker is not started"
-            for key, what in mapping_problems(config.mappings, self.functions()):
+            filters = {name: each.filters for name, each in config.streams.items()}
+            for key, what in mapping_problems(config.mappings, self.functions(), filters):
                 raise StartError(f"mappings.{key}: {what}")
-            self.service = JobService(core, config, self.functions)
+            self.service = JobService(core, config, self.functions, self._follow)
             self.service.control.stop = self._stopper()
             if self.committer is not None:
                 self.service.go_before(self.committer)
@@ -347,6 +353,7 @@ class Jobs:
         core = self._core()
         assert core is not None, "the broker is not started"
         self._links = links
+        self._is_over = False
         config = self._config()
         if config.schedules or config.mappings or (Path(config.broker.data_dir) / "jobs").is_dir():
             self.open()
@@ -354,6 +361,23 @@ class Jobs:
             core.jobs = FirstJobs(core, self.open)
         if links is not None:
             links.open_with(self.open)
+
+    async def _follow(self, topic: GroupTopic, mapper: StreamMapping) -> None:
+        if self.follow is None:
+            mapper.cannot("there are no streams")
+        else:
+            await self.follow(topic, mapper)
+
+    async def add_staged(self, staged: Sequence[tuple[str, bytes, int, bytes]]) -> str:
+        """Adds jobs that were staged with messages; see `JobService.add_staged`."""
+        from vmq.runtime.errors import StartError
+
+        if self._is_over:
+            return "the broker ends"
+        try:
+            return await self.open().add_staged(staged)
+        except StartError as error:
+            return str(error)
 
     async def hand_over(self, timeout: float, *, is_leaving: bool = False) -> bool:  # noqa: ASYNC109 - a limit
         """What this node has goes to other hosts, if it leaves also to others of its own; whether they have all."""
@@ -378,6 +402,7 @@ class Jobs:
 
     async def stop(self) -> None:
         """Ends connections and workers, and writes what is left."""
+        self._is_over = True
         service, self.service = self.service, None
         if service is not None:
             await service.stop()

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,6 +23,7 @@ from vmq.jobs.ids import JobIds
 from vmq.jobs.listener import JobListener
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.mappings.service import Mappings
+from vmq.jobs.mappings.stream_source import Follow, no_streams
 from vmq.jobs.metrics import job_families, sharing_families
 from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.nodes import JobLinks, JobNodes
@@ -83,6 +84,7 @@ class JobService:
         core: for clock, limits and counters.
         config: as it was read.
         functions: those that plugins bring to expressions, at present.
+        follow: has a mapping read a stream.
 
     Raises:
         StartError: what is on disk cannot be used.
@@ -93,6 +95,7 @@ class JobService:
         core: Core,
         config: Config,
         functions: Callable[[], Mapping[str, Callable[..., Any]]] = dict,
+        follow: Follow = no_streams,
     ) -> None:
         self.core = core
         self.config = config
@@ -109,9 +112,7 @@ class JobService:
             restore = JobRestore(self.machine, self.segments, now)
             restore.run()
             pauses = JobPauses(self.folder)
-            for name, (is_in, is_out) in pauses.read().items():
-                queue = self.machine.queues.get(name) or self.machine.make_queue(name, now)
-                queue.paused_in, queue.paused_out = is_in, is_out
+            self._pause(pauses, now)
         except OSError as error:
             raise StartError(f"cannot use the jobs: {self.folder}: {error.strerror}") from error
         self.journal = JobJournal(self.segments, wall, restore.next_serial)
@@ -136,7 +137,8 @@ class JobService:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         self.mqtt.delayed.serve_all()
         self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
-        self.mappings = Mappings(core, self.commit, self.mqtt, self.folder, functions)
+        given = self.folder, functions, follow, self.safe
+        self.mappings = Mappings(core, self.commit, self.mqtt, *given)
         self.mappings.configure(config.mappings)
         self._ticker: asyncio.TimerHandle | None = None
         #: This node among others, if it is one.
@@ -172,6 +174,11 @@ class JobService:
         replicas.on_newcomer = schedules.tell_all
         if links.others():
             schedules.begins = self.core.wall_clock() + _SETTLES
+
+    def _pause(self, pauses: JobPauses, now: float) -> None:
+        for name, (is_in, is_out) in pauses.read().items():
+            queue = self.machine.queues.get(name) or self.machine.make_queue(name, now)
+            queue.paused_in, queue.paused_out = is_in, is_out
 
     def _read_node_id(self) -> bytes:
         """Forty hexadecimal digits that this node keeps."""
@@ -341,6 +348,20 @@ class JobService:
         await self.safe()
         return self.nodes is None or await self.nodes.copied(jobs, PATIENCE)
 
+    async def add_staged(self, staged: Sequence[tuple[str, bytes, int, bytes]]) -> str:
+        """Adds jobs that were staged: target, body, QoS, and of what the id is made.
+
+        Returns, once they are safe, why that cannot be now, or nothing.
+        """
+        for each in staged:
+            reason = self.mappings.sender.add_staged(*each)
+            if reason:
+                return reason
+        try:
+            return "" if await self.safe_with_copies() else "too few hosts can be reached"
+        except OSError as error:
+            return str(error)
+
     # Disk
 
     def _sync(self) -> None:
@@ -383,13 +404,13 @@ class JobService:
             listener.end_all("the broker is shutting down")
         for taking in list(self.takings):
             taking.end()
+        await self.mappings.stop()
         if self.nodes is not None:
             await self.nodes.hand_over(_HAND_OVER)
         self._sweeper.cancel()
         if self._ticker is not None:
             self._ticker.cancel()
         self.mqtt.delayed.stop()
-        self.mappings.stop()
         await self._all_synced()
         self.commit.end_pass(self.core.clock())
         await self._all_synced()

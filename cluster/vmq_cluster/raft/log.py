@@ -17,8 +17,9 @@ from vmq_cluster.raft.messages import Batch, Mark, SealedFile
 class Log(Protocol):
     """Batches by offset. Whatever fails raises `OSError`: the host then closes this group (`Failed`)."""
 
-    #: Committed offsets that cannot be read here, as (first, end).
-    damage: list[tuple[int, int]]
+    @property
+    def damage(self) -> Sequence[tuple[int, int]]:
+        """Committed offsets that cannot be read here, as (first, end)."""
 
     @property
     def first(self) -> int:

@@ -34,16 +34,12 @@ COMPACT: Final = 6
 
 
 class Mark(Struct, array_like=True, frozen=True):
-    """Whose rows a batch has: `count` of them, numbered from `first`, by one boot of one store.
-
-    With `ends` an heir says that the store is lost: a gap is taken, and nothing of that boot after it.
-    """
+    """Whose rows a batch has: `count` of them, numbered from `first`, by one boot of one store."""
 
     store: Name
     boot: Name
     first: Number
     count: Number
-    ends: bool = False
 
     @property
     def end(self) -> int:

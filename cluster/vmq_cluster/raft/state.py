@@ -30,18 +30,16 @@ class Producers:
 
     def __init__(self) -> None:
         self.next: dict[tuple[str, str], int] = {}
-        #: Boots of which nothing more is taken: their store is lost, and an heir has handed in what was left.
-        self.ended: set[tuple[str, str]] = set()
         #: The last boot of each store.
         self.last: dict[str, str] = {}
 
     def place(self, mark: Mark) -> int:
         """How many of these rows, from the first on, are in the log already; or `GAP`."""
         who = (mark.store, mark.boot)
-        if who in self.ended or mark.boot < self.last.get(mark.store, ""):
+        if mark.boot < self.last.get(mark.store, ""):
             return mark.count
         expected = self.next.get(who, 0)
-        if mark.first > expected and not mark.ends:
+        if mark.first > expected:
             return GAP
         return min(max(expected - mark.first, 0), mark.count)
 
@@ -50,16 +48,12 @@ class Producers:
         before = self.last.get(mark.store, "")
         if mark.boot > before:
             self.next.pop((mark.store, before), None)
-            self.ended.discard((mark.store, before))
         self.last[mark.store] = max(before, mark.boot)
         self.next[who] = max(self.next.get(who, 0), mark.end)
-        if mark.ends:
-            self.ended.add(who)
 
     def retire(self, stores: Iterable[str]) -> None:
         gone = set(stores)
         self.next = {who: number for who, number in self.next.items() if who[0] not in gone}
-        self.ended = {who for who in self.ended if who[0] not in gone}
         self.last = {store: boot for store, boot in self.last.items() if store not in gone}
 
 
@@ -100,7 +94,8 @@ class _Form(Struct, array_like=True):
     terms: list[tuple[int, int]]
     members: Members
     next: list[tuple[str, str, int]]
-    ended: list[tuple[str, str]]
+    #: Not used: logs that are there have an empty list here.
+    free: list[None]
     uncertain: list[tuple[int, int, int]]
     compaction: tuple[int, int] = (0, 0)
 
@@ -175,9 +170,8 @@ class LogState:
         """The body of a batch of kind `STATE`, in a log that is kept from `first` on."""
         self.terms.trim(first)
         known = sorted((*who, number) for who, number in self.producers.next.items())
-        ended = sorted(self.producers.ended)
         return _encoder.encode(
-            _Form(self.terms.starts, self.members, known, ended, self.uncertain, self.compaction)
+            _Form(self.terms.starts, self.members, known, [], self.uncertain, self.compaction)
         )
 
     def _load(self, batch: Batch) -> None:
@@ -188,7 +182,6 @@ class LogState:
             self.members_end = batch.end
         self.producers = Producers()
         self.producers.next = {(store, boot): number for store, boot, number in form.next}
-        self.producers.ended = set(form.ended)
         for store, boot, _ in form.next:
             self.producers.last[store] = max(boot, self.producers.last.get(store, ""))
         self.uncertain = form.uncertain

@@ -175,6 +175,147 @@ def test_without_that_rule_a_row_would_be_committed_that_one_disk_has() -> None:
         assert early_ack()
 
 
+def elected_by_who_got_back_a_part() -> list[str]:
+    """Rows are committed by two; one forgets them, and has got back whole segments of them when the other dies."""
+    sim, leader, (one, other) = three("memory")
+    sim.cut_off(other)
+    for number in range(60):
+        sim.put(leader, "s", number)
+        sim.run(0.02)
+    sim.kill(one)
+    sim.nodes[one].logs[GROUP].cut_at(5)
+    committed = sim.ends()[leader]
+    sim.passes = lambda _sender, _peer, envelope: (
+        not any(isinstance(each, Append) and each.batches for _, each in envelope.items)
+    )
+    sim.start(one)
+    sim.run(1)
+    assert 5 < sim.nodes[one].logs[GROUP].end < committed
+    sim.kill(leader)
+    sim.passes = lambda *_: True
+    sim.network.cuts.clear()
+    sim.run(10)
+    return sim.leaders()
+
+
+def test_who_forgot_counts_once_it_has_all_that_its_leader_had() -> None:
+    assert elected_by_who_got_back_a_part() == []
+
+
+def test_without_that_rule_what_was_committed_would_be_lost() -> None:
+    with SCRIPTED["enough"].off(), pytest.raises(AssertionError, match="leads without all"):
+        elected_by_who_got_back_a_part()
+
+
+def told_by_a_new_leader() -> list[int]:
+    """A leader commits a row, and dies before it has said so; up to where the log is committed, as the next one says.
+
+    What that one writes reaches nobody yet.
+    """
+    sim, old, _ = three()
+    before = sim.ends()[old]
+
+    def passes(_sender: str, _peer: str, envelope: Envelope) -> bool:
+        for _, each in envelope.items:
+            if isinstance(each, Append):
+                each.commit = min(each.commit, before)
+                each.batches[:] = [batch for batch in each.batches if batch.term == term]
+        return True
+
+    term = sim.group(old).replica.term
+    sim.passes = passes
+    done = sim.put(old, "s", 0)
+    sim.until(lambda: done == ["done"], 1, 0.001)
+    assert sim.ends()[old] == before + 1
+    sim.kill(old)
+    sim.until(lambda: sim.leader() not in ("", old), 10)
+    answers: list[Answered] = []
+    sim.answers[sim.leader(), 7] = answers.append
+    assert sim.do(sim.leader(), lambda group: group.ask(7, sim.now))
+    sim.run(1)
+    return [each.end - before for each in answers if each.done]
+
+
+def test_a_new_leader_says_what_is_committed_once_something_of_its_term_is() -> None:
+    assert told_by_a_new_leader() == []
+
+
+def test_without_that_rule_it_would_say_less_than_was_acknowledged() -> None:
+    with SCRIPTED["established"].off():
+        assert told_by_a_new_leader() == [0]
+
+
+def acknowledged_with_a_learner_away() -> list[str]:
+    """A group is to get a member that nobody reaches, and then one of its three is gone."""
+    sim, leader, (one, other) = three()
+    sim.add("d")
+    sim.cut_off("d")
+    sim.do(leader, lambda group: group.aim((leader, one, other, "d"), sim.now))
+    sim.run(3)
+    sim.kill(other)
+    answers = sim.put(leader, "s", 0)
+    sim.run(3)
+    return answers
+
+
+def test_a_learner_counts_once_it_has_what_the_others_have() -> None:
+    assert acknowledged_with_a_learner_away() == ["done"]
+
+
+def test_without_that_rule_a_member_that_has_nothing_would_hold_up_the_group() -> None:
+    with SCRIPTED["lag"].off():
+        assert "done" not in acknowledged_with_a_learner_away()
+
+
+def decided_by_one() -> tuple[int, int]:
+    """What a leader that nobody hears has done that it decides alone."""
+    sim, leader, _ = three()
+    for number in range(5):
+        sim.put(leader, "s", number)
+    sim.run(1)
+    sim.cut_off(leader)
+    assert sim.do(leader, lambda group: group.compact(3, 7, sim.now))
+    return sim.group(leader).compaction
+
+
+def test_what_is_compacted_is_what_was_committed() -> None:
+    """Else its rows would be gone at one replica, where the others decide something else."""
+    assert decided_by_one() == (0, 0)
+
+
+def test_without_that_rule_one_would_compact_by_itself() -> None:
+    with SCRIPTED["compaction"].off():
+        assert decided_by_one() == (3, 7)
+
+
+def two_with_a_flipped_bit() -> Groups:
+    """The leader is gone, and each of the other two has a batch that cannot be read, in another segment."""
+    sim, leader, others = three()
+    for number in range(60):
+        sim.put(leader, "s", number)
+        sim.run(0.02)
+    sim.run(2)
+    sim.kill(leader)
+    for name, place in zip(others, (5, 20), strict=True):
+        log = sim.nodes[name].logs[GROUP]
+        batch = log.batches[place]
+        assert batch.end <= log.starts[-2]
+        log.damage.append((batch.offset, batch.end))
+    sim.run(10)
+    return sim
+
+
+def test_two_with_a_flipped_bit_each_are_a_majority_and_mend_each_other() -> None:
+    sim = two_with_a_flipped_bit()
+    assert sim.leaders()
+    assert not any(sim.nodes[name].logs[GROUP].damage for name in sim.running())
+
+
+def test_without_that_rule_they_would_be_none() -> None:
+    with SCRIPTED["range"].off():
+        assert two_with_a_flipped_bit().leaders() == []
+
+
 def test_without_check_quorum_a_leader_that_hears_nobody_leads_for_ever() -> None:
     with SCRIPTED["check-quorum"].off():
         sim, old, others = three()

@@ -37,16 +37,6 @@ def test_another_boot_of_a_store_is_another_producer() -> None:
     assert producers.place(Mark("s", "b", 10, 5)) == 5, "an earlier boot hands in nothing more"
 
 
-def test_an_heir_may_leave_a_gap_and_nothing_comes_after_it() -> None:
-    producers = Producers()
-    producers.add(Mark("s", "b", 0, 2))
-    end = Mark("s", "b", 5, 1, ends=True)
-    assert producers.place(end) == 0
-    producers.add(end)
-    assert producers.place(Mark("s", "b", 2, 3)) == 3
-    assert producers.place(Mark("s", "b", 6, 1)) == 1
-
-
 def test_terms_are_found_by_offset_also_before_what_is_kept() -> None:
     terms = Terms([(0, 0), (1, 1), (5, 3), (9, 4)])
     assert [terms.at(offset) for offset in (0, 1, 4, 5, 8, 9, 20)] == [0, 1, 1, 3, 3, 4, 4]
@@ -66,7 +56,7 @@ def test_a_segment_begins_with_all_that_was_said_before_it() -> None:
         Batch(3, 1, 1, MEMBERS, (), encode_members(members)),
         rows(4, 2, Mark("t", "b", 0, 1)),
         Batch(5, 1, 3, UNCLEAN, (), encode_range(4, 9, 3)),
-        rows(6, 3, Mark("u", "b", 7, 1, ends=True)),
+        rows(6, 3, Mark("u", "b", 7, 1)),
         Batch(7, 1, 3, RETIRED, (), encode_stores(["t"])),
     ):
         state.add(batch)
@@ -75,6 +65,5 @@ def test_a_segment_begins_with_all_that_was_said_before_it() -> None:
     assert again.members == members
     assert again.terms.starts == state.terms.starts == [(0, 0), (1, 1), (4, 2), (5, 3)]
     assert again.producers.next == {("s", "b"): 2, ("u", "b"): 8}
-    assert again.producers.ended == {("u", "b")}
     assert again.uncertain == [(4, 9, 3)]
     assert again.last_unclean == (4, 3)

@@ -155,6 +155,27 @@ def forget(_running: Running, partition: Partition) -> None:
     partition._forget_sealed()
 
 
+def test_a_schema_that_fits_nothing(tmp_path: Path) -> None:
+    """All rows are there, each column of each is null, and counted."""
+    schema = {"temp": "int64", "seen": "timestamp", "gone": "bool a.b[3]", "deep": "string level:9"}
+    declared = options(filters=["sensors/#"], schema=schema)
+    with closing(Running(tmp_path / "s", sensors=declared)) as running:
+        rows = [b'{"temp": "warm", "seen": 7}', b"broken", b"\xff\x00", b'[{"temp": 1}]', b""]
+        partition = fill(running, *rows)
+        query = "select count(*) as n, count(temp) as t, count(seen) as a, count(gone) as g from sensors"
+        found = [{"n": 5, "t": 0, "a": 0, "g": 0}]
+        assert ask(running, query) == found
+        writer = writer_of(running)
+        writer.tidy()
+        assert files(partition)
+        assert ask(running, query) == found
+        counts = writer.counts([partition]).columns
+        assert {name: each.missing + each.unfit for name, each in counts.items()} == dict.fromkeys(
+            schema, 5
+        )
+        assert (counts["temp"], counts["seen"].unfit) == (Unfit(4, 1), 1)
+
+
 @pytest.mark.parametrize(("change", "left"), [(reschema, 1), (forget, 0)])
 def test_files_are_those_of_the_segments_and_the_schema(
     running: Running, change: Callable[[Running, Partition], None], left: int

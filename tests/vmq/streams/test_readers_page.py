@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The configuration of the page, and readings of four devices."""
     folder = tmp_path_factory.mktemp("readers")
     config = folder / "vmq.toml"
-    config.write_text(blocks("toml")[0].replace(":8815", ":0"))
+    config.write_text("\n".join(blocks("toml")).replace(":8815", ":0"))
     args = ("--config", str(config), "--allow-anonymous")
     listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
     with BrokerProcess.start(listen, folder / "data", args=args) as broker:
@@ -96,6 +96,16 @@ def test_groups(broker: BrokerProcess) -> None:
         alarmed.expect(SUBACK)
         names["alarms"](server, MANY)
         hot = [int(alarmed.expect(PUBLISH).payload[9:-1]) for _ in range(MANY - 30)]
+    assert sorted(hot) == list(range(30, MANY))
+
+
+def test_mapping(broker: BrokerProcess) -> None:
+    """What is hot is a job, once."""
+    with Wire.connect_tcp(broker.tcp) as worker:
+        worker.connect("worker")
+        worker.send(subscribe_packet(1, ("$jobs/inspect;prefetch=50", 1)))
+        worker.expect(SUBACK)
+        hot = [int(worker.expect(PUBLISH).payload[9:-1]) for _ in range(MANY - 30)]
     assert sorted(hot) == list(range(30, MANY))
 
 

@@ -37,6 +37,11 @@ proxy_protocol = true
 [streams.readings]
 filters = ["readings/#"]
 partitions = 4
+[mappings.once]
+from = "$stream/readings;from=earliest"
+where = "payload.startsWith('once-')"
+to = ["seen/${{level(2)}}"]
+
 [plugins.mine]
 path = "{plugin}"
 """
@@ -186,6 +191,21 @@ def test_members_at_all_workers_share_the_partitions_of_a_stream(connect: Connec
     reach(lambda: sum(each.messages.qsize() for each in members) >= len(wanted))
     found = [number for each in members for number in each.received(each.messages.qsize())]
     assert sorted(found, key=int) == wanted
+
+
+def test_a_mapping_maps_each_row_of_a_stream_once_whoever_of_the_workers_reads_it(
+    connect: Connect,
+) -> None:
+    watchers = [connect(number, f"watcher-{number}") for number in (1, 2)]
+    for each in watchers:
+        each.subscribe("seen/#", 1)
+    wanted = [f"once-{number}" for number in range(40)]
+    for number, payload in enumerate(wanted):
+        watchers[number % 2].publish(f"readings/{number}", payload, 1)
+    for each in watchers:
+        assert sorted(each.received(len(wanted))) == sorted(wanted)
+    watchers[0].publish("seen/last", "last", 1)
+    assert [each.received(1) for each in watchers] == [["last"], ["last"]]
 
 
 def address_of(several: Several, scheme: str) -> tuple[str, int]:

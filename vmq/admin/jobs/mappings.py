@@ -29,7 +29,7 @@ class MappingRow(Struct, frozen=True, kw_only=True):
     failed: Annotated[
         int, Meta(description="Messages that an expression failed for, or a target refused")
     ]
-    error: Annotated[str, Meta(description="The last failure")]
+    error: Annotated[str, Meta(description="Why it waits, or the last failure")]
 
 
 class MappedTo(Struct, frozen=True):
@@ -74,7 +74,7 @@ def _row(each: "MessageMapping") -> MappingRow:
         seen=each.seen,
         sent=each.sent,
         failed=each.failed,
-        error=each.last_error,
+        error=each.hindrance or each.last_error,
     )
 
 
@@ -121,14 +121,19 @@ def try_out(
         AdminError: the mapping does not take messages of this topic.
     """
     from vmq.admin.errors import AdminError
+    from vmq.config.mappings import stream_source
     from vmq.jobs.mappings.mapping import MappingError, Seen
+    from vmq.mqtt.special import STREAM
     from vmq.mqtt.topics import has_wildcard, matches
 
     _, found = _find(broker, name)
-    if not topic and has_wildcard(found.source):
+    taken = found.source
+    if taken.startswith(STREAM):
+        taken = stream_source(taken).filter
+    if not topic and has_wildcard(taken):
         raise AdminError(f"which topic? {found.source} has many")
-    topic = topic or found.source
-    if topic != found.source and not matches(found.source, topic):
+    topic = topic or taken
+    if topic != taken and not matches(taken, topic):
         raise AdminError(f"{topic!r} is no topic of {found.source}")
     seen = Seen(topic, payload, qos, False, client_id, broker.jobs.open().core.wall_clock())
     outs, error = [], ""

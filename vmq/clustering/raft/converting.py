@@ -142,7 +142,7 @@ class Converter:
         if partition.damage is not None:
             return True
         is_own = self._singles.owner(stream.name, number) == self._node
-        return not is_own and not partition.is_copy and partition.earliest != partition.end
+        return not is_own and not partition.is_copy and partition.kept != partition.end
 
     def _ended(self, name: str, done: "asyncio.Task[None]") -> None:
         self._under_way.pop(name, None)

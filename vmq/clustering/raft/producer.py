@@ -122,7 +122,9 @@ class Producer:
         self._road = road
         self._on_loss = on_loss
         self._backlog = Backlog() if backlog is None else backlog
-        self.keeper = keeper  # once there is one it stays: it may have something
+        self._keeper = keeper
+        #: More is kept; what an earlier life kept is so in any case.
+        self.keeps = keeper is not None
         #: How far the messages are safe, counted from the start of this broker; and how far a leader has them.
         self.safe = Durable()
         self._reached = 0
@@ -197,7 +199,7 @@ class Producer:
         self.size += size
         self._gathered += size
         backlog.size += size
-        is_much = self.size > (PAUSE if self.keeper is None else LIMIT // 2)
+        is_much = self.size > (LIMIT // 2 if self.keeps else PAUSE)
         is_much = is_much or 2 * self.size > backlog.limit - backlog.size
         if is_much and publisher is not None and publisher not in self._paused:
             self._paused.append(publisher)
@@ -207,7 +209,7 @@ class Producer:
         elif not self._is_due:
             self._is_due = True
             self._road.later(0.0 if not self._waiting else 0.002, self._on_due)
-        if self.keeper is not None and not self._is_watched:
+        if self.keeps and not self._is_watched:
             self._watch()
         return self.taken
 
@@ -229,14 +231,16 @@ class Producer:
         self._is_watched = False
         if self.is_closed or not self.waiting:
             return
-        if self._reached == reached:
+        if self._reached == reached and self.keeps:
             self._is_keeping = True
             self._keep()
         self._watch()
 
     def _keep(self) -> None:
         """Has all kept that is not yet, and acknowledges it then."""
-        if self.keeper is None or self._is_writing or self._is_renumbering or self.is_closed:
+        if self._keeper is None or not self.keeps or self.is_closed:
+            return
+        if self._is_writing or self._is_renumbering:
             return
         if self._gathering.topics:
             self._close_batch(_BATCH)
@@ -257,14 +261,14 @@ class Producer:
             if self._is_keeping:
                 self._keep()
 
-        self.keeper.add(self.group, fresh, done)
+        self._keeper.add(self.group, fresh, done)
 
     def _drop_kept(self) -> None:
         """Once a leader has all that is kept."""
-        if self.keeper is None or self._is_writing or self._is_renumbering:
+        if self._keeper is None or self._is_writing or self._is_renumbering:
             return
         if not any(each.is_kept for each in self._waiting):
-            self.keeper.drop()
+            self._keeper.drop()
 
     # --- on their way
 
@@ -390,7 +394,7 @@ class Producer:
 
     def _renumber_kept(self) -> None:
         """What is kept has other numbers: on the disk first, or a later life would hand it in under the old ones."""
-        if self.keeper is None:
+        if self._keeper is None:
             return
         self._is_renumbering = True
         boot, number = self._boot, self.taken - len(self._gathering.topics)
@@ -409,7 +413,7 @@ class Producer:
             self._drop_kept()
             self.again()
 
-        self.keeper.replace(self.group, kept, done)
+        self._keeper.replace(self.group, kept, done)
 
     def _release(self) -> None:
         """What is safe from the first on is forgotten."""
@@ -458,8 +462,8 @@ class Producer:
         self.size = self._flying = self._gathered = 0
         self._reached = self.taken
         self.safe.advance(self.taken)
-        if self.keeper is not None:
-            self.keeper.drop()
+        if self._keeper is not None:
+            self._keeper.drop()
 
     @property
     def waiting(self) -> int:

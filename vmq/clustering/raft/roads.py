@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.raft import Produce, Produced
 from vmq.clustering.raft.appender import ReplicatedAppender
-from vmq.clustering.raft.kept import KeptMessages, PartitionKeeper, gathering_of, produce, size_of
+from vmq.clustering.raft.kept import KeptMessages, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.producer import Backlog, Producer, Sent
@@ -81,6 +81,8 @@ class Roads:
         self._held: set[str] = set()
         self._questions: dict[int, Callable[[int, str], None]] = {}
         self._question = 0
+        #: Rows whose times were too far ahead.
+        self._clamped = 0
         self._is_closed = False
         self._restore()
 
@@ -94,18 +96,11 @@ class Roads:
     def _restore(self) -> None:
         """What an earlier life of this node has acknowledged without a quorum is handed in. Raises `OSError`."""
         for key, group, sent in list(self._kept.found()):
-            keeper = self._kept.keeper(key, is_synced=True)
             producer = self.producer(*key)
             if producer is None:
-                keeper.drop()  # there is no such stream any more
+                self._kept.keeper(key, is_synced=True).drop()  # there is no such stream any more
             else:
-                producer.keeper = keeper
                 producer.restore(group, sent)
-
-    def _keeper(self, stream: "Stream", number: int) -> PartitionKeeper | None:
-        if stream.options.without_quorum == "wait":
-            return None
-        return self._kept.keeper((stream.name, number), stream.options.durability == "fsync")
 
     def _in_loop(self, what: Callable[[], None]) -> None:
         """In another thread: has something called in the loop."""
@@ -122,10 +117,10 @@ class Roads:
         if found is None or found.stream is not stream or found.options is not stream.options:
             found = ReplicatedAppender(stream, self.producer, self._places.is_here)
             self._appenders[stream.name] = found
-            for (name, number), producer in self._producers.items():
+            for (name, _), producer in self._producers.items():
                 if name == stream.name:
                     producer.early = stream.options.acknowledged_by != "quorum"
-                    producer.keeper = producer.keeper or self._keeper(stream, number)
+                    producer.keeps = stream.options.without_quorum == "keep"
         return found
 
     def append_rows(
@@ -171,8 +166,9 @@ class Roads:
             self,
             lambda count: self._lose(stream, count),
             self.backlog,
-            self._keeper(known, number),
+            self._kept.keeper(key, is_synced=known.options.durability == "fsync"),
         )
+        made.keeps = known.options.without_quorum == "keep"
         made.is_held = stream in self._held
         self._producers[key] = made
         return made
@@ -262,8 +258,11 @@ class Roads:
     ) -> None:
         latest = int(self._wall_clock() * 1_000_000) + _AHEAD
         if rows.times and max(rows.times) > latest:
+            # A clock a year ahead would keep its segment for ever.
             for place, each in enumerate(rows.times):
-                rows.times[place] = min(each, latest)
+                if each > latest:
+                    rows.times[place] = latest
+                    self._clamped += 1
         self._groups.take(Take(group, mark, rows, size, early, self._groups.in_loop(answer)))
 
     # --- what others send
@@ -322,6 +321,8 @@ class Roads:
             ),
         ):
             yield Family(name, "gauge", text, (Sample((), value),))
+        text = "Messages for replicated streams whose time was more than 5 minutes ahead of this node's clock."
+        yield Family("stream_times_clamped", "counter", text, (Sample((), self._clamped),))
 
 
 def _settle(done: "asyncio.Future[bool]", is_safe: bool) -> None:

@@ -11,6 +11,7 @@ from vmq_cluster.raft.group import Group
 
 def follow(partition: ReplicaPartition, group: Group) -> None:
     """The replica is to be compacted as far as is decided, and committed."""
+    partition.leads = group.leading is not None
     if partition.options.compact:
         partition.decided = CompactionNote(*group.compaction)
 

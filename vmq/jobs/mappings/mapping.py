@@ -114,6 +114,8 @@ class MessageMapping:
         self.sent = 0
         self.failed = 0
         self.last_error = ""
+        #: Why it cannot read its stream for now; empty: it can.
+        self.hindrance = ""
         self.use(functions)
 
     def use(self, functions: Mapping[str, Callable[..., Any]]) -> None:

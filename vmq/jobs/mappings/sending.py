@@ -24,13 +24,22 @@ from vmq.jobs.rules import OFF
 from vmq.jobs.stock import LONGEST
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
-from vmq.mqtt.special import DELAYED, JOBS, SpecialTopicError, read_delayed, read_job_topic
+from vmq.mqtt.special import (
+    DELAYED,
+    JOBS,
+    SpecialTopicError,
+    queue_of,
+    read_delayed,
+    read_job_topic,
+)
 from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.jobs")
 
 #: Refusals that are no fault of the message: whoever publishes it tries again.
 NOT_NOW: Final = frozenset({"OOM", "NOREPL", "IOERR"})
+#: What a queue refuses for a while.
+LATER: Final = NOT_NOW | {"PAUSED", "MAXLEN"}
 #: Seconds after which a mapped message is published again, unless the broker owns it by then.
 _RETRY: Final = 30
 #: What is wrong with a message or a target.
@@ -131,6 +140,35 @@ class MappingSender:
         ]
         mapping.sent += len(outs)
         return [each for each in found if each.state == WAITING]
+
+    # Messages and jobs that are staged with a cursor
+
+    def check(self, out: Mapped, mountpoint: str) -> None:
+        """Looks whether something can be sent on at all.
+
+        Raises:
+            JobRefusedError: it never can.
+            SpecialTopicError: the target is wrong.
+            ProtocolError: it is no topic.
+        """
+        self._read(out, 1, mountpoint)
+        if len(out.body) > self.mqtt.publishing.max_job_size:
+            raise JobRefusedError(f"TOOBIG {len(out.body)} bytes are above limits.max_job_size")
+
+    def add_staged(self, target: str, body: bytes, qos: int, origin: bytes) -> str:
+        """Adds a job that was staged; of one origin the same. Returns why that cannot be now, or nothing.
+
+        What can never be added is a dead letter of its queue.
+        """
+        try:
+            self._add(Mapped(target, body), qos, "", origin)
+        except FLAWS as flaw:
+            self.mqtt.bury(queue_of(target) or QUEUE, body, str(flaw))
+        except JobRefusedError as refusal:
+            if str(refusal).partition(" ")[0] in LATER:
+                return str(refusal)
+            self.mqtt.bury(queue_of(target) or QUEUE, body, str(refusal))
+        return ""
 
     # One of them
 

@@ -1,8 +1,9 @@
 """The mappings of a broker: those of the configuration, and what the operator switched on and off."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +15,13 @@ from vmq.core.ports import MappingFinder
 from vmq.jobs.calls import CallWaiter
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.mappings.mapping import MessageMapping
-from vmq.jobs.mappings.sending import FLAWS, NOT_NOW, MappingSender
+from vmq.jobs.mappings.sending import FLAWS, LATER, MappingSender
+from vmq.jobs.mappings.stream_source import Follow, StreamMapping
 from vmq.jobs.mappings.tap import MappingTap
 from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
-from vmq.mqtt.special import JOBS, read_job_topic
+from vmq.mqtt.special import JOBS, STREAM, read_job_topic
 from vmq.mqtt.topics import matches
 from vmq.runtime.metrics import Family, Sample
 
@@ -28,8 +30,6 @@ log = logging.getLogger("vmq.jobs")
 _FILE: Final = "mappings.json"
 #: Jobs that a mapping takes in one go.
 _AT_ONCE: Final = 200
-#: What a queue refuses for a while.
-_LATER: Final = NOT_NOW | {"PAUSED", "MAXLEN"}
 
 
 class MappingWorker:
@@ -79,7 +79,7 @@ class MappingWorker:
             reason = str(flaw)
         except JobRefusedError as refusal:
             reason = str(refusal)
-            if reason.partition(" ")[0] in _LATER:
+            if reason.partition(" ")[0] in LATER:
                 self.sender.count(self.mapping, reason)
                 return
         if reason:  # nobody else would see to it
@@ -112,6 +112,8 @@ class Mappings(MappingFinder):
         mqtt: the same for MQTT clients.
         folder: where it is kept which ones the operator switched on or off.
         functions: those that plugins bring to expressions, at present.
+        follow: has a mapping read a stream.
+        safe: returns once what was done is safe.
     """
 
     def __init__(
@@ -120,15 +122,21 @@ class Mappings(MappingFinder):
         commit: JobCommit,
         mqtt: MqttJobs,
         folder: Path,
-        functions: Callable[[], Mapping[str, Callable[..., Any]]] = dict,
+        functions: Callable[[], Mapping[str, Callable[..., Any]]],
+        follow: Follow,
+        safe: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__()
         self.functions = functions
+        self.follow = follow
+        self.safe = safe
         self.core = core
         self.sender = MappingSender(core, commit, mqtt)
         self.path = folder / _FILE
         self.all: dict[str, MessageMapping] = {}
-        self.workers: list[MappingWorker] = []
+        self.workers: list[MappingWorker | StreamMapping] = []
+        #: Those that read streams and were told to stop.
+        self.ending: set[asyncio.Task[None]] = set()
         self.switched = self._read()
         core.mappings = self
 
@@ -155,13 +163,14 @@ class Mappings(MappingFinder):
                 log.error("mapping %s fails: %s", each.name, each.flaw)
 
     def _begin(self) -> None:
-        for worker in self.workers:
-            worker.stop()
-        self.workers = [
-            MappingWorker(each, self.sender)
-            for each in self.all.values()
-            if each.is_enabled and each.source.startswith(JOBS)
-        ]
+        self._stop_workers()
+        for each in self.all.values():
+            each.hindrance = ""
+            if each.is_enabled and each.source.startswith(JOBS):
+                self.workers.append(MappingWorker(each, self.sender))
+            elif each.is_enabled and each.source.startswith(STREAM):
+                parts = self.sender, self.follow, self.safe, self._options
+                self.workers.append(StreamMapping(each, *parts))
         for worker in self.workers:
             worker.ask()
         for mountpoint in {"", *(each.options.mountpoint for each in self.all.values())}:
@@ -169,13 +178,24 @@ class Mappings(MappingFinder):
             if registry is not None:
                 registry.routes.resize(self.core.options.topic_cache)
 
+    def _stop_workers(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+            if isinstance(worker, StreamMapping) and worker.task is not None:
+                self.ending.add(worker.task)
+                worker.task.add_done_callback(self.ending.discard)
+        self.workers = []
+
+    def _options(self) -> dict[str, MappingOptions]:
+        return {name: each.options for name, each in self.all.items()}
+
     def taps(self, mountpoint: str, topic: str) -> list[Any]:
         return [
             MappingTap(each, self.sender, mountpoint)
             for each in self.all.values()
             if each.is_enabled
             and each.options.mountpoint == mountpoint
-            and not each.source.startswith(JOBS)
+            and not each.source.startswith((JOBS, STREAM))
             and matches(each.source, topic)
         ]
 
@@ -204,11 +224,12 @@ class Mappings(MappingFinder):
             log.warning("mappings are as the configuration says: %s: %s", self.path, error)
             return {}
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Maps nothing any more."""
-        for worker in self.workers:
-            worker.stop()
+        self._stop_workers()
         self.core.mappings = MappingFinder()
+        if self.ending:
+            await asyncio.wait(self.ending)
 
     def families(self) -> Iterator[Family]:
         """What they did."""
@@ -229,5 +250,7 @@ class Mappings(MappingFinder):
         for each in self.all.values():
             if each.flaw and each.is_enabled:
                 yield f"mapping {each.name} maps nothing: {each.flaw}"
+            elif each.hindrance and each.is_enabled:
+                yield f"mapping {each.name} waits: {each.hindrance}"
             elif each.failed and each.is_enabled:
                 yield f"mapping {each.name} failed {each.failed} times; the last: {each.last_error}"

@@ -79,11 +79,13 @@ class AsyncStreamGroup:
         self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
+        joining = self._threads.submit(self._join)
         try:
-            self._group = await self._do(self._join)
-        finally:
-            if self._group is None:
-                self._threads.shutdown(wait=False)
+            self._group = await asyncio.shield(asyncio.wrap_future(joining))
+        except BaseException:
+            self._threads.submit(self._leave, joining)
+            self._threads.shutdown(wait=False)
+            raise
         return self
 
     async def __aexit__(
@@ -102,6 +104,12 @@ class AsyncStreamGroup:
     async def _do(self, call: Callable[[], T]) -> T:
         """Does it in the thread, to its end."""
         return await asyncio.shield(asyncio.wrap_future(self._threads.submit(call)))
+
+    @staticmethod
+    def _leave(joining: "Future[StreamGroup]") -> None:
+        """Nobody waits for the member any more."""
+        if joining.exception() is None:
+            joining.result().close()
 
     @staticmethod
     def _undo(group: StreamGroup, reading: "Future[pa.RecordBatch | None]") -> None:

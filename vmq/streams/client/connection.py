@@ -48,6 +48,7 @@ class FlightConnection:
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self.patience = server.patience
         self._lock = threading.Lock()
         self._at = 0
         self._client: flight.FlightClient | None = None

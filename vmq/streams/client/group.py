@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
-from vmq.streams.client.connection import FlightConnection, Server
 from vmq.streams.client.errors import BrokerAwayError, FencedError, GroupError
 from vmq.streams.client.messages import Messages, table_of
 
@@ -26,6 +25,32 @@ ROWS: Final = 10_000
 _WAIT: Final = 0.5
 _RETRY: Final = 0.25
 _LONGEST: Final = 2.0
+
+
+class GroupConnection(Protocol):
+    """Who answers a member; called by several threads."""
+
+    #: Seconds for which who cannot be reached is tried again.
+    patience: float
+
+    def ask(
+        self, action: str, body: Mapping[str, Any], patience: float | None = None
+    ) -> dict[str, Any]:
+        """The answer to an action, which may be repeated until some seconds are over.
+
+        Raises:
+            BrokerAwayError: nobody answers.
+            GroupError: the broker refuses.
+        """
+
+    def stage(self, command: Mapping[str, Any], messages: pa.Table) -> None:
+        """Lays messages down at the broker, which publishes them when it is told to; likewise."""
+
+    def read(self, ticket: Mapping[str, Any]) -> tuple[pa.Table, int]:
+        """Rows of a ticket, some MiB at most, and the offset behind them; likewise."""
+
+    def close(self) -> None:
+        """Ends it."""
 
 
 class GroupPart:
@@ -46,7 +71,7 @@ class StreamGroup:
     """A member of a group, from its making until `close`. To be used by one thread at a time.
 
     Args:
-        server: the broker.
+        connection: to the broker; it ends with the member.
         asked: the group, and what it reads: the body of the action `group-join`.
         columns: those of the rows; empty: all.
         rows: at most so many are handed over at once.
@@ -58,7 +83,7 @@ class StreamGroup:
 
     def __init__(
         self,
-        server: Server,
+        connection: GroupConnection,
         asked: Mapping[str, Any],
         columns: Sequence[str] = (),
         rows: int = ROWS,
@@ -68,8 +93,8 @@ class StreamGroup:
         self.columns = list(columns)
         self.rows = rows
         self.clock = clock
-        self.connection = FlightConnection(server)
-        self.patience = server.patience
+        self.connection = connection
+        self.patience = connection.patience
         self.parts: dict[int, GroupPart] = {}
         self.member = ""
         self.lease_until = 0.0

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from vmq.streams.client.aio import AsyncStreamGroup
-from vmq.streams.client.connection import Server
+from vmq.streams.client.connection import FlightConnection, Server
 from vmq.streams.client.group import ROWS, StreamGroup
 
 #: A column, an operator, and a value that it is compared with.
@@ -72,7 +72,8 @@ class group:  # noqa: N801 - called as a function
         Raises:
             GroupError: the broker refuses, or cannot be reached.
         """
-        return StreamGroup(self._server, self._asked, self._columns, self._rows)
+        connection = FlightConnection(self._server)
+        return StreamGroup(connection, self._asked, self._columns, self._rows)
 
     def __enter__(self) -> StreamGroup:
         self._members.append(self.join())

@@ -65,6 +65,10 @@ class Anybody:
         return 0
 
 
+class OwnAccess(Anybody):
+    """What is part of the broker may do everything: the operator wrote what it does."""
+
+
 class Issued:
     """What a token stands for."""
 

@@ -124,7 +124,8 @@ Body: {"stream": NAME, "group": NAME, "filter": FILTER, "where": CONDITIONS, "st
 "since": {PARTITION: OFFSET}}, the last optional""",
     "group-leave": 'Ends a member. Body: {"member": MEMBER, "has": {PARTITION: OFFSET}}, the last optional',
 }
-_KINDS: Final[dict[str, type[Asked]]] = {
+#: What the body of each says.
+KINDS: Final[dict[str, type[Asked]]] = {
     "group-join": JoinQuery,
     "group-beat": BeatQuery,
     "group-publish": GroupPublishQuery,
@@ -152,7 +153,7 @@ def group_answer(
     Raises:
         StreamError: it cannot be.
     """
-    asked = decode(body, _KINDS[action], f"body of {action}")
+    asked = decode(body, KINDS[action], f"body of {action}")
     answer = groups.ask(access, user, asked)
     until = time.monotonic() + PATIENCE
     is_last = False

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from msgspec import Meta, Struct
 from pyarrow import flight
 
+from vmq.config.mappings import target_flaw
+from vmq.mqtt.special import canonical, is_served
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.put import BadPutError, check_payloads, check_topic
 from vmq.streams.flight.tickets import decode
@@ -130,9 +132,24 @@ def check(batch: pa.RecordBatch, access: Access, user: str | None, allowed: set[
     check_payloads(batch.column("payload"), access)
     for topic in batch.column("topic").unique().to_pylist():
         if topic not in allowed:
-            check_topic(topic, access, user)
+            check_target(topic, access, user)
             if len(allowed) < MOST_TOPICS:
                 allowed.add(topic)
+
+
+def check_target(topic: str, access: Access, user: str | None) -> None:
+    """Whether messages go there, or jobs, and the user may send them.
+
+    Raises:
+        BadPutError: it is no topic, or none that is published to.
+        FlightUnauthorizedError: the user may not.
+    """
+    if is_served(topic):
+        flaw = target_flaw(topic)
+        if flaw:
+            raise BadPutError(f"{topic!r:.120} is no topic to publish to: {flaw}")
+        topic = canonical(topic)
+    check_topic(topic, access, user)
 
 
 def owned(query: str, user: str | None) -> str:

@@ -120,8 +120,9 @@ class PartitionArchive:
         self.lock = threading.Lock()
         #: Without gaps, oldest first.
         self.segments: tuple[ArchivedSegment, ...] = ()
-        #: Whether it is known what there is.
+        #: Whether it is known what there is, and where the partition's own segments began when the store was asked.
         self.is_known = False
+        self._asked = 0
         #: Why the store cannot be written or read; empty: it can.
         self.failure = ""
         self._filesystem: Any = None
@@ -157,7 +158,7 @@ class PartitionArchive:
         self.segments, self.is_known = tuple(segments), True
 
     def look(self, kept: int, sealed: Sequence[Sealed]) -> None:
-        """Asks the store what is there, unless that is known.
+        """Asks the store what is there, unless that is known: another node may have archived what is gone here.
 
         Args:
             kept: where the partition's own segments begin.
@@ -166,7 +167,9 @@ class PartitionArchive:
         Raises:
             OSError: it does not answer, or has files of another stream.
         """
-        if self.is_known:
+        if self.is_known and (
+            kept <= self._asked or (self.segments and kept <= self.segments[-1].end)
+        ):
             return
         found = list(self._listed())
         own = {each[1:3] for each in sealed}
@@ -175,6 +178,7 @@ class PartitionArchive:
                 f"{self.root} has files of an earlier stream of this name; accepted: a folder without them"
             )
         self._note(joined(found, kept))
+        self._asked = kept
 
     def _listed(self) -> Iterator[ArchivedSegment]:
         from pyarrow import fs  # loaded by who has an archive, as what follows

@@ -83,8 +83,8 @@ class Partition:
     damage: DamagedError | None = None
     #: Where segments go that retention takes; None: nowhere.
     archive: PartitionArchive | None = None
-    #: Rows that retention has deleted since the start though they are in no archive.
-    unarchived = 0
+    #: Rows that retention has deleted since the start though no archive has them; counted up to an offset.
+    unarchived = _counted_to = 0
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Partition:
         self.options = options
         self.write_options = write_options(options.compression)
         self.segment_age = options.segment_age_seconds
-        url = None if self.is_replica else read_archive(options.archive)
+        url = read_archive(options.archive)
         if url != (None if self.archive is None else self.archive.url):
             place = self.folder, self.header, self.number
             self.archive = None if url is None else PartitionArchive(url, *place)
@@ -454,8 +454,7 @@ class Partition:
             return [each for each, _ in self._expired() if not has(each.base, each.end)]
 
     def _expired(self) -> Iterator[tuple[Sealed, bool]]:
-        sealed = () if self.is_replica else self.sealed
-        return expired(sealed, self.size, self.options, self.clock(), is_gone=self.gone)
+        return expired(self.sealed, self.size, self.options, self.clock(), is_gone=self.gone)
 
     def _may_go(self, each: Sealed, is_too_much: bool) -> bool:
         """Whether a segment may be deleted: one that is archived; or too much, while the archive fails."""
@@ -463,7 +462,8 @@ class Partition:
         if archive is None or self.gone or archive.has(each.base, each.end):
             return True
         if is_too_much and archive.failure and not self.options.archive_required:
-            self.unarchived += each.end - each.base
+            self.unarchived += max(0, each.end - max(each.base, self._counted_to))
+            self._counted_to = max(each.end, self._counted_to)  # a replica is asked again
             return True
         return False
 

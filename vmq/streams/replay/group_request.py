@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from vmq.config.mappings import MAPPED
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import SpecialTopicError, read_group_topic
 from vmq.mqtt.topics import check_filter
@@ -22,6 +23,7 @@ class GroupRequest:
     Args:
         text: the whole topic filter.
         now: seconds since 1970.
+        is_mapping: it is a mapping of this broker that asks.
 
     Raises:
         SpecialTopicError: it means nothing; the text says what is accepted.
@@ -31,7 +33,7 @@ class GroupRequest:
     prefix = b""
     as_published = False
 
-    def __init__(self, text: str, now: float) -> None:
+    def __init__(self, text: str, now: float, *, is_mapping: bool = False) -> None:
         topic = read_group_topic(text)
         options = topic.options
         for name in options:
@@ -42,6 +44,10 @@ class GroupRequest:
                 )
         if len(topic.group) > _LONGEST_NAME:
             raise SpecialTopicError(f"the name of a group has at most {_LONGEST_NAME} characters")
+        if topic.group.startswith(MAPPED) and not is_mapping:
+            raise SpecialTopicError(
+                f"groups that begin with {MAPPED!r} are those of mappings; accepted: another name"
+            )
         self.group = topic.group
         self.stream = topic.stream
         self.filter = topic.filter

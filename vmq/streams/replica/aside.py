@@ -1,7 +1,7 @@
 """Sealed segments on their way from one node to another, and the pieces of a segment that is mended."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -118,6 +118,17 @@ class Digests:
         if known is None:
             self._known[sealed.inode] = known = describe(sealed, self._header)
         return known
+
+    def named(
+        self, segments: Iterable[Sealed], note: Callable[[DamagedError], None]
+    ) -> Iterator[SealedFile]:
+        """The same of several, up to one that is damaged: that is noted."""
+        for sealed in segments:
+            try:
+                yield self.of(sealed)
+            except (OSError, DamagedError) as error:
+                note(DamagedError(sealed.path, 0, sealed.base, str(error)))
+                return
 
     def is_known(self, sealed: Sealed, file: SealedFile) -> bool:
         """Whether others were told so of it."""

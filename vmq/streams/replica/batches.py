@@ -69,8 +69,7 @@ def united(marks: Iterable[Mark]) -> tuple[Mark, ...]:
         known = found.get((each.store, each.boot), each)
         first = min(known.first, each.first)
         count = max(known.end, each.end) - first
-        is_end = known.ends or each.ends
-        found[each.store, each.boot] = Mark(each.store, each.boot, first, count, is_end)
+        found[each.store, each.boot] = Mark(each.store, each.boot, first, count)
     return tuple(found.values())
 
 

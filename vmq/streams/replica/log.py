@@ -19,9 +19,10 @@ from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.index import Index
 from vmq.streams.log.partition import CHECKPOINT, Partition
 from vmq.streams.log.segment import SUFFIX, Sealed, index_path, sealed_of
-from vmq.streams.replica.aside import Digests, FilesAside, Mend
+from vmq.streams.replica.aside import Digests, FilesAside
 from vmq.streams.replica.batches import Codec
 from vmq.streams.replica.copy import PartitionCopy
+from vmq.streams.replica.damage import DamagedRanges
 from vmq.streams.replica.opening import commit_note, forgets, load, read_commit
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import NOTE as COMPACTION_NOTE
@@ -55,7 +56,6 @@ class ReplicaLog:
         self._folder = folder = partition.folder
         self._header = header = partition.header
         self._codec, self._aside = Codec(header), FilesAside(folder, header)
-        self._mend: Mend | None = None
         self._digests = Digests(header)
         #: Rises when a segment is another one that may not be compacted yet.
         self.changes = 0
@@ -67,9 +67,8 @@ class ReplicaLog:
         paths = sorted(folder.glob("*" + SUFFIX))
         loaded = load(paths, header, noted, committed, LOOSE)
         self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
-        #: Committed offsets that cannot be read here, as (first, end).
-        self.damage = loaded.damage
         partition.flaws.update(loaded.flaws)
+        self._damaged = DamagedRanges(folder, header, partition.flaws, loaded.damage)
         self._drop_files(paths)
         lost = loaded.lost
         if noted is not None and noted.next_offset > self.end:
@@ -139,6 +138,11 @@ class ReplicaLog:
         return self.old[-1].end if self.old else self.base
 
     @property
+    def damage(self) -> list[tuple[int, int]]:
+        """Committed offsets that cannot be read here, as (first, end)."""
+        return self._damaged.ranges
+
+    @property
     def is_begun(self) -> bool:
         """Whether there is anything of a group's, and not only what there was before it."""
         return bool(self.segments) and not self.segments[-1].is_earlier
@@ -192,7 +196,7 @@ class ReplicaLog:
         return []
 
     def _read(self, segment: LooseSegment, offset: int, limit: int) -> list[Batch]:
-        if self._is_damaged(segment.base, segment.end):
+        if self._damaged.meets(segment.base, segment.end):
             return []
         try:
             return segment.read(offset, limit)
@@ -202,7 +206,7 @@ class ReplicaLog:
             return []
 
     def _read_old(self, sealed: Sealed, offset: int, limit: int) -> list[Batch]:
-        if self._is_damaged(sealed.base, sealed.end):
+        if self._damaged.meets(sealed.base, sealed.end):
             return []
         try:
             segment = LooseSegment.load(sealed.path, self._header)
@@ -213,9 +217,6 @@ class ReplicaLog:
             return self._read(segment, offset, limit) if offset < segment.end else []
         finally:
             segment.close()
-
-    def _is_damaged(self, base: int, end: int) -> bool:
-        return any(first < end and base < behind for first, behind in self.damage)
 
     def replay(self, end: int) -> Iterator[Batch]:
         """The segment that holds the offset before `end`: its batches before `end`."""
@@ -298,7 +299,7 @@ class ReplicaLog:
         else:
             self.base = offset
         self._cut_damage()
-        self._forget_flaws()
+        self._damaged.forget(self.end)
         self._synced = min(self._synced, self.end)
         self.committed = min(self.committed, self.end)
         self._note()
@@ -317,14 +318,10 @@ class ReplicaLog:
 
     def _cut_damage(self) -> None:
         """The segment that is the last now must be whole."""
-        self._mend = None
-        end = self.end
-        self.damage = [each for each in self.damage if each[0] < end]
-        last = self.segments[-1].base if self.segments else end
-        for first, behind in self.damage:
-            if behind > last:
-                self.cut(first)
-                return
+        last = self.segments[-1].base if self.segments else self.end
+        first = self._damaged.cut(self.end, last)
+        if first is not None:
+            self.cut(first)
 
     def _remove(self, segment: LooseSegment) -> None:
         with self._partition.changed:
@@ -370,44 +367,34 @@ class ReplicaLog:
             self._digests.forget(gone[-1])
         while len(self.segments) > 1 and not self.old and self.segments[0].end <= first:
             self._remove(self.segments.pop(0))
-            self.damage = [each for each in self.damage if each[1] > self.first]
         self._show()
         Partition._unlink(gone)
-        self.damage = [each for each in self.damage if each[1] > self.first]
-        self._forget_flaws()
+        self._damaged.trim(self.first)
+        self._damaged.forget(self.end)
 
     def reset(self, offset: int) -> None:
         """Forgets everything: the log begins, and ends, at an offset."""
         while self.segments:
             self._remove(self.segments.pop())
         gone, self.old = self.old, []
-        self.damage = []
-        self._mend = None
+        self._damaged.clear()
         self._digests.clear()
         self.base = self.committed = self._synced = offset
         self._show()
         Partition._unlink(gone)
-        self._forget_flaws()
+        self._damaged.forget(self.end)
 
     # --- files
 
     def files(self, offset: int) -> list[SealedFile]:
         """The first of the sealed segments that hold an offset or what comes behind; from the first if it is gone."""
-        found: list[SealedFile] = []
-        for sealed in self.old:
-            if sealed.end <= offset or len(found) == NAMED:
-                continue
-            try:
-                found.append(self._digests.of(sealed))
-            except (OSError, DamagedError) as error:
-                self._partition.note(DamagedError(sealed.path, 0, sealed.base, str(error)))
-                break
-        return found
+        wanted = [each for each in self.old if each.end > offset][:NAMED]
+        return list(self._digests.named(wanted, self._partition.note))
 
     def read_file(self, file: SealedFile, position: int, limit: int) -> bytes:
         """A piece of one; nothing if it is not there any more."""
         for sealed in self.old:
-            is_whole = not self._is_damaged(sealed.base, sealed.end)
+            is_whole = not self._damaged.meets(sealed.base, sealed.end)
             if is_whole and self._digests.is_known(sealed, file):
                 with sealed.path.open("rb") as opened:
                     return os.pread(opened.fileno(), limit, position)
@@ -445,25 +432,8 @@ class ReplicaLog:
 
     def find_damage(self) -> int | None:
         """Looks which segments damage was met in; returns where the log is to be cut, if it is in the last one."""
-        cut = None
-        self._forget_flaws()
-        for path, flaw in list(self._partition.flaws.items()):
-            end = next((each.end for each in self._files() if each.path == path), None)
-            if end is None:
-                continue
-            if end > self.committed or path == self.segments[-1].path:  # the last is always loose
-                cut = min(flaw.offset, self.end if cut is None else cut)
-            elif not self._is_damaged(int(path.stem), end):
-                self.damage.append((int(path.stem), end))
-        self.damage.sort()
-        return cut
-
-    def _forget_flaws(self) -> None:
-        """What was wrong with files that are gone, or in what was cut off, is wrong no more."""
-        flaws = self._partition.flaws
-        for path, flaw in list(flaws.items()):
-            if flaw.offset >= self.end or not path.exists():
-                flaws.pop(path, None)
+        last = self.segments[-1].path if self.segments else self._folder  # the last is always loose
+        return self._damaged.find(self._files(), last, self.committed, self.end)
 
     def _files(self) -> Iterator[Sealed | LooseSegment]:
         yield from self.old
@@ -477,21 +447,10 @@ class ReplicaLog:
         """Puts committed batches in the place of damaged ones; what is not whole yet is kept aside."""
         if not self.damage or not batches:
             return
-        end = self.damage[0][1]
-        if self._mend is None or self._mend.end != end:
-            # From the segment's beginning on: another one may have come first in the middle of it.
-            self._mend = Mend(self._folder, self._base_of(end), end, self._header)
-        mend = self._mend
-        mend.add([self._codec.message(each) for each in batches])
-        target = self._folder / f"{mend.first:020}{SUFFIX}"
-        if not mend.finish(target):
-            self.damage[0] = (mend.index.end, end)
-            return
-        self._mend = None
-        self.damage.pop(0)
-        self._partition.flaws.pop(target, None)
-        self._uncompact()
-        self._replace(target, mend.index)
+        messages = [self._codec.message(each) for each in batches]
+        if (mended := self._damaged.mend(messages, self._base_of)) is not None:
+            self._uncompact()
+            self._replace(*mended)
 
     # --- what is written anew
 
@@ -501,7 +460,7 @@ class ReplicaLog:
         Raises:
             OSError: the disk.
         """
-        if sealed not in self.old or self._is_damaged(sealed.base, sealed.end):
+        if sealed not in self.old or self._damaged.meets(sealed.base, sealed.end):
             return False
         if work is not None:
             work.replace(sealed.path)

@@ -59,6 +59,8 @@ class ReplicaPartition(Partition):
         self.on_close: Callable[[], None] = lambda: None
         #: Has something done, with some arguments, by whoever writes it, and returns what comes of it.
         self.call: Callable[..., Any] = lambda what, *about: what(*about)
+        #: This node leads the group: it is the one that archives.
+        self.leads = False
         #: How far it is to be compacted, as the group has decided.
         self.decided = CompactionNote()
 
@@ -77,6 +79,8 @@ class ReplicaPartition(Partition):
     def erase(self) -> None:
         """This node has no copy any more. Raises `OSError`."""
         self.shut(clean=False)
+        if self.archive is not None:
+            self.archive.forget()
         self.is_copy = False
         self.show((), None, 0, 0)
         for path in self.folder.iterdir():
@@ -110,28 +114,24 @@ class ReplicaPartition(Partition):
         with suppress(OSError):
             self.shut()
 
-    @property
-    def earliest(self) -> int:
-        """The first offset that is there."""
-        active = self.active
-        sealed = self.sealed
-        return sealed[0].base if sealed else active.index.base
-
     def retained_from(self) -> int:
-        """Where the log is to begin by age and size, as this node sees it: what a leader then decides for all."""
-        options = self.options
-        oldest = -1
-        if options.retention_age_seconds is not None:
-            oldest = int((self.clock() - options.retention_age_seconds) * 1_000_000)
-        room = options.retention_bytes // options.partitions if options.retention_bytes else None
-        size = self.size
-        first = self.earliest
-        for each in self.sealed:
-            if each.time >= oldest and (room is None or size <= room):
+        """Where the log is to begin by age and size, as this node sees it: what a leader then decides for all.
+
+        With an archive not before that has what goes.
+        """
+        first = self.kept
+        for each, is_too_much in self._expired():
+            if not self._may_go(each, is_too_much):
                 break
-            size -= each.size
             first = each.end
         return first
+
+    def due(self) -> list[Sealed]:
+        """What the archive is to have next, if this node leads: of what is committed, so that all have the same."""
+        log = self.log
+        if not self.leads or log is None or log.damage:
+            return []
+        return [each for each in super().due() if each.end < log.committed]
 
     # --- what a partition does by itself, and a replica by its group's word
 

@@ -15,6 +15,7 @@ from vmq_hooks import REFUSED_QOS, Message, Peer, Refuse, SubscriberId, Subscrip
 
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Hooks, Pending
+from vmq.mqtt.special import JOBS
 from vmq.protocol.refusals import NAMED, NOBODY, SHOWN
 
 log = logging.getLogger("vmq.streams")
@@ -111,7 +112,9 @@ class BrokerAccess:
         hook = self.hooks.auth_on_publish
         if hook is None:
             return True
-        answer = await verdict_of(hook(user, identity(user), Message(topic, b"")))
+        action = "add" if topic.startswith(JOBS) else ""
+        wanted = Message(topic, b"", action=action)
+        answer = await verdict_of(hook(user, identity(user), wanted))
         return is_granted(answer, user, "write", topic)
 
 

@@ -1,5 +1,6 @@
 """Opening the streams, for which a broker needs more libraries than for all else."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from vmq.runtime.errors import StartError
 from vmq.runtime.process import own_folder
 
 if TYPE_CHECKING:
+    from vmq.mqtt.special import GroupTopic
+    from vmq.streams.serving.following import RowMapper
     from vmq.streams.serving.service import Streaming
 
 
@@ -52,3 +55,15 @@ def open_streaming(
         raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
+
+
+async def follow_stream(
+    streams: "Callable[[], Streaming]", topic: "GroupTopic", mapper: "RowMapper"
+) -> None:
+    """Has a mapping read a stream, which may be the first use of streams at all."""
+    try:
+        follower = streams().follower
+    except StartError as error:
+        mapper.cannot(str(error))
+    else:
+        await follower.follow(topic, mapper)

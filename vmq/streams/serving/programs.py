@@ -16,7 +16,7 @@ import msgspec
 
 from vmq.mqtt.special import SpecialTopicError, encode_level
 from vmq.streams.catalog import Stream
-from vmq.streams.flight.access import Access
+from vmq.streams.flight.access import Access, OwnAccess
 from vmq.streams.flight.groups import (
     Asked,
     BeatQuery,
@@ -134,7 +134,8 @@ class Programs:
             StreamError: it cannot be one.
         """
         readers = self.readers
-        request = request_of(asked, readers.core.wall_clock())
+        own = isinstance(judged.access, OwnAccess)
+        request = request_of(asked, readers.core.wall_clock(), is_mapping=own)
         try:
             stream = request.stream_of(readers.catalog.streams)
         except SpecialTopicError as error:
@@ -407,7 +408,7 @@ def recover_cursors(staging: Staging, folder: Path) -> None:
         staging.forget(path.name)
 
 
-def request_of(asked: JoinQuery, now: float) -> GroupRequest:
+def request_of(asked: JoinQuery, now: float, *, is_mapping: bool = False) -> GroupRequest:
     """What a program asks for, as a client of MQTT would.
 
     Raises:
@@ -416,7 +417,8 @@ def request_of(asked: JoinQuery, now: float) -> GroupRequest:
     group, stream = encode_level(asked.group), encode_level(asked.stream)
     start = encode_level(asked.start)
     try:
-        request = GroupRequest(f"$share/{group}/$stream/{stream};from={start}/{asked.filter}", now)
+        text = f"$share/{group}/$stream/{stream};from={start}/{asked.filter}"
+        request = GroupRequest(text, now, is_mapping=is_mapping)
     except SpecialTopicError as error:
         raise BadTicketError(str(error)) from None
     if asked.where:

@@ -24,6 +24,7 @@ from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.port import StreamReaders
 from vmq.streams.serving.access import BrokerAccess
+from vmq.streams.serving.following import StreamFollower
 from vmq.streams.serving.listener import FlightListener
 from vmq.streams.serving.programs import Programs, recover_cursors
 from vmq.streams.serving.receipts import Receipts
@@ -92,6 +93,7 @@ class Streaming:
         self.readers = StreamReaders(core, registry, self.catalog, folder.with_name("readers"))
         core.readers = self.readers
         self.programs = Programs(self.readers, self.sinks)
+        self.follower = StreamFollower(self.catalog, self.programs)
         self.sql = SqlRunner()
         #: Those that were opened, closed ones included.
         self.listeners: list[FlightListener] = []

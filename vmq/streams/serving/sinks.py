@@ -23,6 +23,7 @@ from vmq.core.trie import Route
 from vmq.durable import Durable
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.special import JOBS, is_served
 from vmq.streams.appender import REFUSED, AppendWay
 from vmq.streams.catalog import Catalog
 from vmq.streams.earlier import Earlier, marks_of
@@ -47,6 +48,14 @@ PATIENCE: Final = 10.0
 #: Whose messages they are to streams.
 CLIENT_ID: Final = "vmq-sink:"
 
+#: A topic of jobs, a body, QoS, and of what the job's id is made: whoever adds it again adds the same.
+StagedJob = tuple[str, bytes, int, bytes]
+
+
+async def no_jobs(_staged: Sequence[StagedJob]) -> str:
+    """For sinks without a broker."""
+    return "there are no jobs"
+
 
 class Sinks:
     """Publishes the batches of all queries, one at a time for each query."""
@@ -68,6 +77,8 @@ class Sinks:
         self.earlier: dict[str, Earlier] = {}
         self.works: set[asyncio.Task[int]] = set()
         self.is_stopping = False
+        #: Adds jobs; returns, once they are safe, why that cannot be now, or nothing.
+        self.add_jobs: Callable[[Sequence[StagedJob]], Awaitable[str]] = no_jobs
 
     def publish(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> "Future[int]":
         """Publishes a batch once; to be called in another thread than the loop's."""
@@ -240,6 +251,7 @@ class Sinks:
         if store is not None and store.refuses(core.options.max_uncommitted_writes):
             raise BusyError("the store cannot write; the batch stays staged")
         routed = self.routed(rows)
+        await self.keep_jobs(query, batch, rows)
         await self.keep(query, routed)
         # From here on nobody else has a turn: all of this is in one commit.
         step = SinkStep(core.outbox)
@@ -264,8 +276,25 @@ class Sinks:
         return [
             SinkRow(place, route.topic, payload, qos, retain)
             for place, (topic, payload, qos, retain) in enumerate(rows.messages, rows.begin)
-            if (route := self.route(topic)) is not None
+            if not is_served(topic) and (route := self.route(topic)) is not None
         ]
+
+    async def keep_jobs(self, query: str, batch: int, rows: "SinkRows") -> None:
+        """Has the jobs of a step added, to queues and as delayed messages; each once, while it is known there.
+
+        Raises:
+            BusyError: that cannot be done now.
+        """
+        given = self.given[query]
+        staged = {
+            place: (topic, payload, qos, b"\0step %s %d %d" % (query.encode(), batch, place))
+            for place, (topic, payload, qos, _) in enumerate(rows.messages, rows.begin)
+            if is_served(topic) and (place, JOBS) not in given.rows
+        }
+        reason = await self.add_jobs(list(staged.values())) if staged else ""
+        if reason:
+            raise BusyError(f"jobs cannot be added: {reason}; the batch stays staged")
+        given.rows |= {(place, JOBS) for place in staged}
 
     async def keep(self, query: str, routed: "Sequence[SinkRow]") -> None:
         """Has the logs of this node keep their part of a step, each message once.

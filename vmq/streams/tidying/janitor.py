@@ -63,6 +63,8 @@ class Janitor:
             return
         if not partition.end:
             return  # it is new, or another node's: what the archive has is not its own
+        if partition.is_replica and not (partition.due() or partition.kept):
+            return  # nothing of it is archived, as far as this copy is concerned
         try:
             archive.look(partition.kept, partition.sealed)
             for each in partition.due():
@@ -87,10 +89,10 @@ class Janitor:
         """One round."""
         for partition in list(self.partitions()):
             try:
+                self.archive(partition)
                 if partition.is_replica:
                     self.tidy_replica(partition, self._is_stopping)
                     continue
-                self.archive(partition)
                 for each in partition.retain():
                     log.info("deleted %s by the retention", each.path)
                 partition.sync_behind()

@@ -302,6 +302,24 @@ def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None
     assert kept, "something was acknowledged that no leader had"
 
 
+def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more() -> None:
+    road = Road()
+    road.leader = "nobody"
+    disk = Disk(road)
+    disk.kept = [(Mark("node", "0000", 3, 2), [b"0", b"1"])]
+    road.known.add(Mark("node", "0000", 0, 3))
+    producer = Producer("", False, road, lambda _count: None, keeper=disk)
+    producer.keeps = False
+    producer.restore("g", disk.sent())
+    put(producer, b"2")
+    road.run(10)
+    assert (producer.safe.reached, producer.kept) == (2, 2), "nobody is told of the third"
+    road.leader = "b"
+    road.run(20)
+    assert (road.rows, disk.kept, producer.waiting) == ([b"0", b"1", b"2"], [], 0)
+    assert producer.safe.reached == 3
+
+
 def test_rows_that_come_whole_are_cut_into_batches_that_travel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,6 +23,7 @@ from vmq.admin import streams as admin
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 from vmq.clustering.raft import producer
+from vmq.streams.log.cursor import LogReader
 
 NAMES = ("a", "b", "c")
 
@@ -86,9 +87,25 @@ async def test_a_node_that_comes_back_catches_up(tmp_path: Path) -> None:
         await until(lambda: payloads(brokers["c"]) == [b"1", b"2", b"3"])
 
 
-async def test_who_leads_says_who_is_behind(tmp_path: Path) -> None:
+async def test_who_leads_says_who_is_behind_and_takes_no_time_that_is_far_ahead(
+    tmp_path: Path,
+) -> None:
     async with replicated(tmp_path, *NAMES) as brokers:
         first = leader(brokers["a"])
+        roads = groups(brokers[first]).roads
+        now = roads._wall_clock() * 1e6
+        appender = roads.tap(stream(brokers[first], "s"))
+        for time in (int(now), int(now) + (1 << 50)):
+            appender.append(b"s/t", b"0", 1, False, "x", time)
+        await has(brokers[first], 2)
+        reader = LogReader(stream(brokers[first], "s").partitions[0], ["timestamp"])
+        [before, after] = [
+            each
+            for chunk in reader.read(0)
+            for each in chunk.rows.column(0).cast("int64").to_pylist()
+        ]
+        assert before == int(now) < after < now + 600e6
+        assert [each.samples[0].value for each in roads.families()][-1] == 1
         gone = next(each for each in NAMES if each != first)
         await brokers.pop(gone).stop()
         await brokers[first].publish("s/t", b"1", qos=1)

@@ -18,6 +18,7 @@ from pyarrow import flight
 import vmq.streams
 from tests.support.until import reach, until
 from tests.support.wire import PUBACK, Wire, publish_packet
+from tests.vmq.jobs.mqtt.test_publishing import bodies, machine
 from tests.vmq.streamed import config_in, payloads_of, streams_of
 from tests.vmq.streams.client.test_group import payloads, served
 from tests.vmq.streams.groups.test_members import publish
@@ -77,6 +78,25 @@ async def test_what_is_published_goes_with_the_commit(tmp_path: Path) -> None:
         await until(lambda: not list(tmp_path.glob("data/sinks/members.*")))
         async with group as member:
             assert await member.read(0.0) is None
+
+
+async def test_jobs_and_delayed_messages_go_with_the_commit(tmp_path: Path) -> None:
+    async with broker_of(tmp_path) as (broker, server):
+        await publish(broker, range(3), topics=1)
+        group = vmq.streams.group("s", "g", server=server, start="earliest")
+        async with group as member:
+            rows = await member.read()
+            assert rows is not None
+            found = [("$jobs/work;priority=3", payload) for _, payload in doubled(rows)]
+            for wrong in ("$jobs/work/ack", "$jobs/work!dead", "$replay/earliest/s/#", "$jobs/a+"):
+                with pytest.raises(vmq.streams.GroupError, match="no topic"):
+                    await member.commit([*found, (wrong, b"")])
+            await member.commit([*found, ("$delayed/1h/out/later", b"9"), ("out/now", b"7")])
+            assert await member.read(0.0) is None
+        assert await out_of(broker) == [7]
+        jobs = machine(broker).jobs.values()
+        assert sorted(each.queue.name for each in jobs) == [b"$delayed", *3 * [b"work"]]
+        assert sorted(bodies(broker, b"work")) == [b"0", b"2", b"4"]
 
 
 async def test_who_is_fenced_publishes_nothing(

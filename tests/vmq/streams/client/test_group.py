@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import flight
 
 import vmq.streams
 from tests.support.until import until
 from tests.vmq.sockets import peer_of
-from tests.vmq.streamed import streams_of
+from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.groups.test_members import Taker, broker_of, group_of, numbers, publish
 from tests.vmq.streams.replay.test_port import reading
+from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.streams.client.aio import AsyncStreamGroup
 from vmq.streams.client.group import StreamGroup
@@ -87,6 +89,46 @@ async def test_a_program_reads_in_order_and_goes_on_where_it_was(tmp_path: Path)
             assert sorted(await take(member, 5)) == list(range(40, 45))
         async with group as member:  # they were not committed
             assert sorted(await take(member, 5)) == list(range(40, 45))
+
+
+@pytest.mark.parametrize("policy", [{"retention_age": "1h"}, {"retention_bytes": 1}])
+async def test_what_retention_took_is_passed_over_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, policy: dict[str, Any]
+) -> None:
+    """To programs, to members over MQTT, and, with what there is, to whoever asks for the offset."""
+    async with Broker(config_in(tmp_path, s=options(filters=["s/#"], **policy))) as broker:
+        (partition,) = streams_of(broker).catalog.get("s").partitions
+        with served(broker) as server:
+            await publish(broker, range(6))
+            first, second = (
+                vmq.streams.group("s", name, server=server, start="earliest", rows=2)
+                for name in "gh"
+            )
+            for group in (first, second):
+                async with group as member:
+                    await take(member, 2)
+                    await member.commit()
+            streams_of(broker).commits.writer.call(partition.roll).result(30)
+            clock = partition.clock
+            partition.clock = lambda: clock() + 7200
+            assert partition.retain()
+            partition.clock = clock
+            await publish(broker, range(6, 8))
+            async with first as member:
+                assert await take(member, 2) == [6, 7]
+            assert "group=g stream=s partition=0 goes on at offset=6 instead of 2" in caplog.text
+            async with peer_of(broker) as peer:
+                await reading(peer, "$share/h/$stream/s/#", client_id="m")
+                taker = Taker(peer)
+                await until(lambda: numbers(taker) == [6, 7])
+                await taker.stop()
+            assert "goes on at offset=6 instead of 2: retention has deleted" in caplog.text
+            ticket = flight.Ticket(b'{"stream": "s", "start": 2}')
+            with (
+                flight.connect(server) as client,
+                pytest.raises(flight.FlightError, match="out of range; accepted: 6 to 8"),
+            ):
+                await asyncio.to_thread(lambda: client.do_get(ticket).read_all())
 
 
 async def test_a_commit_survives_a_restart(tmp_path: Path) -> None:
