@@ -25,6 +25,8 @@ BATCH_ROWS: Final = 8192
 #: Bytes that wait for one partition: from the first on its publishers are not read, at the second nothing is taken.
 PAUSE: Final = 1 << 20
 LIMIT: Final = 16 << 20
+#: Bytes of one partition that hold up nobody.
+LITTLE: Final = 4096
 #: Bytes that wait for all partitions of a node, if nobody says another number.
 NODE_LIMIT: Final = 128 << 20
 #: Seconds until a batch is handed in again of which nothing is heard.
@@ -195,15 +197,11 @@ class Producer:
 
     def _added(self, count: int, size: int, publisher: Output | None) -> int:
         self.taken += count
-        backlog = self._backlog
         self.size += size
+        self._backlog.size += size
         self._gathered += size
-        backlog.size += size
-        is_much = self.size > (LIMIT // 2 if self.keeps else PAUSE)
-        is_much = is_much or 2 * self.size > backlog.limit - backlog.size
-        if is_much and publisher is not None and publisher not in self._paused:
-            self._paused.append(publisher)
-            publisher.pause()
+        if self.size > LITTLE and publisher is not None:
+            self._hold_up(publisher)
         if self._gathered >= BATCH_BYTES or len(self._gathering.topics) >= BATCH_ROWS:
             self.flush()
         elif not self._is_due:
@@ -212,6 +210,15 @@ class Producer:
         if self.keeps and not self._is_watched:
             self._watch()
         return self.taken
+
+    def _hold_up(self, publisher: Output) -> None:
+        """A publisher is read no further where much waits, or half of what may."""
+        backlog = self._backlog
+        is_much = self.size > (LIMIT // 2 if self.keeps else PAUSE)
+        if is_much or 2 * self.size > backlog.limit - backlog.size:
+            if publisher not in self._paused:
+                self._paused.append(publisher)
+                publisher.pause()
 
     def _on_due(self) -> None:
         self._is_due = False

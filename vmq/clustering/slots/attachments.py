@@ -456,6 +456,12 @@ class Attachments:
             register.will = None
             self._state.touch(client)
 
+    def are_at_rest(self) -> bool:
+        """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
+        has_aging = self._here.limits.age > 0 and bool(self._state.queues)
+        is_waited_for = self._orphans or self._refused or self.wills
+        return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
+
     def look(self) -> None:
         """Time has passed: ends attachments whose link is another, publishes wills of those who stay away."""
         reach = self._here.reach

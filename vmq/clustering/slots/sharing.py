@@ -206,6 +206,12 @@ class ShareGroups:
                 if late or holder in self._gone:
                     self._pass_on(holder)
 
+    def are_at_rest(self) -> bool:
+        """Whether nothing of them waits for a heartbeat."""
+        if len(self._told) < len(self._members):
+            return False
+        return all(map(self._is_served, self._state.shared))
+
     def _is_late(self, beats: int) -> bool:
         reach = self._here.reach
         return beats * reach.interval > reach.timeout

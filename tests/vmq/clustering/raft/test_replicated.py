@@ -287,6 +287,12 @@ async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it
         two = await asyncio.to_thread(here, *create, "two", "-t", "two/#", "--replicas", "2")
         assert two.code == 0, two.err
         assert stream(a, "two").options.acknowledged_by == "leader"
+        alter = ("stream", "alter", "--data-dir", folder, "two", "--without-quorum", "keep")
+        changed = await asyncio.to_thread(here, *alter)
+        assert changed.code == 0, changed.err
+        assert stream(a, "two").options.without_quorum == "keep"
+        await a.publish("two/t", b"1", qos=1)
+        assert groups(a).roads._producers["two", 0].keeps
         one = await asyncio.to_thread(here, *create, "one", "-t", "one/#", "--replicas", "1")
         assert one.code == 0, one.err
         assert not groups(a).places.covers("one")
