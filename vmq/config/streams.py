@@ -120,7 +120,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Meta(
             max_length=1000,
             description="Where segments go that retention takes, as Parquet; they stay readable from there. Empty = "
-            "nowhere. With it replicas is 1.",
+            "nowhere. Of a partition with replicas its leader archives.",
             extra={"accepts": ARCHIVE_FORMS},
         ),
     ] = ""

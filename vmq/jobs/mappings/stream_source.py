@@ -54,6 +54,8 @@ class StreamMapping:
         self.others = others
         self.name = mapping.name
         self.task: asyncio.Task[None] | None = None
+        #: Why it could not go on, as the log has it already.
+        self.told = ""
 
     def ask(self) -> None:
         """Reads on."""
@@ -106,13 +108,17 @@ class StreamMapping:
             self.sender.check(out, "")
         return [(out.target, out.body, qos, False) for out in outs]
 
+    def joined(self) -> None:
+        """It reads."""
+        self.mapping.hindrance = ""
+
     def committed(self, messages: int) -> None:
         """So many are published, or will be."""
         self.mapping.sent += messages
-        self.mapping.hindrance = ""
+        self.told = ""
 
     def cannot(self, reason: str) -> None:
         """It cannot go on for now."""
-        if self.mapping.hindrance != reason:
+        if self.told != reason:
             log.warning('mapping=%s waits reason="%s"', self.name, reason)
-        self.mapping.hindrance = reason
+        self.mapping.hindrance = self.told = reason

@@ -43,6 +43,9 @@ class RowMapper(Protocol):
             OSError: what has to be kept of them beside that cannot be.
         """
 
+    def joined(self) -> None:
+        """It reads."""
+
     def committed(self, messages: int) -> None:
         """So many are published, or will be."""
 
@@ -96,6 +99,7 @@ class StreamFollower:
             return StreamGroup(InsideConnection(self.programs, name), asked, rows=_ROWS)
 
         async with AsyncStreamGroup(join) as member:
+            mapper.joined()
             async for rows in member:
                 await self.publish(member, rows, mapper)
 

@@ -9,7 +9,10 @@ import pytest
 
 from tests.support.until import until
 from tests.vmq.clustering.raft.replicas import leader, payloads, replicated
-from tests.vmq.clustering.stream_nodes import stream
+from tests.vmq.clustering.stream_nodes import nodes, owners, stream
+from tests.vmq.streamed import streams_of
+from tests.vmq.streams.support import options
+from vmq.admin.streams import alter_stream
 from vmq.broker import Broker
 from vmq.clustering.raft import thread
 from vmq.streams.log.partition import Partition
@@ -88,3 +91,24 @@ async def test_the_next_leader_goes_on_where_the_one_before_was(
         files = archived(store)
         assert files[: len(before)] == before
         assert [base for base, _ in files] == [0, *(end for _, end in files[:-1])]
+
+
+async def test_what_was_archived_before_there_were_copies_is_read_by_all(tmp_path: Path) -> None:
+    url = f"file://{tmp_path / 'archive'}"
+    kept = options(filters=["s/#"], key="topic", archive=url, retention_age="1h", replicas=1)
+    async with nodes(tmp_path, "a", "b", "c", s=kept) as brokers:
+        (name,) = owners(brokers[0], "s")
+        owner = brokers["abc".index(name)]
+        await publish(owner, range(30))
+        partition = part(owner)
+        streams_of(owner).commits.writer.call(partition.roll).result(30)
+        clock = partition.clock
+        partition.clock = lambda: clock() + 7200
+        await reached([owner], knows_all)
+        partition.clock = clock
+        await publish(owner, range(30, 40))
+        alter_stream(owner, "s", {"replicas": 3})
+        await reached(brokers, lambda each: part(each).is_replica and part(each).end >= 40)
+        await reached(brokers, knows_all)
+        for each in brokers:
+            assert [int(found[:4]) for found in payloads(each)] == list(range(40))

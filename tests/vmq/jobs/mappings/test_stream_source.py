@@ -183,6 +183,7 @@ async def test_a_stream_that_there_is_not_yet(
         assert any("there is no stream 'late'" in each for each in broker.health())
         catalog = streams_of(broker).catalog
         await catalog.declare("late", stream(filters=["s/#"]))
+        await until(lambda: len(broker.health()) == 1)
         await catalog.declare("round", stream(filters=["out/+"]))
         await publish(broker, range(3))
         await out_has(broker, 0, 1, 2)

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -129,6 +130,26 @@ async def test_what_retention_took_is_passed_over_and_told(
                 pytest.raises(flight.FlightError, match="out of range; accepted: 6 to 8"),
             ):
                 await asyncio.to_thread(lambda: client.do_get(ticket).read_all())
+
+
+async def test_who_gives_up_while_it_joins_is_no_member(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (broker, server):
+        joined, goes_on = threading.Event(), threading.Event()
+
+        def join() -> StreamGroup:
+            member = vmq.streams.group("s", "g", server=server).join()
+            joined.set()
+            goes_on.wait()
+            return member
+
+        joining = asyncio.create_task(AsyncStreamGroup(join).__aenter__())
+        await until(joined.is_set)
+        assert streams_of(broker).programs.members
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+        goes_on.set()
+        await until(lambda: not streams_of(broker).programs.members)
 
 
 async def test_a_commit_survives_a_restart(tmp_path: Path) -> None:
