@@ -12,7 +12,7 @@ from tests.simulator.sessions import faults
 from tests.simulator.sessions.ablations import ABLATIONS
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
 from tests.simulator.sessions.run import faulty, run
-from vmq.clustering.slots import machine
+from vmq.clustering.slots import machine, rounds
 
 #: A seed that shows what workers break which take over at once.
 HASTY = 0
@@ -86,3 +86,13 @@ def test_a_worker_that_ends_is_waited_for_where_nobody_has_its_slots(
             check(seed.number, kinds, hosts="xxx")
     monkeypatch.setattr(machine, "HOST_WAITS", 0)
     assert faulty(run(HASTY, kinds, hosts="xxx"), strict=True)
+
+
+def test_a_heartbeat_that_looks_at_few_slots_costs_no_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looks at all when something is new: here at one more at most, of three."""
+    monkeypatch.setattr(rounds, "LOOKED_AT_ONCE", 1)
+    for seed in each_seed(2):
+        with seed:
+            check(seed.number, KINDS)

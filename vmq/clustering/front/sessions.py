@@ -85,7 +85,7 @@ class SessionNode:
             self.front.look(True)
             self.origin.look()
         if is_beat:
-            for owner in self.slots.owners.values():
+            for owner in self.slots.restless():
                 self._publish_wills(owner)
                 self._hand_on(owner)
         self._finish()

@@ -53,7 +53,7 @@ TICK: Final = 0.1
 #: Looks until it is counted what slots lack: that is once a second.
 LOOKS_A_STATUS: Final = 10
 #: Slots whose routes are compared with the metadata in each look.
-AGREED_AT_ONCE: Final = 64
+AGREED_AT_ONCE: Final = 16
 #: Seconds that a node which stops has to hand its slots over, and between two looks meanwhile.
 HAND_OVER: Final = 5.0
 _LOOK: Final = 0.02
@@ -131,8 +131,8 @@ class SlotService:
         self._hosts: dict[int, str] = {}
         self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
-        #: The lineages of owners whose routes were compared since they began, and the next slot to be.
-        self._agreed: dict[int, tuple[int, int]] = {}
+        #: Slots whose routes were not compared since this node owns them, and the next that is to be.
+        self._not_agreed: set[int] = set()
         self._next_agreed = 0
         self._looks = 0
         #: Looks since somebody is in reach.
@@ -346,15 +346,15 @@ class SlotService:
         if routes is None:
             return
         slots = self._options.slots
+        taken, self.machines.slots.taken = self.machines.slots.taken, []
+        self._not_agreed.update(taken)
         due = {(self._next_agreed + at) % slots for at in range(AGREED_AT_ONCE)}
         self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots
         members = {self.store, *self._hosts}
-        for slot, owner in owners.items():
-            lineage = owner.view.lineage
-            if slot not in due and self._agreed.get(slot) == lineage:
-                continue
+        for slot in [each for each in owners if each in due or each in self._not_agreed]:
+            owner = owners[slot]
             if owner.serves(self.store):
-                self._agreed[slot] = lineage
+                self._not_agreed.discard(slot)
                 has_all = len(owner.cleared) == len(self._node.members) - 1
                 routes.own(slot, owner.attachments.subscribers.routes(), has_all, members)
         for slot in due - owners.keys():

@@ -9,6 +9,7 @@ Read in this order:
     owned        what is safe                                  subscribers  who in the slot gets a message
     attachments  the owner and its clients                     owner        followers, forks, messages
     machine      all slots of one node: views, takeover, handover
+    rounds       which of them a heartbeat looks at
 
 A client's id hashes to a **slot**, which has an **owner** and **followers** on other hosts. A message is addressed to
 slots and known by its **dot**: the incarnation where it was published, and its place there for that slot. The

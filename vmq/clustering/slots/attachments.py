@@ -453,6 +453,12 @@ class Attachments:
             register.will = None
             self._state.touch(client)
 
+    def are_at_rest(self) -> bool:
+        """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
+        has_aging = self._here.limits.age > 0 and bool(self._state.queues)
+        is_waited_for = self._orphans or self._refused or self.wills
+        return not (is_waited_for or has_aging or self.subscribers.has_groups)
+
     def look(self) -> None:
         """Time has passed: ends attachments whose link is another, publishes wills of those who stay away."""
         reach = self._here.reach
@@ -474,6 +480,7 @@ class Attachments:
 
     def on_merge(self) -> None:
         """A fork has joined the state."""
+        self.subscribers.has_groups = True
         for client in self.serving:
             self._to_deliver[client] = None
 

@@ -28,6 +28,7 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
 from vmq.clustering.slots.records import all_records
+from vmq.clustering.slots.rounds import Rounds
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
@@ -56,6 +57,7 @@ class SlotMachine:
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
         self._patience: dict[int, int] = {}
+        self._rounds = Rounds(slots)
         #: The stores that have told which views they know.
         self.told_by: set[int] = set()
         #: The incarnations and links for which a peer has been told all views.
@@ -70,6 +72,8 @@ class SlotMachine:
         self._wanted_of: tuple[int, ...] = ()
         #: Slots whose view became another since somebody looked.
         self.moved: dict[int, None] = {}
+        #: Slots that this node has taken over since somebody looked.
+        self.taken: list[int] = []
 
     def view(self, slot: int) -> SlotView:
         return self.views.get(slot, _NOBODY)
@@ -115,6 +119,7 @@ class SlotMachine:
         """Another lineage has begun: what this node has is a copy, or a fork."""
         owner.publish()
         del self.owners[slot]
+        self._rounds.note(slot, False)
         self.copies[slot] = copy = self._holder(owner)
         if owner.state.lacks == NO_LINEAGE:
             copy.current = owner.view.lineage
@@ -134,6 +139,7 @@ class SlotMachine:
         self.learn(slot, view)
         self.copies.pop(slot, None)
         self.owners[slot] = owner = SlotOwner(self.here, slot, view, state, disk, self.learn)
+        self.taken.append(slot)
         self._holder(owner).note(self.here.effects, view)
         self.touch(slot)
         owner.look()
@@ -164,8 +170,15 @@ class SlotMachine:
         if not (is_beat or is_changed or self._is_fresh or self._patience):
             if is_settled == self._was_settled:
                 return  # as most often: nobody is missed, and nothing is new
+        is_new = is_changed or self._is_fresh or self._was_settled != is_settled
+        is_missed = len(up) < len(reach.peers)
+        if is_new or is_missed or self._patience or self.here.is_leaving:
+            self._rounds.are_all_due = True
         self._is_fresh, self._was_settled = False, is_settled
-        for slot in list(self.views):
+        due = self._rounds.due(self.views)
+        if is_beat or is_changed:
+            self._rounds.are_all_due = False
+        for slot in due:
             owner = self.owners.get(slot)
             if owner is not None:
                 if is_beat or is_changed:
@@ -284,9 +297,11 @@ class SlotMachine:
         self.here.reach.on_message(sender)
         if isinstance(message, Beat):
             before = self.here.reach.incarnation(sender)
-            hears = self.here.reach.hears(sender)
+            hears, fit = self.here.reach.hears(sender), self.here.reach.heirs()
             self.here.reach.on_beat(sender, message)
             self._is_fresh = self._is_fresh or hears != self.here.reach.hears(sender)
+            if fit != self.here.reach.heirs():
+                self._rounds.are_all_due = True
             self.here.heard_of(message.clock)
             if before != self.here.reach.incarnation(sender):
                 for owner in self.owners.values():
@@ -432,6 +447,10 @@ class SlotMachine:
         if self.view(slot).lineage == message.view.lineage and copy is not None and copy.whole:
             self.take_over(slot)
 
+    def restless(self) -> list[SlotOwner]:
+        """The owners here for whom something waits for a heartbeat."""
+        return [self.owners[slot] for slot in sorted(self._rounds.restless)]
+
     # Turns
 
     def touch(self, slot: int) -> None:
@@ -444,6 +463,7 @@ class SlotMachine:
             owner = self.owners.get(slot)
             if owner is not None:
                 owner.flush()
+            self._rounds.note(slot, owner is not None and not owner.is_at_rest())
             if owner is None or owner.is_idle():
                 del self._busy[slot]
         if self._news:
@@ -456,6 +476,8 @@ class SlotMachine:
 
         A node without other members does it at once.
         """
+        if len(self.views) == self.slots:
+            return
         for slot in range(self.slots):
             if slot not in self.views:
                 self.views[slot] = _NOBODY

@@ -71,6 +71,15 @@ class SlotOwner(OwnedSlot):
         """Whether a turn that does not concern it may pass it over."""
         return not (self.state.changed or self.has_open_commits() or self.waits() or self._leftover)
 
+    def is_at_rest(self) -> bool:
+        """Whether nothing of it waits for a heartbeat."""
+        return (
+            not (self.wish or self._refused)
+            and self.serves(self.here.store)
+            and self.followers.are_whole(self.view.followers)
+            and self.attachments.are_at_rest()
+        )
+
     # Followers
 
     def look(self) -> None:
@@ -119,11 +128,12 @@ class SlotOwner(OwnedSlot):
     def _wanted_followers(self) -> list[int]:
         """Nodes of as many other hosts as are to have copies; besides the next owner, which may be of this host."""
         reach, wish = self.here.reach, self.wish
-        hosts = {store: reach.host_of(store) for store in self.fit()}
-        followers = [each for each in self.view.followers if each in hosts]
-        count = min(self.here.replicas - 1, len(set(hosts.values())))
+        fit = self.fit()
+        followers = [each for each in self.view.followers if each in fit]
+        count = min(self.here.replicas - 1, reach.other_hosts())
         if not wish and len(followers) == len(self.view.followers) == count:
             return followers
+        hosts = {store: reach.host_of(store) for store in fit}
         if wish in hosts and wish not in followers:
             followers.insert(0, wish)
         chosen = choose(self.slot, hosts, count, followers)

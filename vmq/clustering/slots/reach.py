@@ -50,6 +50,7 @@ class Reach:
         self._up: list[int] | None = None
         self._fit: list[int] | None = None
         self._heirs: list[int] | None = None
+        self._other_hosts = 0
         self._is_settled: bool | None = None
 
     def _forget_answers(self) -> None:
@@ -144,7 +145,13 @@ class Reach:
         """Who could follow an owner here: in reach, of another host, and not about to leave."""
         if self._fit is None:
             self._fit = [each for each in self.heirs() if self.peers[each].host != self.host]
+            self._other_hosts = len({self.peers[each].host for each in self._fit})
         return self._fit
+
+    def other_hosts(self) -> int:
+        """How many hosts these are."""
+        self.fit()
+        return self._other_hosts
 
     def heirs(self) -> list[int]:
         """Who could own a slot in place of this node: in reach, and not about to leave."""

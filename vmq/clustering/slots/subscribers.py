@@ -45,6 +45,8 @@ class Subscribers:
         #: SUBACKs that wait for routes: ticket -> what follows.
         self._announced: dict[int, Callable[[], None]] = {}
         self._tickets = 0
+        #: There may be messages of share groups that have no member here.
+        self.has_groups = True
 
     # Subscriptions
 
@@ -200,6 +202,7 @@ class Subscribers:
             if register.session and message.group in register.granted()
         ]
         _, client, qos = min(members, default=(0, GROUP + message.group, message.qos))
+        self.has_groups = self.has_groups or not members
         self._put(client, dot, min(qos, message.qos), message)
         self._distribute([client])
 
@@ -217,7 +220,11 @@ class Subscribers:
 
     def look(self) -> None:
         """Messages of groups without a member wait to be handed on; a member may have come meanwhile."""
-        for queue in [each for each in self._state.queues if each.startswith(GROUP)]:
+        if not self.has_groups:
+            return
+        found = [each for each in self._state.queues if each.startswith(GROUP)]
+        self.has_groups = bool(found)
+        for queue in found:
             group = queue[len(GROUP) :]
             if self._is_wanted(group):
                 for dot in list(self._state.queues[queue]):
@@ -227,6 +234,8 @@ class Subscribers:
 
     def waiting_groups(self) -> list[tuple[str, Dot, StoredMessage]]:
         """What is to be handed on to another slot: group, dot, message."""
+        if not self.has_groups:
+            return []
         return [
             (queue[len(GROUP) :], dot, self._state.messages[dot])
             for queue, dots in self._state.queues.items()
