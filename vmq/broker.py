@@ -334,7 +334,7 @@ class Broker(Configured):
         self._queue_tasks = QueueTasks(core)
         self._watch(core, committer)
         host = PluginHost(
-            config.cluster.node_name or socket.gethostname(),
+            config.cluster,
             Path(config.broker.data_dir),
             self.registries,
             self.registry,

@@ -1,6 +1,7 @@
 """The broker's side of the plugins' handles."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from vmq_hooks import BridgeSession, Message, RegisterModifiers, SubscriberId
 
+from vmq.config.cluster import ClusterOptions
 from vmq.core.registry import Registry
 from vmq.embedded import LocalClient
 from vmq.plugins.bridging import BridgeClient, LocalBridge
@@ -25,7 +27,7 @@ class PluginHost:
     """What handles ask for.
 
     Args:
-        node_name: the node's name in a cluster, and in figures.
+        cluster: whose node it is; bridges have no sessions in slots.
         data_dir: the broker's.
         registries: the topic trees by mountpoint.
         registry: the topic tree of a mountpoint, made when first asked for.
@@ -37,7 +39,7 @@ class PluginHost:
 
     def __init__(
         self,
-        node_name: str,
+        cluster: ClusterOptions,
         data_dir: Path,
         registries: Mapping[str, Registry],
         registry: Callable[[str], Registry],
@@ -46,7 +48,7 @@ class PluginHost:
         clients: LocalClients,
         worker: int = 1,
     ) -> None:
-        self.node_name = node_name
+        self.node_name = cluster.node_name or socket.gethostname()
         self.worker = worker
         self.data_dir = data_dir
         self._registries = registries
@@ -54,6 +56,7 @@ class PluginHost:
         self._metrics = metrics
         self._declare_stream = declare_stream
         self._clients = clients
+        self._is_in_slots = bool(cluster.listen) and cluster.sessions == "slots"
 
     async def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
@@ -79,6 +82,8 @@ class PluginHost:
         max_inflight_messages: int | None,
         max_offline_messages: int | None,
     ) -> AsyncIterator[BridgeSession]:
+        if self._is_in_slots:
+            raise ValueError('bridges do not go with cluster.sessions = "slots"')
         registry = self._registry(mountpoint)
         limits = RegisterModifiers(
             max_inflight_messages=max_inflight_messages,

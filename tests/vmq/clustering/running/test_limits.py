@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 from msgspec.structs import replace
+from vmq_bridge import BridgePlugin
 
 from tests.support.until import until
 from tests.support.wire import connect_packet
@@ -61,6 +62,17 @@ async def test_what_it_cannot_have_yet_is_refused(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes, peer_of(nodes["a"]) as bridge:
         bridge.send(connect_packet("bridge", clean=False, level=0x84))
         assert (await bridge.packet()).return_code == UNAVAILABLE
+
+
+async def test_a_bridge_ends_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with slotted(tmp_path, "a") as nodes:
+        config = nodes["a"].config
+    far = {"url": "mqtt://127.0.0.1:1", "topics": [{"pattern": "t/#", "qos": 1}]}
+    bridging = replace(config, plugins={"vmq_bridge": {"bridges": {"far": far}}})
+    with pytest.raises(StartError, match=r"bridge far: bridges do not go with cluster.sessions"):
+        await Broker(bridging, plugins={"vmq_bridge": BridgePlugin()}).start()
+    async with Broker(config) as broker:
+        assert not broker.registry().subscribers
 
 
 async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) -> None:
