@@ -84,10 +84,6 @@ class Sender:
             if not delivery.released:
                 self.inflight_bytes += delivery.message.length()
 
-    def refuses(self, topic_filter: str) -> bool:
-        """Whether a session like this cannot have such a subscription, which the log says then."""
-        return False
-
     def on_received(self, packet_id: int, is_again: bool) -> None:
         """A message at QoS 2 has come of the client of a session that is not stored here."""
 

@@ -74,6 +74,10 @@ class Queue(Waiting):
 
     # Messages come
 
+    def is_for(self, qos: int) -> bool:
+        """Whether share groups may choose it for what is of this QoS."""
+        return True
+
     def deliver(self, message: Message, qos: int, retain: bool, group: str, source: Source) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
         # What a share group chose this queue for goes to nobody else.

@@ -193,7 +193,7 @@ class Registry:
                 continue
             for member in group.order:
                 other = member.queue
-                if other is queue or other.ended:
+                if other is queue or other.ended or not other.is_for(member.qos):
                     continue
                 if other.online or not queue.durable:
                     names.add(topic_filter)
@@ -462,6 +462,8 @@ class Registry:
         for offset in range(count):
             member = members[(start + offset) % count]
             queue = member.queue
+            if not queue.is_for(min(message.qos, member.qos)):
+                continue
             if not queue.online:
                 if chosen is None and not queue.ended:
                     chosen = member
@@ -488,7 +490,7 @@ class Registry:
         name = delivery.group
         message = delivery.message
         group = self.trie.find_group(name)
-        if group is None or not group.is_online():
+        if group is None or not group.is_online(message.qos):
             if self.core.elsewhere.give(self, name, message, group is None):
                 return
         if group is not None:

@@ -44,9 +44,11 @@ class Group:
         #: The members in a list, for a choice by number.
         self.order: list[Subscription] = []
 
-    def is_online(self) -> bool:
-        """Whether any member is connected."""
-        return any(member.queue.online for member in self.order)
+    def is_online(self, qos: int) -> bool:
+        """Whether any member is connected that may be chosen for what is of this QoS."""
+        return any(
+            each.queue.online and each.queue.is_for(min(qos, each.qos)) for each in self.order
+        )
 
 
 class Node:

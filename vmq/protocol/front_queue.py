@@ -5,7 +5,6 @@ match here, QoS 0 alone is delivered. What is no session state (`Transient`) has
 sessions. See `vmq.clustering.slots`.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -21,9 +20,6 @@ from vmq.core.window import LAST_ID
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
 from vmq.mqtt.message import Delivery, Message, Transient
-from vmq.mqtt.topics import split_shared
-
-log = logging.getLogger("vmq.session")
 
 #: The last packet id of sessions (`vmq.clustering.slots.attachments.PACKETS`).
 LAST_OF_SESSION: Final = 32_767
@@ -50,6 +46,9 @@ class FrontQueue(Queue):
 
     # Messages come
 
+    def is_for(self, qos: int) -> bool:
+        return qos == 0
+
     def deliver(self, message: Message, qos: int, retain: bool, group: str, source: Source) -> None:
         if qos == 0:
             super().deliver(message, qos, retain, group, source)
@@ -71,18 +70,6 @@ class FrontQueue(Queue):
             else:
                 rest.append(message)
         super().deliver_retained(topic_filter, rest, granted, allowance, more)
-
-    def refuses(self, topic_filter: str) -> bool:
-        """Share groups have members of clean sessions alone."""
-        if not split_shared(topic_filter)[0]:
-            return False
-        self.core.counters.subscriptions_refused += 1
-        text = (
-            'subscription refused client=%s filter="%s": durable sessions join no share group where '
-            'cluster.sessions is "slots"'
-        )
-        log.warning(text, self.client_id, topic_filter[:200])
-        return True
 
     def on_received(self, packet_id: int, is_again: bool) -> None:
         self.arriving = packet_id

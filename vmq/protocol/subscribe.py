@@ -177,8 +177,6 @@ class Subscribing(Publisher):
             qos: int = each.qos
             if qos <= 2 and is_served(topic_filter):
                 qos = self.core.service_of(topic_filter).grant(self, topic_filter, qos)
-            if qos <= 2 and subscriber.queue.refuses(topic_filter):
-                qos = REFUSED_QOS
             # That a filter is repeated changes its code alone.
             if request.granted.get(topic_filter, REFUSED_QOS) != qos or qos > 2:
                 if qos > 2 or not self.has_room(subscriber, topic_filter):

@@ -29,9 +29,10 @@ from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.records import salvage
 from vmq.clustering.slots.register import ClientRegister, SentMessage
+from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import Subscribers
-from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
+from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage, incarnation_of
 from vmq_cluster.clocks import NodeClock
 
 
@@ -190,6 +191,10 @@ def _is_current(self: SlotMachine, view: SlotView, copy: SlotCopy) -> bool:
     return True
 
 
+def _later_lineage(one: SlotState, ours: str, other: SlotState, theirs: str, dot: Dot) -> bool:
+    return other.lineage > one.lineage
+
+
 ABLATIONS: dict[str, Ablation] = {
     "oldest": Ablation(
         "origins offer the oldest first, and owners take nothing out of turn",
@@ -204,37 +209,37 @@ ABLATIONS: dict[str, Ablation] = {
         "an acknowledgement waits until owner and followers have it on disk",
         ((OwnedSlot, "safe_version", lambda self: self.state.version),),
         ("wipe", "kill"),
-        seeds=(0,),
+        seeds=(1,),
     ),
     "records": Ablation(
         "at QoS 2 a record is safe before the packet that relies on it is sent",
         ((Attachments, "_when_safe", _at_once),),
         ("kill", "silent"),
-        seeds=(0,),
+        seeds=(3,),
     ),
     "writer": Ablation(
         "a client's register has one writer",
         ((merge, "_merge_registers", _mixed_registers),),
         ("split", "kill", "handover"),
-        seeds=(45,),
+        seeds=(3,),
     ),
     "client": Ablation(
         "a side has seen a message for a client only if it knows the client",
         ((merge, "_seen", _whole_context),),
         ("split", "deaf"),
-        seeds=(8,),
+        seeds=(2,),
     ),
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
         ((SlotMachine, "_is_current", _is_current),),
         ("split", "deaf"),
-        seeds=(8,),
+        seeds=(2,),
     ),
     "forks": Ablation(
         "an owner serves when all nodes in reach have handed in their forks",
         ((SlotOwner, "serves", lambda self, store: True),),
         ("kill", "handover", "split"),
-        seeds=(2,),
+        seeds=(3,),
     ),
     "table": Ablation(
         "a new owner believes the connection's table",
@@ -253,14 +258,14 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_is_repetition", lambda self, known, step: True),),
         ("split", "rack", "tail", "kill"),
         strict=False,
-        seeds=(8,),
+        seeds=(1,),
     ),
     "ring": Ablation(
         "a new lineage goes on at another place of the packet ids",
         ((Attachments, "_restart", lambda self, last, client: last),),
         ("split", "kill", "tail", "rack"),
         strict=False,
-        seeds=(9,),
+        seeds=(8,),
     ),
     "life": Ablation(
         "what a peer confirmed or denied holds for one life of it",
@@ -283,31 +288,31 @@ ABLATIONS: dict[str, Ablation] = {
         "a stamp is greater than all in the state, whatever the clock says",
         ((SlotState, "stamp", _by_the_clock),),
         ("skew", "handover", "kill"),
-        seeds=(6,),
+        seeds=(11,),
     ),
     "rank": Ablation(
         "the owner numbers a client's connections, and refuses an older one",
         ((Attachments, "_is_older", lambda self, one, other: False),),
         ("halfopen", "pause"),
-        seeds=(5,),
+        seeds=(39,),
     ),
     "step": Ablation(
         "an acknowledgement counts only in the step that awaits it",
         ((Attachments, "_on_acknowledgement", _in_any_step),),
         ("kill", "handover"),
-        seeds=(11,),
+        seeds=(0,),
     ),
     "places": Ablation(
         "PUBRELs follow in the order of the messages, whoever owned the slot when PUBREC came",
         ((SlotState, "send", _send_behind),),
         ("pause",),
-        seeds=(19,),
+        seeds=(5,),
     ),
     "requests": Ablation(
         "a SUBSCRIBE that a later owner was sent as well counts from there",
         ((merge, "_was_sent_again", lambda point, known: False),),
         ("pause",),
-        seeds=(101,),
+        seeds=(93,),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",
@@ -336,13 +341,13 @@ ABLATIONS: dict[str, Ablation] = {
         ((copies, "salvage", _with_its_context),),
         ("kill", "silent"),
         strict=False,
-        seeds=(7,),
+        seeds=(21,),
     ),
     "lineage": Ablation(
         "of two registers the one attached in the later lineage wins, whatever the clocks say",
         ((ClientRegister, "age", _age_by_clock),),
         ("pause", "skew"),
-        seeds=(17,),
+        seeds=(10,),
     ),
     "clocks": Ablation(
         "what follows from what another node has stamped is stamped later",
@@ -353,5 +358,20 @@ ABLATIONS: dict[str, Ablation] = {
         "a front whose client is elsewhere drops its unanswered QoS 1 messages",
         ((Origin, "drop", _ignore),),
         ("halfopen", "pause", "oneway"),
+    ),
+    "takers": Ablation(
+        "who took a message from a member of a share group knew that this one had gone",
+        ((merge, "_is_theirs", _later_lineage),),
+        ("split", "kill", "handover"),
+    ),
+    "sole": Ablation(
+        "what a member was not sent at QoS 2 stays while another owner may serve it",
+        ((ShareGroups, "_is_sole", lambda self: True),),
+        ("split", "deaf"),
+    ),
+    "fixed": Ablation(
+        "forks choose the same member of a share group for what was handed on",
+        ((ShareGroups, "_fixed", ShareGroups._best),),
+        ("split", "deaf"),
     ),
 }

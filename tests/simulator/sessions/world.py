@@ -63,6 +63,9 @@ class SessionWorld:
         self.last_number = 0
         self.routes: list[tuple[int, str, str, int, int, list[str]]] = []
         self.filters: list[tuple[str, int]] = []
+        #: On their way, by when they arrive; and where members of share groups are connected.
+        self.news: list[tuple[int, str, int, str, bool]] = []
+        self.presence: dict[tuple[str, int], bool] = {}
         self.bytes: Counter[str] = Counter()
         #: When each message was published first, and whether all nodes were of one mind about who subscribes.
         self.published: dict[str, tuple[int, bool]] = {}
@@ -80,6 +83,7 @@ class SessionWorld:
             Client("e", 0, "t/p"),
             Client("g", 0, "$share/s/t/#"),
             Client("h", 0, "$share/s/t/#"),
+            Client("k", 0, "$share/s/t/#"),
             Client("f", 0, toggles=True),
         ):
             self.clients[client.name] = client
@@ -107,9 +111,14 @@ class SessionWorld:
         self.paused.pop(name, None)
         for topic_filter, slot in self.filters:
             node.machines.routes.add(topic_filter, slot)
+        self._tell_presence(node)
         for other in self.nodes:
             if other != name:
                 self.link(name, other)
+
+    def _tell_presence(self, node: WorldNode) -> None:
+        for (group, slot), is_there in self.presence.items():
+            node.machines.routes.set_presence(group, slot, is_there)
 
     def are_linked(self, x: str, y: str) -> bool:
         return self.nodes[x].is_up and self.nodes[y].is_up and pair(x, y) not in self.cut
@@ -190,6 +199,7 @@ class SessionWorld:
         for node in self.nodes.values():
             for topic_filter, slot in self.filters:
                 node.machines.routes.add(topic_filter, slot)
+            self._tell_presence(node)
 
     # Clients
 
@@ -339,6 +349,13 @@ class SessionWorld:
                         self.nodes[other].machines.routes.add(topic_filter, slot)
             self.filters += [(each, slot) for each in begun]
             node.machines.announced(slot, ticket)
+        told = [each for each in self.news if each[0] <= self.now]
+        self.news = [each for each in self.news if each[0] > self.now]
+        for _, name, slot, group, is_there in told:
+            self.presence[group, slot] = is_there
+            for other in self.nodes:
+                if other == name or self.are_linked(name, other):
+                    self.nodes[other].machines.routes.set_presence(group, slot, is_there)
 
     def _take_effects(self) -> None:
         for name, node in self.nodes.items():
@@ -365,6 +382,9 @@ class SessionWorld:
                 due = self.now + self.random.randint(1, 4)
                 self.routes.append((due, name, life, slot, ticket, begun))
             effects.routes.clear()
+            for told in effects.presence:
+                self.news.append((self.now + self.random.randint(1, 4), name, *told))
+            effects.presence.clear()
 
     def _post(self, name: str, target: str, store: int, message: NodeMessage) -> None:
         wire = None if (name, target) in self.unread else self.wires.get((name, target))
@@ -474,6 +494,8 @@ class SessionWorld:
                 return False
             for other in self.nodes.values():
                 copy = other.machines.slots.copies.get(slot)
+                if other is not node and other.is_up and slot in other.machines.slots.owners:
+                    return False  # what it took as an earlier owner it has not handed in
                 if other.name in self.gone or copy is None:
                     continue
                 if not other.is_up or not copy.is_included(owner.state.included):

@@ -12,7 +12,7 @@ from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.words import Dot, Lineage, handed_on, slot_of
+from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of
 
 
 class SessionNode:
@@ -29,10 +29,9 @@ class SessionNode:
         self.origin = Origin(here, self.slots.view)
         self.front = SessionFront(here, self.origin, self.slots.view)
         self.routes = SlotRoutes()
+        here.slot_for = self.routes.slot_for
         #: There is a link that attachments do not know.
         self._is_linked_anew = False
-        #: Messages of groups that are on their way to another slot.
-        self._handing: dict[tuple[int, Lineage, Dot], None] = {}
 
     # What happens
 
@@ -160,29 +159,15 @@ class SessionNode:
             self.origin.publish(addresses, topic, payload, qos, 0, then)
 
     def _hand_on(self, owner: SlotOwner) -> None:
-        """Messages of share groups that have no member in a slot go to another slot with one."""
-        if not owner.serves(self.here.store):
-            return
-        subscribers = owner.attachments.subscribers
-        for group, dot, message in subscribers.waiting_groups():
-            slot = self.routes.slot_for(group, owner.slot)
-            key = owner.slot, owner.view.lineage, dot
-            if slot < 0 or key in self._handing:
-                continue
-            self._handing[key] = None
+        """Messages of share groups go to other slots with members."""
+        groups, messages = owner.attachments.subscribers.groups, owner.state.messages
+        for queue, dot in groups.take_ready():
 
-            def then(
-                group: str = group, dot: Dot = dot, key: tuple[int, Lineage, Dot] = key
-            ) -> None:
-                self._handing.pop(key, None)
+            def then(queue: str = queue, dot: Dot = dot) -> None:
                 self.slots.touch(owner.slot)
-                subscribers.handed_on(group, dot)
+                groups.handed_on(queue, dot)
 
-            self.origin.publish(
-                [(slot, handed_on(owner.slot, dot), group)],
-                message.topic,
-                message.payload,
-                message.qos,
-                0,
-                then,
-            )
+            message = messages[dot]
+            slot, group = of_group_queue(queue)
+            address = slot, handed_on(owner.slot, dot), group
+            self.origin.publish([address], message.topic, message.payload, message.qos, 0, then)

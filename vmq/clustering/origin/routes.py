@@ -23,6 +23,8 @@ class SlotRoutes:
         self._slots: dict[str, set[int]] = {}
         self._root = RouteLevel()
         self._turn = 0
+        #: Slots in which no member of a share group is connected.
+        self._away: dict[str, set[int]] = {}
 
     def add(self, topic_filter: str, slot: int) -> None:
         slots = self._slots.get(topic_filter)
@@ -39,6 +41,7 @@ class SlotRoutes:
         if slots is None:
             return
         slots.discard(slot)
+        self.set_presence(topic_filter, slot, True)
         if slots:
             return
         del self._slots[topic_filter]
@@ -55,22 +58,36 @@ class SlotRoutes:
     def has(self, topic_filter: str, slot: int) -> bool:
         return slot in self._slots.get(topic_filter, ())
 
+    def set_presence(self, group: str, slot: int, is_there: bool) -> None:
+        """Whether some members of a share group in a slot are connected."""
+        away = self._away.setdefault(group, set())
+        if is_there:
+            away.discard(slot)
+        else:
+            away.add(slot)
+        if not away:
+            del self._away[group]
+
     def all(self) -> list[tuple[str, int]]:
         return [(each, slot) for each, slots in self._slots.items() for slot in sorted(slots)]
 
     def targets(self, topic: str) -> list[tuple[int, str]]:
         """Slot and share group ("": all subscribers there) for a message; of a group one slot, each in its turn."""
+        plain, groups = self.find(topic)
+        shared = [(self.slot_for(group, -1, True), group) for group in groups]
+        return [*[(slot, "") for slot in plain], *shared]
+
+    def find(self, topic: str) -> tuple[list[int], list[str]]:
+        """The slots whose subscribers are to get a topic's messages, and the share groups with members in slots."""
         plain: set[int] = set()
-        found: list[tuple[int, str]] = []
+        groups: list[str] = []
         for level in self._matching(topic):
             for each in level.filters:
-                slots = self._slots[each]
                 if split_shared(each)[0]:
-                    self._turn += 1
-                    found.append((sorted(slots)[self._turn % len(slots)], each))
+                    groups.append(each)
                 else:
-                    plain |= slots
-        return [*[(slot, "") for slot in sorted(plain)], *found]
+                    plain |= self._slots[each]
+        return sorted(plain), groups
 
     def _matching(self, topic: str) -> Iterator[RouteLevel]:
         """The levels at which matching filters end: without recursion, for a topic may have 32,768 levels."""
@@ -92,6 +109,17 @@ class SlotRoutes:
             if (rest := level.below.get("#")) is not None:  # a/# matches a as well
                 yield rest
 
-    def slot_for(self, group: str, but: int) -> int:
-        """Another slot with members of a group, always the same while routes are; -1: there is none."""
-        return min((slot for slot in self._slots.get(group, ()) if slot != but), default=-1)
+    def slots_of(self, group: str) -> tuple[list[int], list[int]]:
+        """The slots in which some members of a share group are connected, and those in which none is."""
+        slots, away = self._slots.get(group, set()), self._away.get(group, set())
+        return sorted(slots - away), sorted(slots & away)
+
+    def slot_for(self, group: str, but: int, is_any: bool) -> int:
+        """A slot with members of a group besides one, each in its turn: with connected ones, if there is any.
+
+        -1: there is none; `is_any`: else one whose members are all away.
+        """
+        there, away = ([each for each in slots if each != but] for slots in self.slots_of(group))
+        found = there or (away if is_any else [])
+        self._turn += 1
+        return found[self._turn % len(found)] if found else -1

@@ -9,6 +9,7 @@ acknowledged from there (`vmq.clustering.raft.kept`).
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, Protocol
 
 from vmq.clustering.raft.produce import DONE, MISSING, REFUSED
@@ -251,7 +252,9 @@ class Producer:
             return
         if self._gathering.topics:
             self._close_batch(_BATCH)
-        fresh = [each for each in self._waiting if not each.is_kept and not each.is_done]
+        # What is kept stands before what is not; there may be thousands of batches.
+        fresh = list(takewhile(lambda each: not each.is_kept, reversed(self._waiting)))
+        fresh = [each for each in reversed(fresh) if not each.is_done]
         if not fresh:
             return
         number = self.taken

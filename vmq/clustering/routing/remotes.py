@@ -5,14 +5,10 @@ to a node once, at the highest QoS that anybody there asked for. Who gets it the
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from vmq.clustering.directory.records import Record
-from vmq.clustering.routing.shares import ShareMembers
+from vmq.clustering.routing.shares import QUICK, ShareMembers
 from vmq.mqtt.topics import split_shared
-
-#: In front of a node's name: it wants what is published at QoS 0 alone, for sessions that are in slots.
-QUICK: Final = "\0"
 
 
 class FilterLevel:
@@ -86,8 +82,8 @@ class RemoteSubscriptions:
         wishes = {}
         for name, qos in record.subscriptions.items():
             is_shared = bool(split_shared(name)[0])
-            if record.is_in_slot and qos and not is_shared:
-                if not is_own:
+            if record.is_in_slot and qos:
+                if is_shared or not is_own:
                     wishes[QUICK + record.node, name] = qos
             elif is_shared or not is_own:
                 wishes[record.node, name] = qos + base + (away if is_shared else 0)

@@ -14,14 +14,18 @@ them, looks like one that cannot be reached, whose clients are still there.
 import logging
 from collections.abc import Iterable, Mapping, Set
 
-from mypy_extensions import mypyc_attr
-
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
 from vmq.clustering.messages.publishes import QOS, RETAIN, RemotePublish, RemotePublishRun
 from vmq.clustering.routing.remotes import RemoteSubscriptions
-from vmq.clustering.routing.shared_dispatch import SharedDispatch, SharedRoute, publish_of, send
+from vmq.clustering.routing.shared_dispatch import (
+    SharedDispatch,
+    SharedRoute,
+    SlotTargets,
+    publish_of,
+    send,
+)
 from vmq.clustering.routing.shares import ShareMembers
 from vmq.clustering.routing.stale_routes_stored import without
 from vmq.core.context import Core
@@ -53,18 +57,6 @@ class RouteTarget:
         self.slots: list[tuple[int, str]] = []
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class SlotTargets:
-    """What slots want, if sessions are in slots; this one is of a node whose sessions are not."""
-
-    def find(self, topic: str) -> list[tuple[int, str]]:
-        """The slots that want the messages of a topic at QoS 1 and 2, with share groups."""
-        return []
-
-    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
-        """Has these slots get a message."""
-
-
 class Routing(Elsewhere):
     """The routes of one broker to other nodes.
 
@@ -86,7 +78,6 @@ class Routing(Elsewhere):
         self._remotes: dict[str, RemoteSubscriptions] = {}
         self._members: set[str] = set()
         self._sources: dict[str, Source] = {}
-        self.slots = SlotTargets()
         #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
         self.passed: Mapping[str, Set[bytes]] = {}
         self._sharing = SharedDispatch(name, core, registries, outboxes, self._members_of)
@@ -132,6 +123,16 @@ class Routing(Elsewhere):
         self._sharing.nodes = self._members
         self._forget_routes()
 
+    @property
+    def slots(self) -> SlotTargets:
+        """What slots want."""
+        return self._sharing.slots
+
+    def set_slots(self, slots: SlotTargets) -> None:
+        """This says what slots want from now on."""
+        self._sharing.slots = slots
+        self._forget_routes()
+
     def forget_routes(self) -> None:
         """There is a node less that anything can be sent to."""
         self._forget_routes()
@@ -152,18 +153,32 @@ class Routing(Elsewhere):
 
     def forward(self, registry: Registry, route: Route, message: Message, source: Source) -> None:
         """Sends a message to the other nodes of its route, once to each, and to one member of each share group."""
+        slots: list[tuple[int, str]] = []
         for shared in route.shared:
-            self._sharing.share(registry, shared, message, source)
-        if not route.nodes:
-            return
+            slot = self._sharing.share(registry, shared, message, source)
+            if slot is not None:
+                slots.append(slot)
+        if slots or route.nodes:
+            self._forward(registry, route, slots, message, source)
+
+    def _forward(
+        self,
+        registry: Registry,
+        route: Route,
+        slots: list[tuple[int, str]],
+        message: Message,
+        source: Source,
+    ) -> None:
+        """The same without its share groups, but for those of which these slots have a member."""
         publish, publisher = publish_of(registry, message), source.publisher()
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
             if target.slots:
-                if message.qos:
-                    self.slots.offer(target.slots, message, source)
+                slots = [*target.slots, *slots]
             elif not (target.quick_only and message.qos):
                 send(self._outboxes, target.node, target.qos, publish, publisher, target.keeps)
+        if slots and message.qos:
+            self.slots.offer(slots, message, source)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
         """Sends a run of PUBLISH packets at QoS 0 to the nodes of a route."""
@@ -242,11 +257,21 @@ class Routing(Elsewhere):
         tree = self._remotes.get(mountpoint)
         if tree is not None:
             self._find_nodes(tree, route)
-        slots = [] if mountpoint else self.slots.find(route.text)
+        if mountpoint:
+            return
+        slots, groups = self.slots.find(route.text)
         if slots:
             target = RouteTarget("", 2, True)
             target.slots = slots
             route.nodes = [*route.nodes, target]
+        known = {each.name for each in route.shared}
+        here = {each.name: each for each in route.groups}
+        more = [each for each in groups if each not in known]
+        if more:
+            nobody: Mapping[str, ShareMembers] = {}
+            added = [SharedRoute(each, here.pop(each, None), nobody) for each in more]
+            route.shared = [*route.shared, *added]
+            route.groups = list(here.values())
 
     def _find_nodes(self, tree: RemoteSubscriptions, route: Route) -> None:
         found = tree.find(route.text)

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, RemotePublish
-from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM, ShareMembers, choose
+from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM, ShareMembers, choose, members_at
 from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.registry import Registry
@@ -23,8 +24,24 @@ from vmq.mqtt.message import Message
 log = logging.getLogger("vmq.cluster")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SlotTargets:
+    """What slots want, if sessions are in slots; this one is of a node whose sessions are not."""
+
+    def find(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
+        """The slots that want the messages of a topic at QoS 1 and 2, and the share groups with members in slots."""
+        return [], []
+
+    def choose(self, group: str, others: int) -> tuple[int, str] | None:
+        """A slot that gets a message for a share group, if none of so many connected members that are in none does."""
+        return None
+
+    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
+        """Has these slots get a message."""
+
+
 class SharedRoute:
-    """A share group of a route with members on other nodes; those of this one are in `here`."""
+    """A share group of a route with members on other nodes or in slots; those of this one are in `here`."""
 
     __slots__ = ("here", "members", "name")
 
@@ -58,6 +75,7 @@ class SharedDispatch:
         self._registries = registries
         self._outboxes = outboxes
         self._members_of = members_of
+        self.slots = SlotTargets()
         #: The nodes of the cluster, and the others that can be reached.
         self.nodes: set[str] = set()
         self.up: set[str] = set()
@@ -66,20 +84,27 @@ class SharedDispatch:
 
     def share(
         self, registry: Registry, shared: SharedRoute, message: Message, source: Source
-    ) -> None:
-        """Gives a message to one member of a group, here or elsewhere."""
+    ) -> tuple[int, str] | None:
+        """Gives a message to one member of a group, here or elsewhere; returns the slot that is to get it instead."""
         policy = source.policy() or self._core.options.shared_subscription_policy
+        slots = None if registry.mountpoint or not message.qos else self.slots
+        if slots is not None:
+            slot = slots.choose(shared.name, self._connected(policy, shared.members))
+            if slot is not None:
+                return slot
         node = self._choose(policy, message, shared.members)
         if node is None or node == self._name:
             # Of what happened in this very pass the members are not told yet, but the trie knows.
             here = shared.here
             if here is not None and registry.deliver_to_member(here, message, source):
                 self._core.counters.router_matches_local += 1
-                return
+                return None
             node = self._choose(policy, message, self._others(shared.members))
-        if node is not None:
-            publish = publish_of(registry, message, shared.name)
-            self._send(node, shared.members, publish, source.publisher())
+        if node is None:
+            return None if slots is None else slots.choose(shared.name, 0)
+        publish = publish_of(registry, message, shared.name)
+        self._send(node, shared.members, publish, source.publisher())
+        return None
 
     def give_elsewhere(self, registry: Registry, name: str, message: Message, away: bool) -> bool:
         """Gives a message to a member of a group on another node, if there is one.
@@ -90,6 +115,8 @@ class SharedDispatch:
             message: for one of its members.
             away: whether one that is not connected, or on a node that is down, will do.
         """
+        if self._give_to_slot(registry.mountpoint, name, message):
+            return True
         if not self.is_elsewhere(registry, name, away):
             return False
         members = self._members_of(registry.mountpoint, name)
@@ -101,6 +128,8 @@ class SharedDispatch:
 
     def is_elsewhere(self, registry: Registry, name: str, away: bool) -> bool:
         """Whether a group has a member on another node; see `give_elsewhere`."""
+        if not registry.mountpoint and self.slots.choose(name, 0) is not None:
+            return True
         if self._core.options.shared_subscription_policy == LOCAL_ONLY:
             return False
         others = self._others(self._members_of(registry.mountpoint, name))
@@ -117,6 +146,8 @@ class SharedDispatch:
                 return
         members = self._members_of(publish.mountpoint, publish.group)
         node = self._choose(RANDOM, message, self._others(members))
+        if node is None and self._give_to_slot(publish.mountpoint, publish.group, message):
+            return
         if node is None or publish.hops >= MAX_HOPS:
             self.lost += 1
             log.info('nobody is left of "%s" for a message from %s', publish.group[:200], peer)
@@ -136,6 +167,25 @@ class SharedDispatch:
 
     # --- how it is done
 
+    def _connected(self, policy: str, members: Mapping[str, ShareMembers]) -> int:
+        """How many connected members without a session in a slot there are to choose among."""
+        near = {
+            node: each.online
+            for node, each in members.items()
+            if node == self._name or (node in self.up and policy != LOCAL_ONLY)
+        }
+        here = near.get(self._name, 0)
+        return here if here and policy != RANDOM else sum(near.values())
+
+    def _give_to_slot(self, mountpoint: str, group: str, message: Message) -> bool:
+        """Has a slot get what no node can give to a member any more; False: it has no members in slots."""
+        if mountpoint or not message.qos:
+            return False
+        slot = self.slots.choose(group, 0)
+        if slot is not None:
+            self.slots.offer([slot], message, self._core.nobody)
+        return slot is not None
+
     def _others(self, members: Mapping[str, ShareMembers]) -> dict[str, ShareMembers]:
         return {node: each for node, each in members.items() if node != self._name}
 
@@ -145,7 +195,8 @@ class SharedDispatch:
         """The node that gets a message, among those of the cluster."""
         # Of a node that is gone for good others are about to have the members.
         nodes = self.nodes | self._outboxes.lost
-        there = {node: each for node, each in members.items() if node in nodes}
+        found = members_at(message.qos, members)
+        there = {node: each for node, each in found.items() if node in nodes}
         return choose(policy, message.qos, self._name, there, self.up, self._core.choose)
 
     def _send(
@@ -156,7 +207,7 @@ class SharedDispatch:
         publisher: Output | None,
     ) -> None:
         self._core.counters.router_matches_remote += 1
-        member = members[node]
+        member = members_at(publish.flags & QOS, members)[node]
         send(self._outboxes, node, member.highest, publish, publisher, member.keeps)
 
 

@@ -7,6 +7,8 @@ up again, or is lost with it.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
+#: In front of a node's name: its clients whose sessions are in slots; as its own it has what is of QoS 0 for them.
+QUICK: Final = "\0"
 PREFER_LOCAL: Final = "prefer_local"
 LOCAL_ONLY: Final = "local_only"
 PREFER_ONLINE: Final = "prefer_online_before_local"
@@ -28,6 +30,13 @@ class ShareMembers:
 
     def __init__(self) -> None:
         self.by_wish = [0] * 9
+
+    def with_those(self, others: "ShareMembers") -> "ShareMembers":
+        """These and others."""
+        both = ShareMembers()
+        pairs = zip(self.by_wish, others.by_wish, strict=True)
+        both.by_wish = [one + other for one, other in pairs]
+        return both
 
     @property
     def total(self) -> int:
@@ -55,6 +64,20 @@ class ShareMembers:
     def highest(self) -> int:
         """The highest QoS that anybody asked for; nobody: -1."""
         return max((wish % 3 for wish, count in enumerate(self.by_wish) if count), default=-1)
+
+
+def members_at(qos: int, members: Mapping[str, ShareMembers]) -> Mapping[str, ShareMembers]:
+    """The members of a group to choose among for a message: at QoS 0 also those whose sessions are in slots."""
+    if not any(name.startswith(QUICK) for name in members):
+        return members
+    found: dict[str, ShareMembers] = {}
+    for name, each in members.items():
+        if not name.startswith(QUICK):
+            found[name] = each if name not in found else found[name].with_those(each)
+        elif qos == 0:
+            node = name[len(QUICK) :]
+            found[node] = each if node not in found else found[node].with_those(each)
+    return found
 
 
 def choose(

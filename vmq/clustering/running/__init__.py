@@ -9,9 +9,10 @@ A client with a durable session is a clean one to its node's registry (`vmq.prot
 subscriptions while it is connected, for QoS 0, and its takeover goes through the directory as that of clean sessions
 does. What is of QoS 1 and 2 is offered to slots, which the routes of a topic name beside nodes.
 
-What is to follow, in this order: share groups of durable sessions (the machines have them; a record that an owner
-writes when a client leaves, tried as the time since when it is away, made the world deliver some of QoS 2 to two
-members after splits); mountpoints, as a scope in front of client ids, filters and topics; packet ids that a publisher's
-slot has received, told with `Attached`, so that clean subscribers get QoS 2 once; states on disk alone until their
-clients come.
+Of a share group the node that publishes chooses: a slot with members, whose owner chooses one of them
+(`vmq.clustering.slots.sharing`), or a clean member (`vmq.clustering.routing.shared_dispatch`).
+
+What is to follow, in this order: mountpoints, as a scope in front of client ids, filters and topics; packet ids that a
+publisher's slot has received, told with `Attached`, so that clean subscribers get QoS 2 once; states on disk alone
+until their clients come.
 """

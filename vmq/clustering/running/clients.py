@@ -5,7 +5,7 @@ Each port stands in front of the one that was there, which goes on to serve what
 
 from typing import TYPE_CHECKING, Any
 
-from vmq.clustering.routing.routing import SlotTargets
+from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
 from vmq.core.ports import Claims, FrontPort, Peers, Propagation, SessionListener
@@ -89,8 +89,11 @@ class SlotPublishes(SlotTargets):
         super().__init__()
         self._fronts = fronts
 
-    def find(self, topic: str) -> list[tuple[int, str]]:
+    def find(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
         return self._fronts.targets(topic)
+
+    def choose(self, group: str, others: int) -> tuple[int, str] | None:
+        return self._fronts.choose(group, others)
 
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         self._fronts.offer(slots, message, source)

@@ -1,5 +1,7 @@
 """Routes in the metadata: filter -> slots, one key for each slot, filter and store that said so.
 
+The value says of a share group whether some of its members there are connected.
+
 A route is there while anybody says so, and each store takes back only what it said itself: so neither a side of a split
 nor an owner that does not know yet that it is none takes away what another one needs. A new owner says all that its
 state wants; then those before it, who see that it does, take back what they said. What they said and nobody wants any
@@ -12,11 +14,14 @@ from typing import Final
 from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
 from vmq.core.hook_sites import Pending
+from vmq.mqtt.topics import split_shared
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
 
 SLOT_ROUTES: Final = "vmq.slot.routes"
 _STORE_BYTES: Final = 4
+_THERE: Final = b"1"
+_AWAY: Final = b"0"
 
 
 def key_of(slot: int, store: int, topic_filter: str) -> bytes:
@@ -45,10 +50,12 @@ class ClusterRoutes:
         self._store = store
         self._routes = routes
         self._changed = changed
-        #: Who says so, by slot and filter.
-        self._said: dict[int, dict[str, set[int]]] = {}
-        for key, _ in node.items(SLOT_ROUTES):
-            self._add(key)
+        #: Who says so, by slot and filter, and whether members of a group are connected.
+        self._said: dict[int, dict[str, dict[int, bool]]] = {}
+        #: What the owners of this node said of that.
+        self._presence: dict[tuple[int, str], bytes] = {}
+        for key, value in node.items(SLOT_ROUTES):
+            self._add(key, value)
         node.watch_steps(SLOT_ROUTES, self._on_changes)
 
     def _on_changes(self, changes: list[Changed]) -> None:
@@ -56,17 +63,23 @@ class ClusterRoutes:
             if each.value is None:
                 self._remove(each.key)
             else:
-                self._add(each.key)
+                self._add(each.key, each.value)
 
-    def _add(self, key: bytes) -> None:
+    def _add(self, key: bytes, value: bytes) -> None:
         place = _place(key)
         if place is None:
             return
         slot, store, topic_filter = place
-        self._said.setdefault(slot, {}).setdefault(topic_filter, set()).add(store)
+        self._said.setdefault(slot, {}).setdefault(topic_filter, {})[store] = value != _AWAY
         if not self._routes.has(topic_filter, slot):
             self._routes.add(topic_filter, slot)
             self._changed(topic_filter)
+        self._set_presence(slot, topic_filter)
+
+    def _set_presence(self, slot: int, topic_filter: str) -> None:
+        if split_shared(topic_filter)[0]:
+            said = self._said[slot][topic_filter]
+            self._routes.set_presence(topic_filter, slot, any(said.values()))
 
     def _remove(self, key: bytes) -> None:
         place = _place(key)
@@ -77,8 +90,10 @@ class ClusterRoutes:
         said = filters.get(topic_filter)
         if said is None:
             return
-        said.discard(store)
-        if not said:
+        said.pop(store, None)
+        if said:
+            self._set_presence(slot, topic_filter)
+        else:
             del filters[topic_filter]
             self._routes.remove(topic_filter, slot)
             self._changed(topic_filter)
@@ -101,12 +116,23 @@ class ClusterRoutes:
 
     def _say(self, slot: int, topic_filter: str) -> None:
         key = key_of(slot, self._store, topic_filter)
-        self._add(key)  # here at once
         if self._node.get(SLOT_ROUTES, key) is None:
-            self._node.put(SLOT_ROUTES, key, b"1")
+            value = self._presence.get((slot, topic_filter), _THERE)
+            self._add(key, value)  # here at once
+            self._node.put(SLOT_ROUTES, key, value)
+
+    def tell_presence(self, slot: int, group: str, is_there: bool) -> None:
+        """Says whether some members of a share group in a slot of this node are connected."""
+        key, value = key_of(slot, self._store, group), _THERE if is_there else _AWAY
+        self._presence[slot, group] = value
+        if self._node.get(SLOT_ROUTES, key) not in (None, value):
+            self._add(key, value)
+            self._node.put(SLOT_ROUTES, key, value)
 
     def _take_back(self, slot: int, store: int, topic_filter: str) -> None:
         key = key_of(slot, store, topic_filter)
+        if store == self._store:
+            self._presence.pop((slot, topic_filter), None)
         if self._node.get(SLOT_ROUTES, key) is not None:
             self._remove(key)
             self._node.delete(SLOT_ROUTES, key)

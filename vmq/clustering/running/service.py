@@ -18,7 +18,8 @@ from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.links import LinkFrame, LinkHello
 from vmq.clustering.messages.slots import Beat
-from vmq.clustering.routing.routing import Routing, SlotTargets
+from vmq.clustering.routing.routing import Routing
+from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
 from vmq.clustering.running.clients import (
     SlotClaims,
@@ -168,8 +169,7 @@ class SlotService:
         core.propagation = SlotSubscriptions(self.fronts, core.propagation)
         core.sessions = SlotSessions(self.fronts, core.sessions)
         core.peers = SlotPeers(self.fronts, core.peers)
-        self._routing.slots = SlotPublishes(self.fronts)
-        self._routing.forget_routes()
+        self._routing.set_slots(SlotPublishes(self.fronts))
         self._tick()
 
     def take_part(self) -> None:
@@ -209,7 +209,7 @@ class SlotService:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._routing.slots = SlotTargets()
+        self._routing.set_slots(SlotTargets())
         self._turn()
         self._barrier = None
         await self.disk.close(self.here.effects)
@@ -416,6 +416,7 @@ class SlotService:
     def _announce(self) -> None:
         effects = self.here.effects
         routes, effects.routes = effects.routes, []
+        presence, effects.presence = effects.presence, []
         assert self._barrier is not None and self._routes is not None
         for slot, ticket, begun, ended in routes:
             pending = self._routes.announce(slot, begun, ended, self._barrier)
@@ -424,6 +425,8 @@ class SlotService:
                 self._soon()
             else:
                 pending.then = self._announced(slot, ticket)
+        for told in presence:
+            self._routes.tell_presence(*told)
 
     def _announced(self, slot: int, ticket: int) -> Callable[[object], None]:
         def then(_: object) -> None:

@@ -7,8 +7,8 @@ Read in this order:
     merge        two states that parted become one             copies       what a node has that does not own the slot
     reach        the failure detector                          followers    what an owner sends its followers
     owned        what is safe                                  subscribers  who in the slot gets a message
-    attachments  the owner and its clients                     owner        followers, forks, messages
-    machine      all slots of one node: views, takeover, handover
+    sharing      which member of a share group does            attachments  the owner and its clients
+    owner        followers, forks, messages                    machine      all slots of one node: views, takeover
     rounds       which of them a heartbeat looks at
 
 A client's id hashes to a **slot**, which has an **owner** and **followers** on other hosts. A message is addressed to

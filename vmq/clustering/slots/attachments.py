@@ -176,6 +176,7 @@ class Attachments:
             self._believe(client, register, entry)
         attachment = Attachment(client, asked.connection, front, asked.link)
         self.serving[client] = attachment
+        self.subscribers.groups.came(client)
         self._orphans.pop(client, None)
         self._here.heard_of(state.last)
         answer = Attached(
@@ -319,6 +320,7 @@ class Attachments:
 
     def flush(self) -> None:
         """The turn is over: each front gets what there is for it."""
+        self.subscribers.groups.tell()
         lineage = self._owned.view.lineage
         touched, self._touched = self._touched, {}
         for client in touched:
@@ -410,7 +412,7 @@ class Attachments:
         client = attachment.client
         del self.serving[client]
         register = self._state.registers[client]
-        self._leave(client)
+        self._leave(client, True)
         if register.will is not None:
             if in_order:
                 register.will = None
@@ -418,9 +420,10 @@ class Attachments:
             else:
                 self._publish_will(client)
 
-    def _leave(self, client: str) -> None:
-        """Its connection has ended."""
+    def _leave(self, client: str, is_told: bool) -> None:
+        """Its connection has ended; `is_told`: as its front says."""
         self.left.setdefault(client, self._here.time())
+        self.subscribers.groups.went(client, is_told)
 
     def expire(self) -> None:
         """Ends what was to be there only for a while, and forgets clients of whom nobody has anything."""
@@ -457,7 +460,7 @@ class Attachments:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.age > 0 and bool(self._state.queues)
         is_waited_for = self._orphans or self._refused or self.wills
-        return not (is_waited_for or has_aging or self.subscribers.has_groups)
+        return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
     def look(self) -> None:
         """Time has passed: ends attachments whose link is another, publishes wills of those who stay away."""
@@ -465,7 +468,7 @@ class Attachments:
         for client, each in list(self.serving.items()):
             if not self._is_link(each.front, each.link):
                 del self.serving[client]
-                self._leave(client)
+                self._leave(client, False)
                 if self._state.registers[client].will is not None:
                     self._orphans[client] = 0
         if not self._owned.serves(self._here.store):
@@ -476,11 +479,11 @@ class Attachments:
             if self._orphans[client] * reach.interval > reach.timeout:
                 del self._orphans[client]
                 self._publish_will(client)
-        self.subscribers.look()
+        self.subscribers.groups.look()
 
     def on_merge(self) -> None:
         """A fork has joined the state."""
-        self.subscribers.has_groups = True
+        self.subscribers.groups.count()
         for client in self.serving:
             self._to_deliver[client] = None
 

@@ -31,6 +31,8 @@ class Effects:
         self.acknowledged: list[tuple[int, int, int]] = []
         #: Subscriptions that all nodes in reach are to know, by ticket: slot, filters that begin, filters that end.
         self.routes: list[tuple[int, int, list[str], list[str]]] = []
+        #: Share groups of slots, and whether some of their members there are connected now.
+        self.presence: list[tuple[int, str, bool]] = []
         #: Messages that a client lost by the limits of its queue: client, reason, message, granted QoS.
         self.dropped: list[tuple[str, str, StoredMessage, int]] = []
         #: Messages that joined the queues of clients that are away, if somebody wants to know: client, message, QoS.

@@ -1,5 +1,7 @@
 """What all machines of one node share: its identity, its clock, who is in reach, and where effects go."""
 
+from collections.abc import Callable
+
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.reach import Reach
@@ -57,6 +59,8 @@ class LocalNode:
         self.clock: int = 0
         #: Somebody wants to know of each message that is kept for a client who is away.
         self.tells_kept = False
+        #: Another slot than this with connected members of a share group, or with any; -1: none is known.
+        self.slot_for: Callable[[str, int, bool], int] = _no_slot
         #: It hands its slots over and gets no new ones.
         self.is_leaving = False
         #: Then nodes of its own host get them too: they stay.
@@ -76,3 +80,7 @@ class LocalNode:
             self.effects.local.append(message)
         else:
             self.effects.send(store, message)
+
+
+def _no_slot(group: str, but: int, is_any: bool) -> int:
+    return -1

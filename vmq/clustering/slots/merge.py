@@ -35,13 +35,15 @@ def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> No
         for dot, message in one.messages.items()
         if dot in other.messages
     }
-    _merge_groups(one, before, other)
+    moves = _merge_groups(one, before, other)
     clients = {**one.registers, **other.registers, **one.queues, **other.queues}
     for client in sorted(clients):
         _merge_client(one, before, included, other, client)
     for dot, message in stamped.items():
-        if dot in one.messages and one.messages[dot] is not message:
-            one.messages[dot] = message
+        ours = one.messages.get(dot)
+        wanted = message.stamp, moves.get(dot, message.moves)
+        if ours is not None and (ours.stamp, ours.moves) != wanted:
+            one.messages[dot] = ours.placed(*wanted)
             one.changed["m", "", *dot] = None
     for lineage, version in other.included.items():
         one.included[lineage] = max(version, one.included.get(lineage, 0))
@@ -76,30 +78,52 @@ def has_all_of(lacking: Lineage, current: Lineage, included: dict[Lineage, int])
     return lacking[0] < current[0] and includes(included, lacking, 1)
 
 
-def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:
-    """A message of a share group is for one member: where both sides have it, for that of the later lineage.
+def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> dict[Dot, int]:
+    """A message of a share group is for one member: which one, where both sides have it, and how often it had moved.
 
-    That one may have it by now. What an earlier owner chose besides was not safe, so it was not sent at QoS 2.
+    That one may have it by now.
     """
     here, there = _held_for_groups(one), _held_for_groups(other)
+    moves: dict[Dot, int] = {}
     for dot, client in here.items():
-        keeps = client
-        if dot in there:
-            keeps, second = there[dot], client
-            if one.lineage > other.lineage:
-                keeps, second = second, keeps
-            if keeps.startswith(GROUP):  # no member
-                keeps = second
-        elif dot not in other.context:
+        if dot not in there:
+            if dot in other.context:
+                one.done(client, dot)
             continue
-        if keeps != client or dot not in there:
-            message, qos = one.messages[dot], one.queues[client][dot]
+        keeps = there[dot]
+        if not _is_theirs(one, client, other, keeps, dot):
+            moves[dot] = one.messages[dot].moves
+            continue
+        moves[dot] = other.messages[dot].moves
+        if keeps != client:
+            message = one.messages[dot]
             one.done(client, dot)
-            if dot in there:
-                one.put(keeps, dot, qos, message)
+            one.put(keeps, dot, other.queues[keeps][dot], message)
     for dot, client in there.items():
         if dot not in here and dot not in before:
             one.put(client, dot, other.queues[client][dot], other.messages[dot])
+    return moves
+
+
+def _is_theirs(one: SlotState, ours: str, other: SlotState, theirs: str, dot: Dot) -> bool:
+    """Whether a message of a share group is for whom the other side has it.
+
+    Who took it from a member knew that this one had gone, unless it has been attached by the other side since. What an
+    earlier owner chose besides was not safe, so it was not sent at QoS 2.
+    """
+    here, there = one.messages[dot].moves, other.messages[dot].moves
+    if here != there:
+        is_ahead = there > here
+        behind, ahead, member = (one, other, ours) if is_ahead else (other, one, theirs)
+        return is_ahead != (_attached(behind, member) > _attached(ahead, member))
+    if ours.startswith(GROUP) != theirs.startswith(GROUP):  # one has no member
+        return ours.startswith(GROUP)
+    return other.lineage > one.lineage
+
+
+def _attached(state: SlotState, client: str) -> tuple[Lineage, int]:
+    register = state.registers.get(client)
+    return (NO_LINEAGE, 0) if register is None else register.age()[:2]
 
 
 def _held_for_groups(state: SlotState) -> dict[Dot, str]:

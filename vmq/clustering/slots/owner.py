@@ -109,6 +109,7 @@ class SlotOwner(OwnedSlot):
         self._forks.pop(store, None)
         self._leftover.pop(store, None)
         self.followers.progress.pop(store, None)
+        self.attachments.subscribers.groups.lost_a_peer()
 
     def _choose_followers(self) -> None:
         followers = self.view.followers

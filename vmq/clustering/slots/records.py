@@ -51,7 +51,8 @@ def _plain(state: SlotState, change: _Change) -> Any:
         message = state.messages.get((first, second))
         if message is None:
             return None
-        return [message.stamp, message.topic, message.payload, message.qos, message.group]
+        plain = [message.stamp, message.topic, message.payload, message.qos, message.group]
+        return [*plain, message.moves] if message.moves else plain
     if kind == "q":
         return state.queues.get(name, {}).get((first, second))
     register = state.registers.get(name.partition("\0")[0] if kind == "u" else name)

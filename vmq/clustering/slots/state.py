@@ -5,7 +5,7 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
 
     h                      -> the head: lineage, version, included, last stamp, what it lacks
     c origin               -> runs of the numbers seen of it
-    m dot                  -> stamp, topic, payload, QoS, share group: the message, once however many clients get it
+    m dot                  -> stamp, topic, payload, QoS, share group, moves: the message, once however many get it
     q dot client           -> granted QoS: the client does not have it yet
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, in which it ended
@@ -21,21 +21,33 @@ from vmq.clustering.slots.register import (
     ReceivedId,
     SentMessage,
 )
-from vmq.clustering.slots.words import NO_LINEAGE, UNCLAIMED, Dot, Lineage, includes
+from vmq.clustering.slots.words import NO_LINEAGE, ONLY, UNCLAIMED, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
 
 
 class StoredMessage:
     """A message in a slot. Stamps give the order in which owners took them."""
 
-    __slots__ = ("group", "payload", "qos", "stamp", "topic")
+    __slots__ = ("group", "moves", "payload", "qos", "stamp", "topic")
 
-    def __init__(self, stamp: int, topic: bytes, payload: bytes, qos: int, group: str) -> None:
+    def __init__(
+        self, stamp: int, topic: bytes, payload: bytes, qos: int, group: str, moves: int = 0
+    ) -> None:
         self.stamp = stamp
         self.topic = topic
         self.payload = payload
         self.qos = qos
         self.group = group
+        #: How often it was taken from one member of its share group for another.
+        self.moves = moves
+
+    def is_shared(self) -> bool:
+        """Whether it is for one member of a share group."""
+        return self.group != "" and not self.group.startswith(ONLY)
+
+    def placed(self, stamp: int, moves: int) -> "StoredMessage":
+        """The same message in another place."""
+        return StoredMessage(stamp, self.topic, self.payload, self.qos, self.group, moves)
 
     def size(self) -> int:
         """What it counts in a queue."""
@@ -59,6 +71,8 @@ class SlotState:
         self.messages: dict[Dot, StoredMessage] = {}
         #: Client -> dot -> granted QoS, in the order of stamps.
         self.queues: dict[str, dict[Dot, int]] = {}
+        #: Of these, what share groups chose the queue for.
+        self.shared: dict[str, dict[Dot, None]] = {}
         #: Bytes of the messages in each queue.
         self.sizes: dict[str, int] = {}
         #: How many queues have a message.
@@ -110,6 +124,8 @@ class SlotState:
             self.messages[dot] = message
             self.changed["m", "", *dot] = None
         queue[dot] = qos
+        if self.messages[dot].is_shared():
+            self.shared.setdefault(client, {})[dot] = None
         self.sizes[client] = self.sizes.get(client, 0) + self.messages[dot].size()
         self.holders[dot] = self.holders.get(dot, 0) + 1
         self.changed["q", client, *dot] = None
@@ -124,7 +140,12 @@ class SlotState:
         if queue is None or queue.pop(dot, -1) < 0:
             return
         self.changed["q", client, *dot] = None
-        self.sizes[client] -= self.messages[dot].size()
+        message = self.messages[dot]
+        self.sizes[client] -= message.size()
+        if message.is_shared():
+            del self.shared[client][dot]
+            if not self.shared[client]:
+                del self.shared[client]
         if not queue:
             del self.queues[client]
             del self.sizes[client]
@@ -135,6 +156,12 @@ class SlotState:
             del self.holders[dot]
             del self.messages[dot]
             self.changed["m", "", *dot] = None
+
+    def move(self, client: str, dot: Dot, to: str, qos: int) -> None:
+        """What a share group chose one queue for goes to another one instead."""
+        message = self.messages[dot]
+        self.done(client, dot)
+        self.put(to, dot, qos, message.placed(message.stamp, message.moves + 1))
 
     def sort(self) -> None:
         """Brings queues into the order of stamps, after a merge or from disk."""

@@ -1,8 +1,6 @@
-"""Who in a slot gets a message: subscriptions, and members of share groups.
+"""Who in a slot gets a message: its subscriptions.
 
-A subscription is a record of its slot; SUBACK waits until it is safe and the nodes in reach have the route. A message
-of a share group goes to one member; where no member is left in the slot, the owner hands it on to another slot: until
-that has it, it waits in the slot's state, in a queue of the group's own.
+A subscription is a record of its slot; SUBACK waits until it is safe and the nodes in reach have the route.
 """
 
 from collections.abc import Callable
@@ -10,10 +8,10 @@ from typing import Final
 
 from vmq.clustering.messages.fronts import OfferedMessage
 from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import StoredMessage
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, ONLY, UNCLAIMED, Dot
 from vmq.mqtt.special import is_served
-from vmq.mqtt.topics import split_shared
 
 #: Why a client lost a message, as plugins are told.
 QUEUE_FULL: Final = "queue_full"
@@ -45,8 +43,7 @@ class Subscribers:
         #: SUBACKs that wait for routes: ticket -> what follows.
         self._announced: dict[int, Callable[[], None]] = {}
         self._tickets = 0
-        #: There may be messages of share groups that have no member here.
-        self.has_groups = True
+        self.groups = ShareGroups(owned, distribute, is_served, self._is_full)
 
     # Subscriptions
 
@@ -55,6 +52,7 @@ class Subscribers:
     ) -> None:
         for topic_filter, qos in filters:
             self._state.subscribe(client, topic_filter, qos, self._here.time(), request)
+            self.groups.joined(client, topic_filter, qos)
         routed = [each for each, qos in filters if qos and not is_served(each)]
         self._announce(routed, [], then)
 
@@ -63,17 +61,15 @@ class Subscribers:
         for topic_filter in filters:
             if topic_filter in register.granted():
                 self._state.subscribe(client, topic_filter, -1, self._here.time())
-                self._leave_group(client, topic_filter)
+                self.groups.left(client, topic_filter)
         self._announce([], [each for each in filters if not self._is_wanted(each)], then)
 
     def end(self, client: str) -> None:
         """A session ends."""
         filters = list(self._state.registers[client].granted())
-        queued = {dot: self._state.messages[dot] for dot in self._state.queues.get(client, {})}
+        held = {dot: self._state.messages[dot] for dot in self._state.shared.get(client, ())}
         self._state.end_session(client, self._here.time())
-        for dot, message in queued.items():
-            if message.group and not message.group.startswith(ONLY):
-                self.hand_to_member(dot, message)
+        self.groups.ended(client, held, filters)
         self._announce([], [each for each in filters if not self._is_wanted(each)], lambda: None)
 
     def _is_wanted(self, topic_filter: str) -> bool:
@@ -115,7 +111,7 @@ class Subscribers:
             self._take_for(offered.group[len(ONLY) :], offered.dot, message)
             return
         if offered.group:
-            self.hand_to_member(offered.dot, message)
+            self._share(offered.dot, message)
             return
         topic = offered.topic.decode()
         found = []
@@ -136,6 +132,15 @@ class Subscribers:
             self._put(client, dot, message.qos, message)
             self._distribute([client])
 
+    def _share(self, dot: Dot, message: StoredMessage) -> None:
+        """A message for one member of a share group."""
+        if self.groups.has_had(dot, message.group):
+            return
+        client, qos = self.groups.choose(dot, message)
+        if client.startswith(GROUP) or self._makes_room(client, message, qos):
+            self._put(client, dot, qos, message)
+            self._distribute([client])
+
     def _put(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
         """A message joins a client's queue, which was not there before."""
         self._state.put(client, dot, qos, message)
@@ -144,30 +149,32 @@ class Subscribers:
 
     def _makes_room(self, client: str, message: StoredMessage, qos: int) -> bool:
         """Whether a message may wait for a client; the oldest go for it if the limits say so."""
-        limits, state = self._here.limits, self._state
-        most = limits.online if self._is_served(client) else limits.offline
-        if most < 0 and limits.bytes < 0:
+        limits, size = self._here.limits, message.size()
+        if not self._is_full(client, size):
             return True
-        queue = state.queues.get(client, {})
-        size = message.size()
-
-        def is_full() -> bool:
-            waiting = len(queue) - len(state.registers[client].window)
-            is_long = 0 <= most <= waiting
-            return is_long or 0 <= limits.bytes < state.sizes.get(client, 0) + size
-
-        if not is_full():
-            return True
-        is_hopeless = most == 0 or 0 <= limits.bytes < size
+        is_hopeless = self._most(client) == 0 or 0 <= limits.bytes < size
         while limits.drops_oldest and not is_hopeless:
             oldest = self._oldest(client)
             if oldest is None:
                 break
             self._lose(client, oldest, QUEUE_FULL)
-            if not is_full():
+            if not self._is_full(client, size):
                 return True
         self._here.effects.dropped.append((client, QUEUE_FULL, message, qos))
         return False
+
+    def _most(self, client: str) -> int:
+        limits = self._here.limits
+        return limits.online if self._is_served(client) else limits.offline
+
+    def _is_full(self, client: str, size: int) -> bool:
+        """Whether a client's queue has no room for so many bytes more."""
+        most, most_bytes = self._most(client), self._here.limits.bytes
+        if most < 0 and most_bytes < 0:
+            return False
+        state = self._state
+        waiting = len(state.queues.get(client, ())) - len(state.registers[client].window)
+        return 0 <= most <= waiting or 0 <= most_bytes < state.sizes.get(client, 0) + size
 
     def _oldest(self, client: str) -> Dot | None:
         """What waits longest for a client and is not under way to it."""
@@ -192,57 +199,3 @@ class Subscribers:
                 if first is None or state.messages[first].stamp >= oldest:
                     break
                 self._lose(client, first, EXPIRED)
-
-    def hand_to_member(self, dot: Dot, message: StoredMessage) -> None:
-        """Chooses the member with the shortest queue; the group itself where there is none."""
-        state = self._state
-        members = [
-            (len(state.queues.get(client, ())), client, register.granted()[message.group])
-            for client, register in state.registers.items()
-            if register.session and message.group in register.granted()
-        ]
-        _, client, qos = min(members, default=(0, GROUP + message.group, message.qos))
-        self.has_groups = self.has_groups or not members
-        self._put(client, dot, min(qos, message.qos), message)
-        self._distribute([client])
-
-    def _leave_group(self, client: str, topic_filter: str) -> None:
-        """What was not sent to a member goes to another."""
-        if not split_shared(topic_filter)[0]:
-            return
-        state = self._state
-        under_way = {sent.dot for sent in state.registers[client].window.values()}
-        for dot in list(state.queues.get(client, ())):
-            message = state.messages[dot]
-            if message.group == topic_filter and dot not in under_way:
-                state.done(client, dot)
-                self.hand_to_member(dot, message)
-
-    def look(self) -> None:
-        """Messages of groups without a member wait to be handed on; a member may have come meanwhile."""
-        if not self.has_groups:
-            return
-        found = [each for each in self._state.queues if each.startswith(GROUP)]
-        self.has_groups = bool(found)
-        for queue in found:
-            group = queue[len(GROUP) :]
-            if self._is_wanted(group):
-                for dot in list(self._state.queues[queue]):
-                    message = self._state.messages[dot]
-                    self._state.done(queue, dot)
-                    self.hand_to_member(dot, message)
-
-    def waiting_groups(self) -> list[tuple[str, Dot, StoredMessage]]:
-        """What is to be handed on to another slot: group, dot, message."""
-        if not self.has_groups:
-            return []
-        return [
-            (queue[len(GROUP) :], dot, self._state.messages[dot])
-            for queue, dots in self._state.queues.items()
-            if queue.startswith(GROUP)
-            for dot in dots
-        ]
-
-    def handed_on(self, group: str, dot: Dot) -> None:
-        """Another slot has it, safe."""
-        self._state.done(GROUP + group, dot)

@@ -20,6 +20,8 @@ STORE_BITS: Final = 28
 #: Bits of a dot's place; above them stands how often it was handed on.
 PLACE_BITS: Final = 46
 MAX_SLOTS: Final = 2047
+#: As often as this a message is handed on at most.
+MAX_HANDED: Final = 100_000
 #: In front of a share group, as the owner of a queue: no client id begins so.
 GROUP: Final = "\1"
 #: In front of a client id, as the share group of a message that is for this client alone: a retained one.
@@ -80,6 +82,17 @@ def handed_on(slot: int, dot: Dot) -> Dot:
     if not origin >> BOOT_BITS + STORE_BITS:
         origin |= (slot + 1) << BOOT_BITS + STORE_BITS
     return origin, place + (1 << PLACE_BITS)
+
+
+def group_queue(group: str, slot: int = -1) -> str:
+    """What waits for a member of a share group, in a slot without; `slot`: it is on its way there, and nowhere else."""
+    return f"{GROUP}{slot}{GROUP}{group}"
+
+
+def of_group_queue(queue: str) -> tuple[int, str]:
+    """The slot and the group of such a queue."""
+    _, slot, group = queue.split(GROUP, 2)
+    return int(slot), group
 
 
 def slot_of(client: str, slots: int) -> int:

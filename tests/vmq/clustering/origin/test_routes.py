@@ -28,11 +28,19 @@ def test_of_a_share_group_the_slots_take_turns_and_others_get_theirs() -> None:
 
 
 def test_what_has_no_member_here_goes_to_another_slot_if_there_is_one() -> None:
-    routes = SlotRoutes()
-    routes.add("$share/g/a", 4)
-    assert routes.slot_for("$share/g/a", but=4) == -1
-    routes.add("$share/g/a", 9)
-    routes.add("$share/g/a", 7)
-    assert routes.slot_for("$share/g/a", but=4) == 7
-    routes.remove("$share/g/a", 7)
-    assert routes.all() == [("$share/g/a", 4), ("$share/g/a", 9)]
+    routes, group = SlotRoutes(), "$share/g/a"
+    routes.add(group, 4)
+    assert routes.slot_for(group, 4, True) == -1
+    routes.add(group, 9)
+    routes.add(group, 7)
+    assert {routes.slot_for(group, 4, False) for _ in range(4)} == {7, 9}
+    routes.set_presence(group, 7, False)
+    assert {routes.slot_for(group, 4, True) for _ in range(4)} == {9}
+    routes.set_presence(group, 9, False)
+    assert routes.slot_for(group, 4, False) == -1
+    assert {routes.slot_for(group, 4, True) for _ in range(4)} == {7, 9}
+    assert routes.slots_of(group) == ([4], [7, 9])
+    routes.remove(group, 7)
+    routes.add(group, 7)
+    assert routes.slots_of(group) == ([4, 7], [9])
+    assert routes.all() == [(group, 4), (group, 7), (group, 9)]

@@ -320,3 +320,47 @@ def test_who_never_knew_a_client_does_not_because_it_subscribed_long_ago() -> No
     take(other, 1)
     for found in (merged(one, other), merged(other, one)):
         assert queue(found, "c") == [1]
+
+
+def shared(state: SlotState, *members: str) -> tuple[int, int]:
+    """Two members of a share group, and a message that waits for the first."""
+    for client in members:
+        subscribe(state, client)
+    dot = ORIGIN, 1
+    state.see(dot)
+    state.put(members[0], dot, 2, StoredMessage(state.stamp(0), b"t", b"1", 2, "$share/g/t"))
+    state.close()
+    return dot
+
+
+def holders(state: SlotState) -> list[str]:
+    return [client for client, dots in state.queues.items() if dots]
+
+
+def test_a_member_that_one_fork_knew_to_be_gone_gets_nothing_of_the_other() -> None:
+    one = begun(1, 5)
+    dot = shared(one, "g", "h")
+    other = begun(2, 6, one)
+    one.move("g", dot, "h", 2)
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert holders(found) == ["h"]
+        assert found.messages[dot].moves == 1
+        assert load_state(all_records(found)).messages[dot].moves == 1
+    finish(one, "h", 1)
+    for found in (merged(one, other), merged(other, one)):
+        assert holders(found) == []
+
+
+def test_a_member_that_has_come_to_a_later_owner_keeps_what_an_earlier_one_took_from_it() -> None:
+    one = begun(1, 5)
+    dot = shared(one, "g", "h")
+    other = begun(2, 6, one)
+    one.move("g", dot, "h", 2)
+    one.close()
+    register = other.registers["g"]
+    register.lineage, register.attached_at = other.lineage, other.stamp(0)
+    other.touch("g")
+    other.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert holders(found) == ["g"]

@@ -1,0 +1,321 @@
+"""Share groups: which member gets a message, and where it goes when that one is away.
+
+An origin chooses a slot with members of a group, the slot's owner one of these: connected ones first. What waits for a
+member whose client is away goes to one that is connected, as soon as there is any: in the same slot as a record, in
+another by way of a queue for that slot, from which the owner offers it when this record is safe. Each time its `moves`
+count one more, by which forks know who of them gave it to whom.
+
+What was sent at QoS 2 stays: its client may own it already. What was not stays, too, as long as another owner may serve
+that client: until every member has accepted this lineage or its process has ended, or the client's front has said that
+it went, since a member was lost. And where there may be another owner, it chooses the same member for what is nobody's,
+or was handed on.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.state import StoredMessage
+from vmq.clustering.slots.words import (
+    GROUP,
+    MAX_HANDED,
+    PLACE_BITS,
+    Dot,
+    digest_of,
+    group_queue,
+    of_group_queue,
+)
+from vmq.mqtt.special import is_served
+from vmq.mqtt.topics import split_shared
+
+#: What a member's queue was like when nothing more of it could go: messages, groups, and whether QoS 2 might.
+_Tried = tuple[int, frozenset[str], bool]
+
+
+class ShareGroups:
+    """The share groups of one slot, for its owner.
+
+    Args:
+        distribute: told of the clients whose queues have more.
+        is_served: whether a client is connected.
+        is_full: whether a queue has no room for so many bytes more.
+    """
+
+    def __init__(
+        self,
+        owned: OwnedSlot,
+        distribute: Callable[[list[str]], None],
+        is_served: Callable[[str], bool],
+        is_full: Callable[[str, int], bool],
+    ) -> None:
+        self._owned = owned
+        self._here = owned.here
+        self._state = owned.state
+        self._distribute = distribute
+        self._is_served = is_served
+        self._is_full = is_full
+        #: Members by group, with the QoS granted.
+        self._members: dict[str, dict[str, int]] = {}
+        #: The heartbeats of this owner, and at which members went; who has gone as its front said; what was tried.
+        self._beats = 0
+        self._went: dict[str, int] = {}
+        self._gone: set[str] = set()
+        self._tried: dict[str, _Tried] = {}
+        #: Groups whose members came or went, and whether the cluster was told that some are connected.
+        self._touched: dict[str, None] = {}
+        self._told: dict[str, bool] = {}
+        #: What is about to be offered to other slots, and what of it is safe in the queues for these.
+        self._handing: set[Dot] = set()
+        self._ready: list[tuple[str, Dot]] = []
+        self.count()
+
+    # Members
+
+    def count(self) -> None:
+        """Looks who is a member: a fork has joined the state."""
+        self._members = {}
+        for client, register in self._state.registers.items():
+            for topic_filter, qos in register.granted().items():
+                self.joined(client, topic_filter, qos)
+
+    def joined(self, client: str, topic_filter: str, qos: int) -> None:
+        """A client has subscribed."""
+        if split_shared(topic_filter)[0] and not is_served(topic_filter):
+            if qos:
+                self._members.setdefault(topic_filter, {})[client] = qos
+                self._touched[topic_filter] = None
+            else:
+                self._remove(client, topic_filter)
+
+    def left(self, client: str, topic_filter: str) -> None:
+        """It has unsubscribed: what was not sent goes to other members."""
+        self._remove(client, topic_filter)
+        state = self._state
+        under_way = self._under_way(client)
+        for dot in list(state.shared.get(client, ())):
+            message = state.messages[dot]
+            if message.group == topic_filter and dot not in under_way:
+                self._move(client, dot, *self.choose(dot, message))
+
+    def _remove(self, client: str, topic_filter: str) -> None:
+        members = self._members.get(topic_filter)
+        if members is not None and members.pop(client, 0):
+            self._touched[topic_filter] = None
+            if not members:
+                del self._members[topic_filter]
+
+    def ended(self, client: str, held: dict[Dot, StoredMessage], filters: list[str]) -> None:
+        """A session is over, and what it held with it."""
+        for each in filters:
+            self._remove(client, each)
+        self._gone.discard(client)
+        self._went.pop(client, None)
+        for dot, message in held.items():
+            other, qos = self.choose(dot, message)
+            self._state.put(other, dot, qos, message.placed(message.stamp, message.moves + 1))
+            self._distribute([other])
+
+    def came(self, client: str) -> None:
+        """A client is connected."""
+        self._gone.discard(client)
+        self._went.pop(client, None)
+        self._touch(client)
+
+    def went(self, client: str, is_told: bool) -> None:
+        """It is not any more; `is_told`: its front says so."""
+        if self._touch(client) or client in self._state.shared:
+            self._went[client] = self._beats
+            if is_told:
+                self._gone.add(client)
+
+    def lost_a_peer(self) -> None:
+        """Clients that have gone may be with another owner from now on."""
+        self._gone.clear()
+
+    def _touch(self, client: str) -> bool:
+        """The groups of a client are to be looked at; whether it has any."""
+        found = [
+            each for each in self._state.registers[client].subscriptions if each in self._members
+        ]
+        self._touched.update(dict.fromkeys(found))
+        return bool(found)
+
+    # Messages
+
+    def has_had(self, dot: Dot, group: str) -> bool:
+        """Whether a member got a message of an owner whose state was newer than this one."""
+        registers = self._state.registers
+        return any(dot in registers[client].ahead for client in self._members.get(group, ()))
+
+    def choose(self, dot: Dot, message: StoredMessage) -> tuple[str, int]:
+        """Who gets a message and at which QoS: a connected member, the one with the shortest queue.
+
+        The group itself where there is none; of what was handed on, the one that each fork would choose.
+        """
+        members = self._members.get(message.group, {})
+        best = self._fixed if dot[1] >> PLACE_BITS else self._best
+        return best(message, members) or (group_queue(message.group), message.qos)
+
+    def _fixed(self, message: StoredMessage, members: dict[str, int]) -> tuple[str, int] | None:
+        """The member that each fork chooses which knows the same ones."""
+        if not members:
+            return None
+        drawn = int.from_bytes(digest_of(message.topic, message.payload), "big")
+        client = sorted(members)[drawn % len(members)]
+        return client, min(members[client], message.qos)
+
+    def _best(self, message: StoredMessage, members: dict[str, int]) -> tuple[str, int] | None:
+        queues, size = self._state.queues, message.size()
+        ranked = [
+            (
+                not self._is_served(client),
+                self._is_full(client, size),
+                len(queues.get(client, ())),
+                client,
+            )
+            for client in members
+        ]
+        if not ranked:
+            return None
+        client = min(ranked)[3]
+        return client, min(members[client], message.qos)
+
+    def _move(self, client: str, dot: Dot, to: str, qos: int) -> None:
+        self._state.move(client, dot, to, qos)
+        self._distribute([to])
+
+    def _under_way(self, client: str) -> dict[Dot, int]:
+        register = self._state.registers.get(client)
+        if register is None:
+            return {}
+        return {sent.dot: packet for packet, sent in register.window.items()}
+
+    # Time
+
+    def look(self) -> None:
+        """With a heartbeat: what waits for who is away goes to who is there."""
+        self._beats += 1
+        if self._is_late(self._beats) and len(self._told) < len(self._members):
+            self._touched.update(dict.fromkeys(self._members))
+        self._tried = {each: of for each, of in self._tried.items() if each in self._state.shared}
+        for holder in list(self._state.shared):
+            if holder.startswith(GROUP):
+                self._look_at_group(holder)
+            elif not self._is_served(holder):
+                late = self._is_late(self._beats - self._went.get(holder, 0))
+                if late or holder in self._gone:
+                    self._pass_on(holder)
+
+    def are_at_rest(self) -> bool:
+        """Whether nothing of them waits for a heartbeat."""
+        if len(self._told) < len(self._members):
+            return False
+        return all(map(self._is_served, self._state.shared))
+
+    def _is_late(self, beats: int) -> bool:
+        reach = self._here.reach
+        return beats * reach.interval > reach.timeout
+
+    def _pass_on(self, client: str) -> None:
+        """What a member holds that is away goes to others that are connected."""
+        state = self._state
+        is_nowhere = client in self._gone or self._is_sole()
+        groups = frozenset(
+            each for each in state.registers[client].granted() if self._has_other(each)
+        )
+        tried = len(state.shared[client]), groups, is_nowhere
+        if not groups or self._tried.get(client) == tried:
+            return
+        under_way = self._under_way(client)
+        for dot in list(state.shared[client]):
+            message = state.messages[dot]
+            is_once = state.queues[client][dot] == 2
+            if message.group not in groups or (is_once and (dot in under_way or not is_nowhere)):
+                continue
+            other = self._other(message, dot)
+            if other is not None:
+                if dot in under_way:
+                    state.unsend(client, under_way[dot])
+                self._move(client, dot, *other)
+        self._tried[client] = len(state.shared.get(client, ())), groups, is_nowhere
+
+    def _is_sole(self) -> bool:
+        """Whether there can be no other owner: who has not accepted this one does not run."""
+        peers, cleared = self._here.reach.peers, self._owned.cleared
+        return all(store in cleared or peer.is_dead for store, peer in peers.items())
+
+    def _has_other(self, group: str) -> bool:
+        """Whether a group has members that are connected, here or in another slot."""
+        if any(self._is_served(each) for each in self._members.get(group, ())):
+            return True
+        return group in self._members and self._here.slot_for(group, self._owned.slot, False) >= 0
+
+    def _other(self, message: StoredMessage, dot: Dot) -> tuple[str, int] | None:
+        """Who gets a message instead of one that is away: a connected member with room, or another slot."""
+        members = self._members.get(message.group, {})
+        size = message.size()
+        served = {
+            client: qos
+            for client, qos in members.items()
+            if self._is_served(client) and not self._is_full(client, size)
+        }
+        return self._best(message, served) or self._elsewhere(message, dot, False)
+
+    def _elsewhere(self, message: StoredMessage, dot: Dot, is_any: bool) -> tuple[str, int] | None:
+        """The queue for another slot with members; `is_any`: also of those who are away."""
+        slot = self._here.slot_for(message.group, self._owned.slot, is_any)
+        if slot < 0 or dot[1] >> PLACE_BITS >= MAX_HANDED:
+            return None
+        return group_queue(message.group, slot), message.qos
+
+    def _look_at_group(self, queue: str) -> None:
+        """What has no member here waits for one, or for a slot that has; what has one is offered there."""
+        state = self._state
+        slot, group = of_group_queue(queue)
+        for dot in list(state.shared[queue]):
+            if slot >= 0:
+                if dot not in self._handing:
+                    self._handing.add(dot)
+                    self._owned.when_safe(partial(self._hand, queue, dot))
+                continue
+            message = state.messages[dot]
+            members = self._members.get(group, {})
+            if self._is_sole():
+                other = self._best(message, members) or self._elsewhere(message, dot, True)
+            else:
+                other = self._fixed(message, members)
+            if other is None:
+                return
+            self._move(queue, dot, *other)
+
+    def _hand(self, queue: str, dot: Dot) -> None:
+        self._ready.append((queue, dot))
+
+    def take_ready(self) -> list[tuple[str, Dot]]:
+        """Queues for other slots, and what of them these may be offered now."""
+        ready, self._ready = self._ready, []
+        found = []
+        for queue, dot in ready:
+            if dot in self._state.queues.get(queue, {}):
+                found.append((queue, dot))
+            else:  # another fork has done it
+                self._handing.discard(dot)
+        return found
+
+    def handed_on(self, queue: str, dot: Dot) -> None:
+        """Another slot has it, safe."""
+        self._handing.discard(dot)
+        self._state.done(queue, dot)
+
+    def tell(self) -> None:
+        """Tells the cluster of which groups some member is connected here."""
+        touched, self._touched = self._touched, {}
+        for group in touched:
+            is_there = any(self._is_served(each) for each in self._members.get(group, ()))
+            if not is_there and group not in self._told and not self._is_late(self._beats):
+                continue  # they are about to come to this owner
+            if group not in self._members:
+                self._told.pop(group, None)
+            elif self._told.get(group) != is_there:
+                self._told[group] = is_there
+                self._here.effects.presence.append((self._owned.slot, group, is_there))
