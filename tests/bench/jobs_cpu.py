@@ -39,6 +39,14 @@ def command(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
 
 
+def received(connection: socket.socket) -> bytes:
+    """What came. Raises ConnectionError: the other side has closed the connection."""
+    data = connection.recv(1 << 20)
+    if not data:
+        raise ConnectionError("the server has closed the connection: its log says why")
+    return data
+
+
 class Cycle:
     """A connection that has batches of jobs done."""
 
@@ -52,7 +60,7 @@ class Cycle:
         self.socket.sendall(commands)
         found = b""
         while found.count(b"\r\n") < lines:
-            found += self.socket.recv(1 << 20)
+            found += received(self.socket)
         assert b"-" not in (found[:1], found[-6:-5]), found[:200]
         return found.split(b"\r\n")
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from select import select
 
-from tests.bench.jobs_cpu import BODY, Cycle, command, measure
+from tests.bench.jobs_cpu import BODY, Cycle, command, measure, received
 from tests.bench.others import redis
 from tests.bench.tls_cpu import Meter
 from tests.cluster_processes.jobs import JobCluster, job_cluster
@@ -52,7 +52,7 @@ def latencies(port: int, count: int) -> list[float]:
                 if left is not None and left <= 0:
                     return
                 if select([wire], [], [], left)[0]:
-                    lines = wire.recv(1 << 16).count(b"\n")
+                    lines = received(wire).count(b"\n")
                     at = time.perf_counter()
                     found.extend(at - due.popleft() for _ in range(lines))
 

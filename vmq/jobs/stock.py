@@ -242,9 +242,9 @@ class JobStock(JobQueues):
         """A job is on its hosts: it waits for its time, or is queued."""
         if job.state != WAITING:
             return
-        job.state = ACTIVE
         due = job.expires - int(job.ttl)
         if job.is_delayed and due > now:
+            job.state = ACTIVE
             self.timers.set(job, due, now)
         else:
             job.is_delayed = False
@@ -354,15 +354,17 @@ class JobStock(JobQueues):
         self.timers.set(known, until, now)
 
     def put(self, job: Job, now: float, back: bool) -> None:
-        """Queues a job."""
+        """Queues a job. The others are told of it, but for a new one: their copies came with that."""
         queue = job.queue
+        is_new = job.state == WAITING
         queue.put(job, back)
         queue.came += 1
         self.timers.set(job, job.expires, now)
         copies = job.copies
         if copies is not None:
             copies.is_away = copies.is_asking = copies.is_given = False
-            self.sharing.queued(job, now)
+            if not is_new:
+                self.sharing.queued(job, now)
         if self.memory > self.pager.above and queue.depth > 4 * self.pager.size:
             self.pager.crowded[queue] = None
         if queue.waiters is not None and not queue.is_ready and not queue.paused_out:

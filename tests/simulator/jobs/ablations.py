@@ -155,20 +155,20 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
         (),
-        (2,),
+        (0,),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (8,),
+        (3,),
         piles=True,
     ),
     "one": Ablation(
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (2,),
+        (0,),
         piles=True,
     ),
     "moved": Ablation(
@@ -181,7 +181,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (4,),
+        (0,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
@@ -199,13 +199,13 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
         ("remove",),
-        (0,),
+        (14,),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",
         ((CopyMender, "_page_in", _no_page), (CopyMender, "is_handed_over", _but_pages)),
         ("leave",),
-        (0,),
+        (1,),
         piles=True,
     ),
     "heirs": Ablation(

@@ -67,8 +67,10 @@ class SharingContext:
 
     def tell(self, nodes: Iterable[int], entry: AnyEntry) -> None:
         """Says something to those that can be reached."""
-        for node in self.others(nodes):
-            self.send(node, entry)
+        up = self.peers.up
+        for node in nodes:
+            if node in up:
+                self.send(node, entry)
 
     def grace(self, job: Job) -> float:
         """Seconds that this node leaves to who serves a job, beyond its retry."""

@@ -107,10 +107,11 @@ class JobEnding:
         assert copies is not None
         if not copies.wanted and not here.peers.members <= here.peers.numbers.keys():
             return
-        missing = set(self._all(copies)) - set(copies.confirmed)
-        if not missing:
-            here.tell(copies.nodes, Forget(job.id))
-            self.machine.remove(job)
+        for node in self._all(copies):
+            if node not in copies.confirmed:
+                return
+        here.tell(copies.nodes, Forget(job.id))
+        self.machine.remove(job)
 
     # Hearing
 

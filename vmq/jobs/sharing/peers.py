@@ -86,7 +86,7 @@ class JobPeers:
             for each in self.all.values()
             if not (each.is_leaving and each.number in self.up)
         }
-        return len(known) + len(self.members - self.numbers.keys())
+        return len(known) + len(self.members.difference(self.numbers))
 
     def reachable_hosts(self) -> int:
         """Hosts that take copies, this one included."""

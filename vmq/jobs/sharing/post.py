@@ -87,12 +87,13 @@ class JobPost:
             log.error("node %s: %s", name, error)
 
 
-def messages_of(payload: bytes) -> Iterator[bytes]:
+def messages_of(payload: bytes) -> list[bytes]:
     """The messages of a payload.
 
     Raises:
         ValueError: it is none.
     """
+    found: list[bytes] = []
     at = 0
     while at < len(payload):
         end = at + 4
@@ -101,8 +102,9 @@ def messages_of(payload: bytes) -> Iterator[bytes]:
         size = _LENGTH.unpack_from(payload, at)[0]
         if end + size > len(payload):
             raise ValueError("a payload about jobs ends within a message")
-        yield payload[end : end + size]
         at = end + size
+        found.append(payload[end:at])
+    return found
 
 
 def cut(data: bytes) -> Iterator[bytes]:

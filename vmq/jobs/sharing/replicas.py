@@ -124,6 +124,9 @@ class JobReplicas(JobSharing):
     def wait(self, jobs: list[Job], deadline: float, told: Told) -> None:
         if not jobs:
             told(True)
+        if len(jobs) == 1:
+            self.adder.wait(jobs[0], deadline, told)
+            return
         left = list(jobs)
         is_over = False
 

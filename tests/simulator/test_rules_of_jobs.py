@@ -1,0 +1,20 @@
+"""Jobs over several nodes: each rule is needed, for without it a promise breaks."""
+
+import pytest
+
+from tests.simulator.jobs.ablations import ABLATIONS
+from tests.simulator.jobs.run import faulty, run
+from vmq.version import is_compiled
+
+
+@pytest.mark.skipif(is_compiled(), reason="no method of a compiled class can be switched off")
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_without_a_rule_a_promise_breaks(name: str) -> None:
+    """In a seed that the rule itself passes."""
+    ablation = ABLATIONS[name]
+    for seed in ablation.seeds:
+        with ablation.off():
+            broken = run(seed, ablation.kinds, piles=ablation.piles)
+        assert faulty(broken), f"{ablation.meaning}: seed {seed} gets on without: {dict(broken)}"
+        kept = run(seed, ablation.kinds, piles=ablation.piles)
+        assert faulty(kept) == [], dict(kept)
