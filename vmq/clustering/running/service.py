@@ -119,7 +119,7 @@ class SlotService:
         self._tune()
         self.fronts = SlotFronts(self.machines, core, self._random, self._soon)
         self.fronts.packets = SlotPackets(self.fronts)
-        self.status = SlotStatus(self.machines)
+        self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
         self._news = SlotNews(core)
         self._routes: ClusterRoutes | None = None
         self._barrier: SubscribeBarrier | None = None

@@ -1,11 +1,12 @@
 """What is shown of slots: who has which, what is missing, and the sessions in those of this node."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.words import slot_of, store_of
+from vmq.clustering.slots.words import Lineage, slot_of, store_of
 from vmq.runtime.metrics import Family, Sample
 from vmq.runtime.session_figures import SessionFigures
 
@@ -26,14 +27,21 @@ class SlotStatus:
 
     Args:
         machines: this node's.
+        name_of: a store's node.
     """
 
-    def __init__(self, machines: SessionNode) -> None:
+    def __init__(self, machines: SessionNode, name_of: Callable[[int], str]) -> None:
         self._machines = machines
+        self._name_of = name_of
         self._here = machines.here
         #: Slots without a follower that there could be, and those that wait; the looks for which there were any.
         self._lacking = (0, 0)
         self._looks = 0
+        #: How far each slot of this node was at the last look; by follower, how many of them it had not stored so far
+        #: at the next, and for how many looks there were any.
+        self._versions: dict[int, tuple[Lineage, int]] = {}
+        self._lags: Counter[int] = Counter()
+        self._lagging: Counter[int] = Counter()
 
     def tally(self, store: int) -> SlotTally:
         """The slots of a store."""
@@ -95,6 +103,15 @@ class SlotStatus:
             ),
         ):
             yield Family(name, "gauge", text, (Sample((), value),))
+        yield Family(
+            "cluster_slots_lagging",
+            "gauge",
+            "Slots of which another node's copy lacks what this one had a second ago.",
+            tuple(
+                Sample((("peer", self._name_of(store)),), self._lags[store])
+                for store in sorted(self._here.reach.peers)
+            ),
+        )
 
     def look(self) -> None:
         """Time has passed."""
@@ -105,9 +122,30 @@ class SlotStatus:
             alone = sum(not owner.view.followers and bool(owner.fit()) for owner in owners)
         self._lacking = (alone, waiting)
         self._looks = self._looks + 1 if alone or waiting else 0
+        self._look_at_followers(owners)
+
+    def _look_at_followers(self, owners: list[SlotOwner]) -> None:
+        self._lags = Counter(
+            store
+            for owner in owners
+            for store in owner.view.followers
+            if self._is_behind(owner, store)
+        )
+        self._lagging = Counter({store: self._lagging[store] + 1 for store in self._lags})
+        self._versions = {owner.slot: (owner.view.lineage, owner.state.version) for owner in owners}
+
+    def _is_behind(self, owner: SlotOwner, store: int) -> bool:
+        lineage, version = self._versions.get(owner.slot, (owner.view.lineage, 0))
+        progress = owner.followers.progress.get(store)
+        stored = -1 if progress is None else progress.stored
+        return lineage == owner.view.lineage and stored < version
 
     def problems(self, looks: int) -> Iterator[str]:
         """What is missing since so many looks."""
+        for store, seen in sorted(self._lagging.items()):
+            if seen > looks:
+                name, count = self._name_of(store), self._lags[store]
+                yield f"the copies of {count} slots at node {name} are behind: acknowledgements wait for it"
         alone, waiting = self._lacking
         if self._looks <= looks:
             return

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import SLOTS, named, service, slotted
@@ -50,3 +52,35 @@ async def test_the_status_says_who_has_which_slots(tmp_path: Path) -> None:
         assert list(service(nodes["b"]).problems()) == []  # nobody is there who could follow
         await cluster.drain(nodes["a"], 10, undo=True)
         await until(lambda: bool(service(nodes["a"]).machines.slots.owners))
+
+
+async def test_a_follower_that_is_behind_is_shown_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slotted(tmp_path) as nodes:
+        a, b = service(nodes["a"]), service(nodes["b"])
+        async with Device(named(nodes, "a", "s")) as device, Device("p", clean=True) as publisher:
+            await device.connect(nodes["a"])
+            await device.subscribe(("t", 1))
+            await publisher.connect(nodes["a"])
+            with monkeypatch.context() as stuck:
+                stuck.setattr(b.disk, "commit", lambda *_: None)  # its disk writes nothing now
+                publisher.publish("t", "1", 1)
+                await device.until(lambda: device.log == ["1"])
+
+                def lagging() -> float:
+                    a.status.look()
+                    found = {each.name: each for each in a.status.families()}
+                    [sample] = found["cluster_slots_lagging"].samples
+                    assert sample.labels == (("peer", "b"),)
+                    return sample.value
+
+                await until(lambda: lagging() == 1)
+                for _ in range(3):
+                    a.status.look()
+                said = "the copies of 1 slots at node b are behind: acknowledgements wait for it"
+                assert said in a.status.problems(2)
+                assert publisher.unfinished
+            await publisher.until(lambda: not publisher.unfinished)
+            await until(lambda: lagging() == 0)
+            assert said not in a.status.problems(0)
