@@ -7,7 +7,6 @@ from typing import BinaryIO, Final
 
 import crc32c
 
-from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.columns import within
 from vmq.streams.log.copying import SegmentCopy
 from vmq.streams.log.errors import DamagedError
@@ -195,14 +194,12 @@ class Mend:
         copy.add(rows, first, end)
         copy.flush(told)
 
-    def finish(self, target: Path) -> bool:
-        """Puts it in the place of what is damaged, once it is whole. Raises `OSError`."""
+    def finish(self) -> Path | None:
+        """The file that is to have the place of what is damaged, once it is whole. Raises `OSError`."""
         if self.index.end < self.end:
-            return False
+            return None
         with self._path.open("ab") as file:
             file.write(END)
             file.flush()
             os.fsync(file.fileno())
-        self._path.replace(target)
-        sync_folder(target.parent)
-        return True
+        return self._path

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.index import Index
 from vmq.streams.log.segment import Header, Sealed
 from vmq.streams.replica.segment import LooseSegment
 
@@ -28,6 +29,7 @@ class PartitionCopy(Protocol):
 
     @property
     def size(self) -> int: ...
+    def swap(self, path: Path, work: Path, index: Index) -> Sealed: ...
     def note(self, damage: DamagedError) -> None: ...
     def show(
         self, sealed: tuple[Sealed, ...], growing: LooseSegment | None, visible: int, end: int

@@ -85,8 +85,8 @@ class DamagedRanges:
 
     def mend(
         self, messages: Sequence[bytes], base_of: Callable[[int], int]
-    ) -> tuple[Path, Index] | None:
-        """Takes pieces of the first range; the segment that is whole again then, in the place of the damaged one.
+    ) -> tuple[Path, Path, Index] | None:
+        """Takes pieces of the first range; the damaged segment and the file to have its place, once that is whole.
 
         Args:
             messages: batches as they lie in segments.
@@ -99,10 +99,11 @@ class DamagedRanges:
         mend = self._mend
         mend.add(messages)
         target = self._folder / f"{mend.first:020}{SUFFIX}"
-        if not mend.finish(target):
+        made = mend.finish()
+        if made is None:
             self.ranges[0] = (mend.index.end, end)
             return None
         self._mend = None
         self.ranges.pop(0)
         self._flaws.pop(target, None)
-        return target, mend.index
+        return target, made, mend.index

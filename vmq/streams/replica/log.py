@@ -463,8 +463,7 @@ class ReplicaLog:
         if sealed not in self.old or self._damaged.meets(sealed.base, sealed.end):
             return False
         if work is not None:
-            work.replace(sealed.path)
-            self._replace(sealed.path, index)
+            self._replace(sealed.path, work, index)
         else:
             self.old[self.old.index(sealed)] = sealed._replace(merged=True)
             self._show()
@@ -481,13 +480,13 @@ class ReplicaLog:
         self.changes += 1
         (self._folder / COMPACTION_NOTE).unlink(missing_ok=True)
 
-    def _replace(self, path: Path, index: Index) -> None:
-        """Another file has a segment's place."""
+    def _replace(self, path: Path, work: Path, index: Index) -> None:
+        """Another file gets a segment's place. Raises `OSError`."""
+        new = self._partition.swap(path, work, index)
         for place, sealed in enumerate(self.old):
             if sealed.path == path:
-                index_path(path).unlink(missing_ok=True)
                 self._digests.clear()
-                self.old[place] = sealed_of(path, index)
+                self.old[place] = new
         for place, segment in enumerate(self.segments):
             if segment.path == path:
                 made = self._load(path)

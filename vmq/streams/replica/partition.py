@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from vmq.config.streams import StreamOptions
+from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.index import Index
 from vmq.streams.log.partition import Active, Partition
-from vmq.streams.log.segment import Header, Sealed
+from vmq.streams.log.segment import Header, Sealed, index_path, sealed_of
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import CompactionNote
@@ -100,6 +101,19 @@ class ReplicaPartition(Partition):
             self.visible = visible
             self.end = end
         self.on_publish()
+
+    def swap(self, path: Path, work: Path, index: Index) -> Sealed:
+        """Puts a file in the place of a sealed segment. Raises `OSError`.
+
+        At one moment: who reads opens the file under the lock, with what is known of it.
+        """
+        with self.changed:
+            index_path(path).unlink(missing_ok=True)
+            work.replace(path)
+            made = sealed_of(path, index)
+            self.sealed = tuple(made if each.path == path else each for each in self.sealed)
+        sync_folder(path.parent)
+        return made
 
     def note(self, damage: DamagedError) -> None:
         """Damage was met in a segment, in any thread: the group fetches what is missing from who has it."""

@@ -1,6 +1,7 @@
 """Old segments of a replica, written anew: compacted as decided, merged; and what others fetch of them."""
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -160,6 +161,35 @@ def test_another_replica_fetches_what_is_compacted_as_a_file(tmp_path: Path) -> 
     other.open()
     assert seen(other) == writer.expected(note)
     other.shut()
+    writer.partition.shut()
+
+
+def test_who_reads_while_a_file_takes_a_segment_s_place_sees_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is compacted begins with another schema: its batches lie elsewhere."""
+    writer = made(tmp_path)
+    found: list[list[tuple[int, Row]]] = []
+    readers: list[Thread] = []
+    replace = Path.replace
+
+    def and_is_read(work: Path, target: Path) -> Path:
+        moved = replace(work, target)
+        if target == writer.log.old[0].path:
+            reader = Thread(target=lambda: found.append(seen(writer.partition)))
+            readers.append(reader)
+            reader.start()
+            reader.join(0.05)  # it waits for the lock; without one it is done by then
+        return moved
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", and_is_read)
+        note = compact(writer, final_of(writer.log)[0].end)
+    for reader in readers:
+        reader.join()
+    assert len(readers) == 1
+    assert found == [writer.expected(note)]
+    assert not writer.partition.flaws
     writer.partition.shut()
 
 
