@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench.others import redis
-from tests.bench.tls_cpu import Meter
+from tests.bench.tls_cpu import Meter, received
 from vmq.testing.process import BrokerProcess
 
 BODY = b"x" * 16
@@ -37,14 +37,6 @@ def vmq(folder: Path) -> Iterator[tuple[int, int]]:
 
 def command(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
-
-
-def received(connection: socket.socket) -> bytes:
-    """What came. Raises ConnectionError: the other side has closed the connection."""
-    data = connection.recv(1 << 20)
-    if not data:
-        raise ConnectionError("the server has closed the connection: its log says why")
-    return data
 
 
 class Cycle:

@@ -12,9 +12,9 @@ import time
 from collections import deque
 from select import select
 
-from tests.bench.jobs_cpu import BODY, Cycle, command, measure, received
+from tests.bench.jobs_cpu import BODY, Cycle, command, measure
 from tests.bench.others import redis
-from tests.bench.tls_cpu import Meter
+from tests.bench.tls_cpu import Meter, received
 from tests.cluster_processes.jobs import JobCluster, job_cluster
 
 #: Jobs a second, and how they are written.

@@ -77,7 +77,15 @@ class Client:
     def read(self, count: int) -> None:
         """Read so many bytes."""
         while count > 0:
-            count -= len(self.socket.recv(min(count, 65_536)))
+            count -= len(received(self.socket, min(count, 65_536)))
+
+
+def received(connection: socket.socket, most: int = 1 << 20) -> bytes:
+    """What came. Raises ConnectionError: the other side has closed the connection."""
+    data = connection.recv(most)
+    if not data:
+        raise ConnectionError("the server has closed the connection: its log says why")
+    return data
 
 
 class Meter:
