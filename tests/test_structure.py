@@ -43,7 +43,6 @@ LONG_FUNCTIONS = {
     "vmq/broker.py:_open_core": (65, "the order in which parts are made is its subject"),
     "vmq/cli/admin/why.py:why": (70, "options of a command, and its help"),
     "vmq/cli/bench.py:bench": (91, "options of a command, and its help"),
-    "vmq/cli/data/stream_making.py:create": (73, "options of a command, and its help"),
     "vmq/cli/data/stream_tail.py:tail": (72, "options of a command, and its help"),
     "vmq/cli/start/start.py:start": (80, "options of a command, and its help"),
     "vmq/clustering/delivery/outboxes.py:__init__": (76, "attributes with their meanings"),

@@ -1,4 +1,8 @@
-"""Jobs over several nodes: each rule is needed, for without it a promise breaks."""
+"""Jobs over several nodes: each rule is needed, for without it a promise breaks.
+
+A rule is switched off by another method in its place, which a compiled class does not take: so the compiled run skips
+these, and the interpreted one, which has the same sources, asks them (`tests.support.interpreted`).
+"""
 
 import pytest
 
@@ -7,7 +11,9 @@ from tests.simulator.jobs.run import faulty, run
 from vmq.version import is_compiled
 
 
-@pytest.mark.skipif(is_compiled(), reason="no method of a compiled class can be switched off")
+@pytest.mark.skipif(
+    is_compiled(), reason="make test-pure has these: no method of a compiled class can be replaced"
+)
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """In a seed that the rule itself passes."""

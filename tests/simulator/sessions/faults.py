@@ -8,7 +8,9 @@ the copies of what it held are whole elsewhere."""
 from dataclasses import dataclass, field
 
 from tests.simulator.sessions.node import STEP, TIMEOUT
+from tests.simulator.sessions.ownership import holders_of, is_whole, owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld, pair
+from vmq.clustering.slots.words import slot_of
 
 #: Every kind of which one at a time costs no promise.
 KINDS = (
@@ -96,7 +98,7 @@ class Faults:
         if world.bound and not self._is_split() and world.now > self.healed + HEAL:
             world.bound = {}
         if len(self.episodes) < self.most and r.random() < self.rate:
-            if not self.strict or self.most > 1 or (world.is_whole() and not world.bound):
+            if not self.strict or self.most > 1 or (is_whole(world) and not world.bound):
                 self.begin(r.choice(self.kinds))
 
     def _is_split(self) -> bool:
@@ -126,7 +128,7 @@ class Faults:
     def _leaves_copies(self, names: set[str]) -> bool:
         """Whether each slot has a current copy on a node to which nothing happens."""
         held_up = names.union(*[each.names for each in self.episodes])
-        return all(set(self.world.holders(slot)) - held_up for slot in range(SLOTS))
+        return all(set(holders_of(self.world, slot)) - held_up for slot in range(SLOTS))
 
     def end(self, episode: Episode) -> None:
         self.episodes.remove(episode)
@@ -156,7 +158,7 @@ class Faults:
     _end_kill = _end_silent = _revive
 
     def _may_lose_a_disk(self) -> bool:
-        return self.world.is_whole() and not self.episodes
+        return is_whole(self.world) and not self.episodes
 
     def _begin_wipe(self, x: str, y: str) -> list[str]:
         if not self._may_lose_a_disk():
@@ -247,7 +249,7 @@ class Faults:
         bound = {}
         for client in world.clients.values():
             near = side if client.node in side else rest
-            if not set(world.holders(world.slot_of(client.name))) & set(near):
+            if not set(holders_of(world, slot_of(client.name, SLOTS))) & set(near):
                 return False
             bound[client.name] = near
         world.bound = bound
@@ -308,7 +310,7 @@ class Faults:
 
     def _begin_handover(self, x: str, y: str) -> list[str]:
         world = self.world
-        node = world.owner(world.random.randrange(SLOTS))
+        node = owner_of(world, world.random.randrange(SLOTS))
         if node is None:
             return []
         slot = world.random.choice(sorted(node.machines.slots.owners))

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 
 from tests.simulator.sessions.client import Client
+from tests.simulator.sessions.ownership import owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld
 from vmq.clustering.slots.words import UNCLAIMED
 
@@ -30,7 +31,7 @@ def results(world: SessionWorld) -> Counter[str]:
         if node.is_up:
             found["stuck"] += node.machines.origin.waiting() + (node.machines.origin.bytes > 0)
     for slot in range(SLOTS):
-        owner = world.owner(slot)
+        owner = owner_of(world, slot)
         found["stuck"] += owner is None or any(
             client != UNCLAIMED or not world.gone  # else one that is dead could still claim it
             for client in owner.machines.slots.owners[slot].state.queues

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from tests.simulator.sessions.ablations import ABLATIONS
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER, Faults
 from tests.simulator.sessions.judge import results
+from tests.simulator.sessions.ownership import is_quiet
 from tests.simulator.sessions.world import SessionWorld
 
 STEPS = 700
@@ -61,7 +62,7 @@ def rest(world: SessionWorld, kinds: tuple[str, ...]) -> None:
 def is_done(world: SessionWorld) -> bool:
     return (
         all(each.is_ready and not each.out for each in world.clients.values())
-        and world.is_quiet()
+        and is_quiet(world)
         and not results(world)["stuck"]
     )
 

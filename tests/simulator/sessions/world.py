@@ -14,7 +14,7 @@ from tests.simulator.sessions.node import STEP, WorldNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, SessionStep
 from vmq.clustering.slots.placement import spread
-from vmq.clustering.slots.words import PUBREL, slot_of, store_of
+from vmq.clustering.slots.words import PUBREL
 
 SLOTS = 3
 #: Steps until everybody has what a split has kept from them.
@@ -432,72 +432,3 @@ class SessionWorld:
                 client = self.by_number[number]
                 if client.number == number:
                     self._to_client(client, kind, what)
-
-    # What is true
-
-    def owner(self, slot: int) -> WorldNode | None:
-        """Of the newest lineage that anybody knows, if it serves."""
-        running = [each for each in self.nodes.values() if each.is_up]
-        view = max((each.machines.slots.view(slot) for each in running), default=None)
-        if view is None:
-            return None
-        node = self.nodes[self.stores.get(store_of(view.owner), next(iter(self.nodes)))]
-        is_owner = node.is_up and slot in node.machines.slots.owners
-        is_it = is_owner and node.machines.slots.owners[slot].view.lineage == view.lineage
-        return node if is_it else None
-
-    def holders(self, slot: int) -> list[str]:
-        """The nodes with a current state of a slot."""
-        node = self.owner(slot)
-        if node is None:
-            return []
-        owner = node.machines.slots.owners[slot]
-        followers = [
-            self.stores[store]
-            for store in owner.view.followers
-            if owner.followers.are_whole((store,))
-            and self.nodes[self.stores[store]].is_up
-            and self.nodes[self.stores[store]].store == store
-        ]
-        return [node.name, *followers]
-
-    def slot_of(self, client: str) -> int:
-        return slot_of(client, SLOTS)
-
-    def is_quiet(self) -> bool:
-        """The cluster is whole, and nothing waits to be safe."""
-        if not self.is_whole():
-            return False
-        for slot in range(SLOTS):
-            node = self.owner(slot)
-            assert node is not None
-            owner = node.machines.slots.owners[slot]
-            if owner.waits() or owner.safe_version() < owner.state.version:
-                return False
-        return True
-
-    def is_whole(self) -> bool:
-        """Every slot is in one piece on as many nodes as it should be, and all know it."""
-        if self.cut or self.stalled or self.paused or self.unread:
-            return False
-        running = {node.host for name, node in self.nodes.items() if name not in self.gone}
-        wanted = min(self.replicas, len(running))
-        for slot in range(SLOTS):
-            node = self.owner(slot)
-            if node is None:
-                return False
-            owner = node.machines.slots.owners[slot]
-            holders = self.holders(slot)
-            if len(holders) != wanted or not owner.serves(node.store):
-                return False
-            if len({self.host_of[each] for each in holders}) != wanted:
-                return False
-            for other in self.nodes.values():
-                copy = other.machines.slots.copies.get(slot)
-                if other is not node and other.is_up and slot in other.machines.slots.owners:
-                    return False  # what it took as an earlier owner it has not handed in
-                if other.name in self.gone or copy is None:
-                    continue
-                if not other.is_up or not copy.is_included(owner.state.included):
-                    return False
-        return True

@@ -10,6 +10,10 @@ from vmq.cli.admin.client import AdminClient
 from vmq.cli.terminal.console import UsageError
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
+RetentionAgeOption = Annotated[
+    str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
+]
+RetentionBytesOption = Annotated[int | None, typer.Option("--retention-bytes", metavar="N")]
 CompactOption = Annotated[
     bool | None,
     typer.Option("--compact/--no-compact", help="Whether of a key only the newest message stays."),
@@ -17,12 +21,26 @@ CompactOption = Annotated[
 CompactByOption = Annotated[
     str | None, typer.Option("--compact-by", metavar="WHAT", help="The key of that: topic or key.")
 ]
+AcksOption = Annotated[
+    str | None, typer.Option("--acks", metavar="WHO", help="none, leader or quorum.")
+]
+DurabilityOption = Annotated[
+    str | None, typer.Option("--durability", metavar="LEVEL", help="memory, os or fsync.")
+]
 WithoutQuorumOption = Annotated[
     str | None,
     typer.Option(
         "--without-quorum",
         metavar="WHAT",
         help="While most copies are away publishers wait, or are acknowledged by one disk: wait or keep.",
+    ),
+]
+SchemaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        metavar="FILE",
+        help="A JSON schema of the payloads: its properties are columns.",
     ),
 ]
 
@@ -39,10 +57,8 @@ def create(
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="client_id, topic or level:N.")
     ] = None,
-    retention_age: Annotated[
-        str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
-    ] = None,
-    retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
+    retention_age: RetentionAgeOption = None,
+    retention_bytes: RetentionBytesOption = None,
     compact: CompactOption = None,
     compact_by: CompactByOption = None,
     segment_age: Annotated[str | None, typer.Option("--segment-age", metavar="TIME")] = None,
@@ -54,21 +70,10 @@ def create(
         int | None,
         typer.Option("--replicas", metavar="N", help="Nodes that have a copy of each partition."),
     ] = None,
-    acks: Annotated[
-        str | None, typer.Option("--acks", metavar="WHO", help="none, leader or quorum.")
-    ] = None,
-    durability: Annotated[
-        str | None, typer.Option("--durability", metavar="LEVEL", help="memory, os or fsync.")
-    ] = None,
+    acks: AcksOption = None,
+    durability: DurabilityOption = None,
     without_quorum: WithoutQuorumOption = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            "--schema",
-            metavar="FILE",
-            help="A JSON schema of the payloads: its properties are columns.",
-        ),
-    ] = None,
+    schema: SchemaOption = None,
 ) -> Any:
     """Make a stream in a running broker; it stays after a restart.
 
@@ -120,10 +125,8 @@ def alter(
         int | None,
         typer.Option("--replicas", metavar="N", help="Nodes that are to have a copy, 2 to 5."),
     ] = None,
-    retention_age: Annotated[
-        str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
-    ] = None,
-    retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
+    retention_age: RetentionAgeOption = None,
+    retention_bytes: RetentionBytesOption = None,
     compact: CompactOption = None,
     compact_by: CompactByOption = None,
     without_quorum: WithoutQuorumOption = None,

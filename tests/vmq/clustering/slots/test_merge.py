@@ -337,12 +337,18 @@ def holders(state: SlotState) -> list[str]:
     return [client for client, dots in state.queues.items() if dots]
 
 
-def test_a_member_that_one_fork_knew_to_be_gone_gets_nothing_of_the_other() -> None:
+def moved_in_one_fork() -> tuple[SlotState, SlotState, tuple[int, int]]:
+    """An earlier owner gives a message of g to h; a later one has it for g."""
     one = begun(1, 5)
     dot = shared(one, "g", "h")
     other = begun(2, 6, one)
     one.move("g", dot, "h", 2)
     one.close()
+    return one, other, dot
+
+
+def test_a_member_that_one_fork_knew_to_be_gone_gets_nothing_of_the_other() -> None:
+    one, other, dot = moved_in_one_fork()
     for found in (merged(one, other), merged(other, one)):
         assert holders(found) == ["h"]
         assert found.messages[dot].moves == 1
@@ -353,11 +359,7 @@ def test_a_member_that_one_fork_knew_to_be_gone_gets_nothing_of_the_other() -> N
 
 
 def test_a_member_that_has_come_to_a_later_owner_keeps_what_an_earlier_one_took_from_it() -> None:
-    one = begun(1, 5)
-    dot = shared(one, "g", "h")
-    other = begun(2, 6, one)
-    one.move("g", dot, "h", 2)
-    one.close()
+    one, other, _ = moved_in_one_fork()
     register = other.registers["g"]
     register.lineage, register.attached_at = other.lineage, other.stamp(0)
     other.touch("g")
