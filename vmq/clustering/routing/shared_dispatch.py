@@ -28,6 +28,10 @@ log = logging.getLogger("vmq.cluster")
 class SlotTargets:
     """What slots want, if sessions are in slots; this one is of a node whose sessions are not."""
 
+    def __init__(self) -> None:
+        #: Some session may be in a slot: they are asked.
+        self.are_asked = False
+
     def find(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
         """The slots that want the messages of a topic at QoS 1 and 2, and the share groups with members in slots."""
         return [], []
@@ -87,8 +91,9 @@ class SharedDispatch:
     ) -> tuple[int, str] | None:
         """Gives a message to one member of a group, here or elsewhere; returns the slot that is to get it instead."""
         policy = source.policy() or self._core.options.shared_subscription_policy
-        slots = None if registry.mountpoint or not message.qos else self.slots
-        if slots is not None:
+        slots: SlotTargets | None = None
+        if self.slots.are_asked and message.qos and not registry.mountpoint:
+            slots = self.slots
             slot = slots.choose(shared.name, self._connected(policy, shared.members))
             if slot is not None:
                 return slot

@@ -87,6 +87,7 @@ class SlotPublishes(SlotTargets):
 
     def __init__(self, fronts: "SlotFronts") -> None:
         super().__init__()
+        self.are_asked = True
         self._fronts = fronts
 
     def find(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
