@@ -105,5 +105,4 @@ class DamagedRanges:
             return None
         self._mend = None
         self.ranges.pop(0)
-        self._flaws.pop(target, None)
         return target, made, mend.index

@@ -451,6 +451,7 @@ class ReplicaLog:
         if (mended := self._damaged.mend(messages, self._base_of)) is not None:
             self._uncompact()
             self._replace(*mended)
+            self._partition.flaws.pop(mended[0], None)  # what readers met until just now
 
     # --- what is written anew
 
