@@ -6,6 +6,7 @@
 An index has nothing that its segment has not: one that is missing, damaged, or of another segment costs time alone.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -53,6 +54,13 @@ def index_path(segment: Path) -> Path:
     return segment.with_suffix(".index")
 
 
+def drop_indexes(folder: Path, segments: Collection[int]) -> None:
+    """Removes what a broker left that was killed: indexes half written, and those of segments that are gone."""
+    for path in [*folder.glob("*.new"), *folder.glob("*.index")]:
+        if path.stem.isdigit() and (path.suffix == ".new" or int(path.stem) not in segments):
+            path.unlink()
+
+
 def write_index(segment: Path, index: SegmentIndex) -> None:
     """Writes an index, whole or not at all.
 
@@ -62,6 +70,7 @@ def write_index(segment: Path, index: SegmentIndex) -> None:
     data = msgspec.msgpack.encode(index)
     path = index_path(segment)
     new = path.with_suffix(".new")
+    new.touch(0o600)
     new.write_bytes(_HEAD.pack(_MAGIC, crc32c(data)) + data)
     new.replace(path)
 

@@ -11,7 +11,7 @@ from typing import Final
 from crc32c import crc32c
 
 from vmq.jobs.storage.frames import HEAD, HEAD_SIZE
-from vmq.jobs.storage.indexes import index_path
+from vmq.jobs.storage.indexes import drop_indexes, index_path
 
 #: How a segment begins.
 HEADER: Final = b"VMQJOBS1"
@@ -54,6 +54,7 @@ class JobSegments:
             if path.stem.isdigit():
                 number = int(path.stem)
                 self.all[number] = JobSegment(number, path, path.stat().st_size)
+        drop_indexes(folder, self.all)
         self.last: JobSegment | None = None
 
     def begin(self) -> JobSegment:
