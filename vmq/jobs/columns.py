@@ -187,6 +187,15 @@ def short_ids(joined: bytes) -> bytes:
         return joined
 
 
+def short_id(job_id: bytes) -> bytes:
+    """What `short_ids` have of one; of an id that they cannot have the whole."""
+    try:
+        token = a2b_base64(job_id[_TOKEN:_TOKEN_END].translate(_TO_BASE64), strict_mode=True)
+    except ValueError:
+        return job_id
+    return token or job_id
+
+
 def split_ids(joined: bytes) -> list[bytes]:
     """Ids that stand one behind the other."""
     return [joined[at : at + ID] for at in range(0, len(joined), ID)]

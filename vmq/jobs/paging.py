@@ -19,6 +19,7 @@ from vmq.jobs.columns import (
     JobColumns,
     at_place,
     long_ids,
+    short_id,
     short_ids,
     split_ids,
     whole,
@@ -55,7 +56,7 @@ class JobPager(LanePager):
         self.size: i64 = PAGE
         #: Bytes of memory above which jobs are; queues that have many then.
         self.above: i64 = 1 << 60
-        #: Pages whose jobs cannot be found by their ids yet: that takes longer than all else at a start.
+        #: Pages that are searched through for an id as yet: to make their marks takes longer than all else at a start.
         self.unmarked: dict[JobPage, None] = {}
         self.crowded: dict[JobQueue, None] = {}
         self.now: float = 0.0
@@ -277,12 +278,16 @@ class JobPager(LanePager):
     def find(self, job_id: bytes) -> Job | None:
         """A job that is paged out, and is in memory from now on."""
         mark = crc32(job_id)
-        if self.unmarked:
-            self.mark(len(self.unmarked))
+        token = short_id(job_id)
         for page in self.pages:
             marks = page.marks
-            place = bisect_left(marks, mark)
-            if place < len(marks) and marks[place] == mark:
+            if marks:
+                place = bisect_left(marks, mark)
+                may_be_there = place < len(marks) and marks[place] == mark
+            else:
+                is_short = len(page.ids) < page.size * ID
+                may_be_there = page.ids.find(token if is_short else job_id) >= 0
+            if may_be_there:
                 job = self.take_out(page, job_id)
                 if job is not None:
                     return job

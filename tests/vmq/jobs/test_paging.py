@@ -37,6 +37,7 @@ def pages_out(node: Node) -> None:
             pager.crowded[queue] = None
     while pager.crowded:
         pager.page_out(node.now)
+    pager.mark(len(pager.unmarked) // 2)
 
 
 def queue_of(node: Node, name: bytes = b"q") -> JobQueue:
