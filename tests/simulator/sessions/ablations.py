@@ -314,6 +314,19 @@ ABLATIONS: dict[str, Ablation] = {
         ("pause",),
         seeds=(93,),
     ),
+    "crossed": Ablation(
+        "an end of a subscription ends what is known to be older, whatever the lineages",
+        ((merge, "_ends", lambda *anything: True),),
+        ("split", "kill", "tail", "rack"),
+        strict=False,
+        seeds=(0,),
+    ),
+    "earlier": Ablation(
+        "what an earlier connection of a client asked for is older, wherever it is read late",
+        ((merge, "is_of", lambda connection, request: False),),
+        ("pause",),
+        seeds=(17,),
+    ),
     "ended": Ablation(
         "the end of a subscription is a record",
         ((SlotState, "subscribe", _end_without_record),),

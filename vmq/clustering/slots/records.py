@@ -81,6 +81,8 @@ def _plain(state: SlotState, change: _Change) -> Any:
         sorted(register.missed.runs.items()),
         sorted(register.ahead.runs.items()),
         register.user,
+        register.past,
+        register.ended_past,
     ]
 
 
@@ -210,3 +212,4 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
     register.missed.runs.update(dict(value[9]))
     register.ahead.runs.update(dict(value[10]))
     register.user = value[11]
+    register.past, register.ended_past = tuple(value[12]), tuple(value[13])
