@@ -265,7 +265,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_restart", lambda self, last, client: last),),
         ("split", "kill", "tail", "rack"),
         strict=False,
-        seeds=(8,),
+        seeds=(11,),
     ),
     "life": Ablation(
         "what a peer confirmed or denied holds for one life of it",

@@ -456,6 +456,15 @@ class SlotService:
         """Ends a session, wherever it is, and the connection that it has."""
         self.fronts.end(client_id)
 
+    def unsubscribe(self, client_id: str, topic_filter: str) -> None:
+        """Ends a subscription of a session that this node owns and whose client is away."""
+        self.machines.unsubscribe(client_id, topic_filter)
+        self._soon()
+
+    def peers(self) -> list[str]:
+        """The other nodes in reach."""
+        return [name for name, store in self._stores.items() if self.here.reach.is_up(store)]
+
     def problems(self) -> Iterator[str]:
         """What is wrong with the sessions in slots."""
         yield from self.status.problems(int(self._options.heartbeat_timeout))
