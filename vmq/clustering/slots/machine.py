@@ -463,8 +463,9 @@ class SlotMachine:
             owner = self.owners.get(slot)
             if owner is not None:
                 owner.flush()
-            self._rounds.note(slot, owner is not None and not owner.is_at_rest())
-            if owner is None or owner.is_idle():
+            is_busy = owner is not None and not owner.is_idle()
+            self._rounds.note(slot, is_busy or not (owner is None or owner.is_at_rest()))
+            if not is_busy:
                 del self._busy[slot]
         if self._news:
             news, self._news = self._news, {}
