@@ -10,6 +10,7 @@ from typing import Any, Final
 import plyvel
 
 from vmq.core.context import Core
+from vmq.persistence.patience import SPAN, Patience
 from vmq.runtime.histogram import Histogram
 from vmq.store.damage import ADVICE, Isolation
 from vmq.store.opening import StoreDamagedError, text_of
@@ -17,11 +18,6 @@ from vmq.store.store import Store, StoreError
 from vmq.store.tables import Block
 
 log = logging.getLogger("vmq.store")
-
-#: Seconds that a commit waits, if all of it may be acknowledged by its receivers meanwhile: then nothing is written.
-PATIENCE: Final = 0.002
-#: Commits that do not wait after one that waited in vain.
-HASTY: Final = 16
 
 #: Seconds until a commit that failed is tried again.
 RETRY_AFTER: Final = 1.0
@@ -54,10 +50,7 @@ class Committer:
         #: LevelDB failed in the middle of a write.
         self.is_torn = False
         self.handle: asyncio.Handle | None = None
-        #: The commit that is asked for waits for acknowledgements.
-        self.is_patient = False
-        #: So many commits more do not wait.
-        self.hasty = 0
+        self.patience = Patience()
         #: Called before each commit: what must not be behind the store on its own disk is written then. While one of
         #: them raises nothing is committed, and durable work refused: an acknowledgement would leave for half of it.
         self.before: list[Callable[[], None]] = []
@@ -106,17 +99,24 @@ class Committer:
             return
         store = self.store
         if self.handle is not None:
-            if not self.is_patient or store is None or not store.is_urgent:
+            if not self.patience.is_on or store is None or not store.is_urgent:
                 return
             self.handle.cancel()
-            self.is_patient = False
+            self.patience.is_on = False
         if store is not None and store.acknowledge_early:
             self.handle = self.loop.call_later(self.flush_interval, self.commit)
-        elif store is not None and not store.is_urgent and not self.hasty:
-            self.is_patient = True
-            self.handle = self.loop.call_later(PATIENCE, self.commit)
+        elif store is not None and not store.is_urgent and not self.patience.hasty:
+            self.patience.begin(store, self.loop.time())
+            self.handle = self.loop.call_later(SPAN, self.wait_on)
         else:
             self.handle = self.loop.call_soon(self.commit)
+
+    def wait_on(self) -> None:
+        """A span of the commit's patience is over."""
+        if self.store is not None and self.patience.goes_on(self.store, self.loop.time()):
+            self.handle = self.loop.call_later(SPAN, self.wait_on)
+        else:
+            self.commit()
 
     def commit(self) -> None:
         """Closes the gathering commit and writes it."""
@@ -124,7 +124,7 @@ class Committer:
         store, core = self.store, self.core
         if store is None or core is None or self.writing is not None or self.looking is not None:
             return
-        self.judge(store)
+        self.patience.judge(store)
         if self.is_torn and not self.recover(store, core):
             return
         try:
@@ -149,14 +149,6 @@ class Committer:
             self.finish(number, error)
         else:
             self.finish(number, None)
-
-    def judge(self, store: Store) -> None:
-        """Whether it was worth waiting: most of what could be acknowledged was."""
-        if not self.is_patient:
-            self.hasty = max(0, self.hasty - 1)
-        elif store.answered < len(store.unwritten):
-            self.hasty = HASTY
-        self.is_patient = False
 
     def write(self, store: Store) -> None:
         """Writes the closed commit; in the loop or in a thread, but never in both at once."""

@@ -11,6 +11,7 @@ from tests.vmq.commit_stage import PATIENCE, Peer, Stage
 from vmq.mqtt.message import Delivery, Message
 from vmq.persistence import group_commit as commits
 from vmq.persistence.group_commit import Committer
+from vmq.persistence.patience import HASTY
 
 SESSION = (1).to_bytes(8, "big")
 
@@ -62,7 +63,7 @@ async def test_what_is_acknowledged_in_time_is_not_written(durability: str) -> N
         stage.store.remove_inflight(SESSION, put_off(stage, peer, number))
         await peer.wait_until(lambda: len(peer.sent) == number)  # noqa: B023 - done at once
     assert stage.db.writes == []
-    assert not stage.committer.hasty
+    assert not stage.committer.patience.hasty
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))
@@ -70,14 +71,28 @@ async def test_what_is_not_acknowledged_in_time_is_written(durability: str) -> N
     stage = Stage(durability)
     peer = stage.peer()
     put_off(stage, peer, 1)
-    assert stage.committer.hasty == 0
+    assert stage.committer.patience.hasty == 0
     await peer.wait_for_answer()
     assert len(stage.db.data) == 2  # its entry, and the size of all
     # Waiting was in vain: the next commits do not.
-    assert stage.committer.hasty == commits.HASTY
+    assert stage.committer.patience.hasty == HASTY
     put_off(stage, peer, 2)
     await peer.wait_until(lambda: len(peer.sent) == 2)
-    assert stage.committer.hasty == commits.HASTY - 1
+    assert stage.committer.patience.hasty == HASTY - 1
+
+
+async def test_a_commit_waits_span_after_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage("os")
+    peer = stage.peer()
+    unanswered = [put_off(stage, peer, number) for number in (1, 2, 3)]
+
+    def answer_one(*_: object) -> bool:
+        stage.store.remove_inflight(SESSION, unanswered.pop())
+        return bool(unanswered)
+
+    monkeypatch.setattr(stage.committer.patience, "goes_on", answer_one)
+    await peer.wait_until(lambda: len(peer.sent) == 3)
+    assert stage.db.writes == []
 
 
 async def test_what_somebody_waits_for_takes_what_was_put_off_along() -> None:
