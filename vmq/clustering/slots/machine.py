@@ -75,10 +75,10 @@ class SlotMachine:
         #: Slots that this node has taken over since somebody looked.
         self.taken: list[int] = []
 
+    # Views
+
     def view(self, slot: int) -> SlotView:
         return self.views.get(slot, _NOBODY)
-
-    # Views
 
     def learn(self, slot: int, view: SlotView) -> None:
         """A view, from wherever it comes."""
@@ -219,8 +219,7 @@ class SlotMachine:
     def _is_orphaned(self, slot: int) -> bool:
         """Whether the owner is gone: for everybody in reach, or with the life in which it was the owner."""
         reach, owner = self.here.reach, self.view(slot).owner
-        store = store_of(owner)
-        if store == self.here.store:
+        if (store := store_of(owner)) == self.here.store:
             return True
         peer = reach.peers.get(store)
         if peer is not None and (peer.is_up or peer.incarnation > owner):
@@ -498,4 +497,4 @@ class SlotMachine:
         if owner is not None:
             return all_records(owner.state)
         copy = self.copies.get(slot)
-        return {} if copy is None or copy.whole is None else copy.whole.records
+        return copy.whole.records if copy is not None and copy.whole is not None else {}
