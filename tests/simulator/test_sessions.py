@@ -31,6 +31,23 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
             check(seed.number, (kind,), steps=400)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "seed"),
+    [
+        # A subscription of a session that was ended meanwhile, asked for on its last connection and read late.
+        (("halfopen", "pause"), 20),
+        # Subscriptions that end on one side and are asked for on the other.
+        (("split", "deaf"), 9),
+        # A message for a share group that both sides had when the network split: E1.
+        (("split",), 34),
+        # One that was published on the other side before its subscriber subscribed: E1.
+        (("split",), 59),
+    ],
+)
+def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:
+    check(seed, kinds)
+
+
 def test_all_kinds_of_faults_one_after_the_other() -> None:
     for seed in each_seed(3):
         with seed:

@@ -223,14 +223,16 @@ def _merge_subscriptions(
         if here is None or there is None:
             is_ours = there is None
             winner, other = (ours, theirs) if is_ours else (theirs, ours)
-            if each in winner.born and _were_over(other.ended_past, winner.born[each]):
-                continue
+            known = included_there if is_ours else included
+            if each in winner.born and _ends((other.ended_past, ()), known, winner.born[each]):
+                continue  # also a side that knew it has forgotten it, so it had ended there
         elif (each in ours.born) == (each in theirs.born):
             is_ours = here >= there
         elif each in ours.born:
-            is_ours = not _ends(theirs, included_there, ours.born[each], each)
+            end = theirs.over.get(each, NEVER_OVER)
+            is_ours = not _ends(end, included_there, ours.born[each])
         else:
-            is_ours = _ends(ours, included, theirs.born[each], each)
+            is_ours = _ends(ours.over.get(each, NEVER_OVER), included, theirs.born[each])
         winner = ours if is_ours else theirs
         subscriptions[each] = winner.subscriptions[each]
         if each in winner.born:
@@ -243,17 +245,12 @@ def _is_over(side: ClientRegister, other: ClientRegister) -> bool:
     return 0 < side.session < other.ended and side.connection in other.ended_past
 
 
-def _ends(
-    side: ClientRegister,
-    included: dict[Lineage, int],
-    born: tuple[BornAt, ...],
-    topic_filter: str,
-) -> bool:
-    """Whether a side's end of a subscription holds against this one.
+def _ends(end: OverAt, included: dict[Lineage, int], born: tuple[BornAt, ...]) -> bool:
+    """Whether the end of a subscription holds against this one, on a side that includes so much.
 
     It knew where that began, or from the same request elsewhere, or that the connection of the request was over.
     """
-    past, begun = side.over.get(topic_filter, NEVER_OVER)
+    past, begun = end
     return all(
         includes(included, each[0], each[1])
         or any(each[3] == known[3] != 0 for known in begun)

@@ -128,6 +128,22 @@ def test_an_ended_subscription_does_not_come_back() -> None:
         assert found.registers["c"].granted() == {}
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_forgotten_end_is_known_of_what_its_side_includes(is_forgotten: bool) -> None:
+    """All had handed in what they have when it ended; then one began another lineage with a copy from before."""
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 0)
+    one.forget_forks()
+    if is_forgotten:
+        one.end_session("c", 0)
+        one.forget("c")
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {}
+
+
 def test_an_end_ends_only_what_it_knew_of_whatever_the_clocks_say() -> None:
     one = begun(1, 5)
     subscribe(one, "c")
