@@ -10,7 +10,6 @@ from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
-from vmq.runtime.errors import StartError
 
 if TYPE_CHECKING:
     from vmq.http.server import HttpListener
@@ -39,7 +38,7 @@ async def listen(
     Raises:
         OSError: its address cannot be had.
         CertificateError: a file of its TLS cannot be used.
-        StartError: it is to serve streams, and there are none.
+        StartError: it is to serve streams, and these cannot be opened.
     """
     if options.endpoint.scheme == "http":
         if broker.share is not None:  # the supervisor has the port, and answers
@@ -123,13 +122,7 @@ async def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> "H
 
 
 async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> "FlightListener":
-    streams = broker.streaming
-    if streams is None and broker.clustering is not None:
-        streams = broker.open_streams()  # the other nodes may have some
-    if streams is None:
-        raise StartError(
-            f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
-        )
+    streams = broker.open_streams()  # the first may yet be made, or is another node's
     hooks = broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
     listener = await streams.listen(name, broker.config, hooks)
     if broker.clustering is not None:
