@@ -1,14 +1,16 @@
 """What other nodes of the cluster have, as this one knows it."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
+from vmq.clustering.messages.sessions import NOTHING
 from vmq.core.registry import Registry
 from vmq.core.trie import Route
 
 if TYPE_CHECKING:
     from vmq.clustering.directory.directory import Directory
     from vmq.clustering.directory.records import Record
+    from vmq.clustering.messages.sessions import AwaySession
     from vmq.ports import BrokerView
     from vmq.runtime.session_figures import SessionFigures
 
@@ -32,21 +34,46 @@ def home_of(broker: "BrokerView", mountpoint: str, client_id: str) -> str:
 
 
 async def ask(
-    broker: "BrokerView", node: str, mountpoint: str, client_id: str
+    broker: "BrokerView",
+    node: str,
+    mountpoint: str,
+    client_id: str,
+    does: int = NOTHING,
+    topic_filter: str = "",
 ) -> "SessionFigures | None":
-    """What another node says of a session that it has; None: it does not answer."""
+    """What another node says of a session that it has, before it does what it is told to (see `AskSession`).
+
+    None: it does not answer.
+    """
     clustering = broker.clustering
     if clustering is None or not clustering.is_running:
         return None
-    return await clustering.sessions.ask(node, mountpoint, client_id)
+    questions = clustering.sessions
+    return await questions.ask(node, mountpoint, client_id, does=does, topic_filter=topic_filter)
 
 
-async def ask_slot(broker: "BrokerView", client_id: str) -> "SessionFigures | None":
-    """What its owner says of a session that is in a slot; None: there is none, or the owner does not answer."""
+async def ask_slot(
+    broker: "BrokerView", client_id: str, does: int = NOTHING, topic_filter: str = ""
+) -> "SessionFigures | None":
+    """The same of the owner of a session that is in a slot; None: there is none, or the owner does not answer."""
     clustering = broker.clustering
     if clustering is None or not clustering.is_running:
         return None
-    return await clustering.sessions.ask_owner(client_id)
+    return await clustering.sessions.ask_owner(client_id, does, topic_filter)
+
+
+async def away_in_slots_elsewhere(
+    broker: "BrokerView",
+) -> "AsyncIterator[tuple[str, list[AwaySession]]]":
+    """The sessions in slots of other nodes whose clients are not connected, by node; of nodes that answer.
+
+    Other workers of this broker list theirs themselves.
+    """
+    clustering = broker.clustering
+    if clustering is not None and clustering.is_running:
+        async for node, found in clustering.sessions.away():
+            if node not in broker.worker_names:
+                yield node, found
 
 
 def home_of_slot(broker: "BrokerView", client_id: str) -> str:

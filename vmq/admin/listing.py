@@ -38,17 +38,23 @@ class Listing(Generic[Row]):
     """Rows that are made, tested and sorted while they are asked for.
 
     `source` makes rows lazily and must bear that the broker goes on between two of them; None says that a step gave no
-    row. When `slices` has ended, `more` says whether the limit left rows out.
+    row. Behind them come those of `others`, which have to be waited for. When `slices` has ended, `more` says whether
+    the limit left rows out.
 
     Raises:
         AdminError: filter or order name no column, or make no sense otherwise.
     """
 
     def __init__(
-        self, row: type[Row], source: Iterable[Row | None], selection: Selection | None = None
+        self,
+        row: type[Row],
+        source: Iterable[Row | None],
+        selection: Selection | None = None,
+        others: AsyncIterator[list[Row]] | None = None,
     ) -> None:
         chosen = selection if selection is not None else Selection(limit=0)
         self._source = iter(source)
+        self._others = others
         self._limit = chosen.limit
         self._offset = chosen.offset
         self._accepts: Predicate | None = None
@@ -79,14 +85,16 @@ class Listing(Generic[Row]):
         return [row async for rows in self.slices() for row in rows]
 
     async def _matching(self) -> AsyncIterator[list[Row]]:
-        accepts = self._accepts
-        while True:
-            step = list(islice(self._source, SLICE))
-            if not step:
-                return
-            rows = [row for row in step if row is not None and (accepts is None or accepts(row))]
-            yield rows
+        while step := list(islice(self._source, SLICE)):
+            yield self._accepted(step)
             await asyncio.sleep(0)
+        if self._others is not None:
+            async for rows in self._others:
+                yield self._accepted(rows)
+
+    def _accepted(self, rows: Iterable[Row | None]) -> list[Row]:
+        accepts = self._accepts
+        return [row for row in rows if row is not None and (accepts is None or accepts(row))]
 
     async def _sorted(self, order: Callable[[Any], Any]) -> AsyncIterator[list[Row]]:
         """Slices that are each sorted, merged; of many rows only those within the limit are kept."""

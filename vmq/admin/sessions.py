@@ -1,6 +1,6 @@
 """Sessions: list, show, disconnect, unsubscribe."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,12 +11,15 @@ from vmq.admin import elsewhere
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.trees import Mountpoint, find, registries, registry_of
+from vmq.clustering.messages.sessions import DISCONNECT, UNSUBSCRIBE
+from vmq.clustering.node import session_questions as connections
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.runtime.session_figures import SessionFigures, figures_of
 
 if TYPE_CHECKING:
     from vmq.clustering.directory.records import Record
+    from vmq.clustering.messages.sessions import AwaySession
     from vmq.ports import BrokerView
 
 _ITS_OWN: Final = (
@@ -114,9 +117,11 @@ def list_sessions(
     rows = _rows(broker, registries(broker, mountpoint))
     if not mountpoint:
         rows = chain(rows, _rows_in_slots(broker))
-    if not local:
-        rows = chain(rows, _rows_elsewhere(broker, mountpoint))
-    return Listing(SessionRow, rows, selection)
+    if local:
+        return Listing(SessionRow, rows, selection)
+    rows = chain(rows, _rows_elsewhere(broker, mountpoint))
+    others = None if mountpoint else _rows_in_slots_elsewhere(broker)
+    return Listing(SessionRow, rows, selection, others)
 
 
 def _rows(broker: "BrokerView", trees: list[Registry]) -> Iterator[SessionRow | None]:
@@ -131,6 +136,28 @@ def _rows_in_slots(broker: "BrokerView") -> Iterator[SessionRow | None]:
     node = elsewhere.own_name(broker)
     for client_id, figures in elsewhere.away_in_slots(broker):
         yield _row(figures, node, "", client_id)
+
+
+async def _rows_in_slots_elsewhere(broker: "BrokerView") -> AsyncIterator[list[SessionRow]]:
+    async for node, found in elsewhere.away_in_slots_elsewhere(broker):
+        yield [_row_away(node, each) for each in found]
+
+
+def _row_away(node: str, away: "AwaySession") -> SessionRow:
+    return SessionRow(
+        node=node,
+        client_id=away.client_id,
+        mountpoint="",
+        is_online=False,
+        user=away.user,
+        clean_session=False,
+        queue_size=away.queue_size,
+        online_messages=0,
+        offline_messages=away.queue_size,
+        waiting_acks=away.waiting_acks,
+        subscriptions=away.subscriptions,
+        offline_since=_when(away.offline_since),
+    )
 
 
 def _rows_elsewhere(broker: "BrokerView", mountpoint: str | None) -> Iterator[SessionRow | None]:
@@ -246,10 +273,17 @@ async def disconnect(
             was_online=in_slot.is_online,
             session_ended=True,
         )
+    if not cleanup and client_id not in registry.subscribers:
+        figures = await _there(broker, client_id, mountpoint, DISCONNECT)
+        if figures is not None:
+            return Disconnected(
+                client_id=client_id,
+                mountpoint=mountpoint,
+                was_online=figures.is_online,
+                session_ended=not figures.is_durable,
+            )
     subscriber = find(broker, client_id, mountpoint)
-    output = subscriber.output
-    if output is not None:
-        output.close("disconnected by the operator")
+    was_online = connections.disconnect(subscriber)
     # A clean session has ended with its connection.
     left = registry.subscribers.get(client_id) is subscriber
     if left and cleanup:
@@ -259,27 +293,43 @@ async def disconnect(
     return Disconnected(
         client_id=client_id,
         mountpoint=mountpoint,
-        was_online=output is not None,
+        was_online=was_online,
         session_ended=ended,
     )
 
 
-def unsubscribe(
+async def _there(
+    broker: "BrokerView", client_id: str, mountpoint: str, does: int, topic_filter: str = ""
+) -> SessionFigures | None:
+    """Has the node that has a session, which is not this one, do something with it; None: none that answers has it."""
+    node = elsewhere.home_of(broker, mountpoint, client_id)
+    if node:
+        return await elsewhere.ask(broker, node, mountpoint, client_id, does, topic_filter)
+    return None if mountpoint else await elsewhere.ask_slot(broker, client_id, does, topic_filter)
+
+
+async def unsubscribe(
     broker: "BrokerView", client_id: str, topic_filter: str, mountpoint: str = ""
 ) -> Unsubscribed:
-    """Removes a subscription; the client is not told, since MQTT has no packet for it.
+    """Removes a subscription, at any node; the client is not told, since MQTT has no packet for it.
 
     Raises:
         NotFoundError: the client has no subscription to exactly this filter.
     """
     registry = registry_of(broker, mountpoint)
-    subscriber = find(broker, client_id, mountpoint)
-    if not registry.unsubscribe(subscriber, topic_filter):
-        have = ", ".join(sorted(subscriber.subscriptions)[:20]) or "none"
+    figures = None
+    if client_id not in registry.subscribers:
+        figures = await _there(broker, client_id, mountpoint, UNSUBSCRIBE, topic_filter)
+    if figures is not None:
+        had: Collection[str] = figures.subscriptions
+        is_ended = topic_filter in had
+    else:
+        subscriber = find(broker, client_id, mountpoint)
+        is_ended = connections.unsubscribe(registry, subscriber, topic_filter)
+        had = subscriber.subscriptions
+    if not is_ended:
+        have = ", ".join(sorted(had)[:20]) or "none"
         raise NotFoundError(
             f"client {client_id!r} has no subscription to {topic_filter!r}; it has: {have}"
         )
-    hook = registry.core.hooks.on_topic_unsubscribed
-    if hook is not None:
-        hook(subscriber.queue.subscriber_id(), [topic_filter])
     return Unsubscribed(client_id, topic_filter, mountpoint)

@@ -265,7 +265,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_restart", lambda self, last, client: last),),
         ("split", "kill", "tail", "rack"),
         strict=False,
-        seeds=(8,),
+        seeds=(11,),
     ),
     "life": Ablation(
         "what a peer confirmed or denied holds for one life of it",
@@ -314,6 +314,19 @@ ABLATIONS: dict[str, Ablation] = {
         ("pause",),
         seeds=(93,),
     ),
+    "crossed": Ablation(
+        "an end of a subscription ends what is known to be older, whatever the lineages",
+        ((merge, "_ends", lambda *anything: True),),
+        ("split", "kill", "tail", "rack"),
+        strict=False,
+        seeds=(15,),
+    ),
+    "earlier": Ablation(
+        "what an earlier connection of a client asked for is older, wherever it is read late",
+        ((merge, "is_of", lambda connection, request: False),),
+        ("pause",),
+        seeds=(17,),
+    ),
     "ended": Ablation(
         "the end of a subscription is a record",
         ((SlotState, "subscribe", _end_without_record),),
@@ -341,7 +354,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((copies, "salvage", _with_its_context),),
         ("kill", "silent"),
         strict=False,
-        seeds=(21,),
+        seeds=(31,),
     ),
     "lineage": Ablation(
         "of two registers the one attached in the later lineage wins, whatever the clocks say",

@@ -7,6 +7,7 @@ the copies of what it held are whole elsewhere."""
 
 from dataclasses import dataclass, field
 
+from tests.simulator.sessions.client import NEVER
 from tests.simulator.sessions.node import STEP, TIMEOUT
 from tests.simulator.sessions.ownership import holders_of, is_whole, owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld, pair
@@ -264,13 +265,20 @@ class Faults:
         if self.strict and not self._bind(side):
             return []
         world.cut_off(side, world.random.random() < 0.5)
+        world.splits.append([world.now, NEVER])
         return [x]
 
     def _heal(self, *names: str) -> None:
         self.world.heal()
         self.healed = self.world.now
 
-    _end_split = _heal
+    def _end_split(self, x: str) -> None:
+        self.world.heal()
+        self._end_sides()
+
+    def _end_sides(self) -> None:
+        self.healed = self.world.now
+        self.world.splits[-1][1] = self.world.now + HEAL
 
     def _begin_pair(self, x: str, y: str) -> list[str]:
         if self.world.cut or self.world.stalled:
@@ -300,11 +308,12 @@ class Faults:
         if world.cut or world.stalled or (self.strict and not self._bind([x])):
             return []
         world.stalled = {(name, x): None for name in world.nodes if name != x}
+        world.splits.append([world.now, NEVER])
         return [x]
 
     def _end_deaf(self, x: str) -> None:
         self.world.stalled = {}
-        self.healed = self.world.now
+        self._end_sides()
 
     # By plan
 

@@ -59,7 +59,7 @@ def _judge_order(client: Client, publisher: Client, found: Counter[str]) -> None
 
 
 def _judge_group(world: SessionWorld, publisher: Client, found: Counter[str]) -> None:
-    """One member gets it."""
+    """One member gets it; of what was on its way when the network split, one on each side (E1 in docs/cluster.md)."""
     groups: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for client in world.clients.values():
         if client.topic_filter.startswith("$share/"):
@@ -67,7 +67,16 @@ def _judge_group(world: SessionWorld, publisher: Client, found: Counter[str]) ->
     for got in groups.values():
         found["lost"] += sum(text not in got for text in publisher.acknowledged)
         if publisher.qos == 2:
-            found["twice"] += sum(count > 1 for count in got.values())
+            found["twice"] += sum(
+                count > 1 and not _met_a_split(world, publisher, text)
+                for text, count in got.items()
+            )
+
+
+def _met_a_split(world: SessionWorld, publisher: Client, text: str) -> bool:
+    """Whether a split began or lasted while a message was on its way: both sides may have it, and may not know."""
+    last = publisher.acknowledged.get(text, world.now)
+    return world.met_a_split(world.published[text][0], last)
 
 
 def _judge_toggle(
@@ -83,5 +92,6 @@ def _judge_toggle(
         for text in got:
             first, is_clear = world.published[text]
             if is_clear and text in publisher.acknowledged:
-                found["stray"] += client.toggle.was_off(first, publisher.acknowledged[text])
+                if not _met_a_split(world, publisher, text):
+                    found["stray"] += client.toggle.was_off(first, publisher.acknowledged[text])
         found["twice"] += sum(count > 1 for count in got.values())

@@ -71,6 +71,8 @@ class SessionWorld:
         self.published: dict[str, tuple[int, bool]] = {}
         #: Since when links are whole.
         self.healed = 0
+        #: From when to when there were sides, and forks of them.
+        self.splits: list[list[int]] = []
         self.clients: dict[str, Client] = {}
         for name in names:
             self.nodes[name] = self._new_node(name)
@@ -332,6 +334,10 @@ class SessionWorld:
         if self.cut or self.stalled:
             self.healed = self.now
         return self.now > self.healed + CLEAR
+
+    def met_a_split(self, first: int, last: int) -> bool:
+        """Whether what was under way from when to when may have been so on two sides."""
+        return any(begin <= last and first <= end for begin, end in self.splits)
 
     def are_subscribed(self) -> bool:
         return all(each.has_subscribed for each in self.clients.values() if each.topic_filter)

@@ -109,7 +109,7 @@ async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
     node.hooks.on_topic_unsubscribed = lambda client, filters: told.append((client, filters))
     me = Peer(node.registry(), "me")
     me.subscribe(("a", 0), ("b", 0))
-    unsubscribe(node, "me", "a")
+    await unsubscribe(node, "me", "a")
     me.received.clear()
     me.publish("a", b"no")
     me.publish("b", b"yes")
@@ -117,7 +117,7 @@ async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
     assert b"no" not in me.received
     assert told == [(SubscriberId("me"), ["a"])]
     with pytest.raises(NotFoundError, match="no subscription to 'a'; it has: b"):
-        unsubscribe(node, "me", "a")
+        await unsubscribe(node, "me", "a")
 
 
 async def test_nobody_by_that_name(node: Broker) -> None:
@@ -126,7 +126,7 @@ async def test_nobody_by_that_name(node: Broker) -> None:
     with pytest.raises(NotFoundError):
         await disconnect(node, "nobody")
     with pytest.raises(NotFoundError):
-        unsubscribe(node, "nobody", "a")
+        await unsubscribe(node, "nobody", "a")
 
 
 @pytest.mark.parametrize(
@@ -185,4 +185,9 @@ async def test_sessions_of_other_nodes_are_listed_and_shown_as_far_as_they_are_k
         with pytest.raises(NotFoundError, match="on this node; node 'b' has it: ask there"):
             await show_session(a, "clean", local=True)
         with pytest.raises(NotFoundError, match="node 'b' has it"):
-            await disconnect(a, "clean")
+            await disconnect(a, "durable", cleanup=True)
+        done = await disconnect(a, "clean")
+        assert (done.was_online, done.session_ended) == (True, True)
+        assert "clean" not in b.registry().subscribers
+        await unsubscribe(a, "durable", "t")
+        assert (await show_session(b, "durable")).filters == []

@@ -78,7 +78,7 @@ async def test_commands_reach_the_named_tree_only(node: Broker, peers: tuple[Pee
     here, there = peers
     for peer in peers:
         peer.subscribe(("t", 1))
-    assert unsubscribe(node, "me", "t", "plant").mountpoint == "plant"
+    assert (await unsubscribe(node, "me", "t", "plant")).mountpoint == "plant"
     assert [each.filter for each in (await show_session(node, "me")).filters] == ["t"]
     assert (await show_session(node, "me", "plant")).filters == []
     await disconnect(node, "me", "plant")

@@ -129,6 +129,15 @@ class SessionNode:
         self.front.connect(number, client, slot, is_clean, will, user)
         self._finish()
 
+    def unsubscribe(self, client: str, topic_filter: str) -> None:
+        """A subscription ends though no packet of its client asks for that, if this node owns it."""
+        slot = slot_of(client, self.slots.slots)
+        owner = self.slots.owners.get(slot)
+        if owner is not None and client in owner.state.registers:
+            self.slots.touch(slot)
+            owner.attachments.subscribers.unsubscribe(client, [topic_filter], lambda: None)
+            self._finish()
+
     def finish(self) -> None:
         """The turn is over in which the front's methods were called."""
         self._finish()

@@ -270,8 +270,9 @@ class Clustering:
         self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
         options = self.options
         patience = options.adopt_after if self.slots is None else options.heartbeat_timeout
+        rank = None if self.slots is None else self.slots.keepers_of
         self._wills = wills = ClusterWills(
-            node, core, outboxes, directory, self._find_registry, patience
+            node, core, outboxes, directory, self._find_registry, patience, rank
         )
         wills.start()
         if self.slots is not None:

@@ -1,19 +1,32 @@
-"""A look at a session that another node has: that one is asked, and answers at once or not at all."""
+"""A look at sessions that other nodes have: these are asked, and answer at once or not at all."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, TypeVar
 
 from vmq.clustering.delivery.outboxes import Outboxes
-from vmq.clustering.messages.sessions import AskSession, SessionFound
+from vmq.clustering.messages.sessions import (
+    DISCONNECT,
+    MOST_AWAY,
+    NOTHING,
+    UNSUBSCRIBE,
+    AskAway,
+    AskSession,
+    AwayFound,
+    AwaySession,
+    SessionFound,
+)
 from vmq.clustering.running.service import SlotService
 from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.runtime.session_figures import SessionFigures, figures_of
 
 #: Seconds that a node has to answer.
 PATIENCE: Final = 2.0
 #: Subscriptions that an answer has at most: one that is longer might hold up what else goes that way.
 _MOST: Final = 10_000
+
+Answer = TypeVar("Answer", SessionFound, AwayFound)
 
 
 class SessionQuestions:
@@ -35,55 +48,139 @@ class SessionQuestions:
         self._outboxes = outboxes
         self._registries = registries
         self._last = 0
-        self._asked: dict[int, asyncio.Future[SessionFigures | None]] = {}
+        self._asked: dict[int, asyncio.Future[SessionFound | AwayFound]] = {}
         outboxes.on(AskSession, self._on_ask)
         outboxes.on(SessionFound, self._on_found)
+        outboxes.on(AskAway, self._on_ask_away)
+        outboxes.on(AwayFound, self._on_found)
 
-    async def ask_owner(self, client_id: str) -> SessionFigures | None:
-        """What the owner of a session says that is in a slot; None: there is none, or it does not answer."""
+    async def ask_owner(
+        self, client_id: str, does: int = NOTHING, topic_filter: str = ""
+    ) -> SessionFigures | None:
+        """What the owner of a session says that is in a slot; None: there is none, or it does not answer.
+
+        Then it does with it what it is told to: see `AskSession`.
+        """
         slots = self._slots
         if slots is None:
             return None
         owner = slots.owner_of(client_id)
         if owner == slots.name:
-            return slots.status.figures(client_id)
-        return await self.ask(owner, "", client_id, of_owner=True) if owner else None
+            return _at_owner(slots, client_id, does, topic_filter)
+        if not owner:
+            return None
+        return await self.ask(
+            owner, "", client_id, of_owner=True, does=does, topic_filter=topic_filter
+        )
 
     async def ask(
-        self, peer: str, mountpoint: str, client_id: str, *, of_owner: bool = False
+        self,
+        peer: str,
+        mountpoint: str,
+        client_id: str,
+        *,
+        of_owner: bool = False,
+        does: int = NOTHING,
+        topic_filter: str = "",
     ) -> SessionFigures | None:
-        """What a node says of a session; None: it does not have it, or does not answer."""
+        """What a node says of a session, before it does with it what it is told to.
+
+        None: it does not have it, or does not answer.
+        """
         self._last += 1
-        number = self._last
-        answer = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+        question = AskSession(self._last, mountpoint, client_id, of_owner, does, topic_filter)
+        answer = await self._answer(peer, question, SessionFound)
+        return None if answer is None else answer.figures
+
+    async def away(self) -> AsyncIterator[tuple[str, list[AwaySession]]]:
+        """The sessions in slots of other nodes whose clients are away, by node; of nodes that answer."""
+        slots = self._slots
+        for peer in [] if slots is None else slots.peers():
+            slot, after = 0, ""
+            while slot >= 0:
+                self._last += 1
+                answer = await self._answer(peer, AskAway(self._last, slot, after), AwayFound)
+                if answer is None:
+                    break
+                yield peer, answer.sessions
+                slot, after = answer.slot, answer.after
+
+    async def _answer(
+        self, peer: str, question: AskSession | AskAway, kind: type[Answer]
+    ) -> Answer | None:
+        future: asyncio.Future[SessionFound | AwayFound]
+        self._asked[question.question] = future = asyncio.get_running_loop().create_future()
         try:
-            question = AskSession(number, mountpoint, client_id, of_owner)
             if not self._outboxes.send_quick(peer, question):
                 return None
-            return await asyncio.wait_for(answer, PATIENCE)
+            answer = await asyncio.wait_for(future, PATIENCE)
+            return answer if isinstance(answer, kind) else None
         except TimeoutError:
             return None
         finally:
-            del self._asked[number]
+            del self._asked[question.question]
 
     def _on_ask(self, peer: str, message: AskSession) -> None:
         registry = self._registries.get(message.mountpoint)
         subscriber = None if registry is None else registry.subscribers.get(message.client_id)
         found = None
         if message.of_owner:
-            found = None if self._slots is None else self._slots.status.figures(message.client_id)
-            if found is not None and len(found.subscriptions) > _MOST:
-                found = None
-        elif (
-            registry is not None
-            and subscriber is not None
-            and len(subscriber.subscriptions) <= _MOST
-        ):
+            if self._slots is not None:
+                who, does = message.client_id, message.does
+                found = _at_owner(self._slots, who, does, message.topic_filter)
+        elif registry is not None and subscriber is not None:
             found = figures_of(registry, subscriber)
+            _do(registry, subscriber, message.does, message.topic_filter)
+        if found is not None and len(found.subscriptions) > _MOST:
+            found = None
         self._outboxes.send_quick(peer, SessionFound(message.question, found))
 
-    def _on_found(self, _peer: str, message: SessionFound) -> None:
+    def _on_ask_away(self, peer: str, message: AskAway) -> None:
+        sessions: list[AwaySession] = []
+        slot, after = -1, ""
+        if self._slots is not None:
+            found = self._slots.status.away_from(message.slot, message.after, MOST_AWAY)
+            sessions, slot, after = found
+        self._outboxes.send_quick(peer, AwayFound(message.question, sessions, slot, after))
+
+    def _on_found(self, _peer: str, message: SessionFound | AwayFound) -> None:
         answer = self._asked.get(message.question)
         if answer is not None and not answer.done():
-            answer.set_result(message.figures)
+            answer.set_result(message)
+
+
+def _at_owner(
+    slots: SlotService, client_id: str, does: int, topic_filter: str
+) -> SessionFigures | None:
+    """The session of a slot of this node as it is, before something is done with it."""
+    found = slots.status.figures(client_id)
+    if found is not None and does == UNSUBSCRIBE:
+        slots.unsubscribe(client_id, topic_filter)
+    return found
+
+
+def _do(registry: Registry, subscriber: Subscriber, does: int, topic_filter: str) -> None:
+    """Does with a session of this node what another node asks for."""
+    if does == DISCONNECT:
+        disconnect(subscriber)
+    elif does == UNSUBSCRIBE:
+        unsubscribe(registry, subscriber, topic_filter)
+    registry.core.outbox.flush()
+
+
+def disconnect(subscriber: Subscriber) -> bool:
+    """Closes a client's connection; whether it had one."""
+    output = subscriber.output
+    if output is not None:
+        output.close("disconnected by the operator")
+    return output is not None
+
+
+def unsubscribe(registry: Registry, subscriber: Subscriber, topic_filter: str) -> bool:
+    """Ends a subscription; whether there was one to exactly this filter."""
+    if not registry.unsubscribe(subscriber, topic_filter):
+        return False
+    hook = registry.core.hooks.on_topic_unsubscribed
+    if hook is not None:
+        hook(subscriber.queue.subscriber_id(), [topic_filter])
+    return True

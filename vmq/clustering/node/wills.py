@@ -1,6 +1,7 @@
 """Wills of clients whose node ends before it could publish them: another node keeps them, and publishes them then.
 
-Each will is with one other node that is up, whichever ranks first for its client. That one publishes it when the node
+Each will is with one other node that is up, whichever ranks first for its client; where sessions are in slots, with the
+owner of its slot or a follower, on another host. That one publishes it when the node
 of the client's connection has been away for `cluster.adopt_after`, or was away and came back in another life, and the
 client has not come back anywhere meanwhile: with the rights that it has then, as any will
 (`vmq.protocol.will_publish`).
@@ -58,6 +59,7 @@ class ClusterWills(Wills):
         directory: which node has which session.
         find: the topic tree of a mountpoint.
         patience: seconds for which a node may be away before its clients are taken for gone.
+        rank: of a client, the nodes that are to keep its will before others, best first.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ClusterWills(Wills):
         directory: Directory,
         find: Callable[[str], Registry],
         patience: float,
+        rank: Callable[[str], list[str]] | None = None,
     ) -> None:
         super().__init__()
         self._node = node
@@ -76,6 +79,7 @@ class ClusterWills(Wills):
         self._directory = directory
         self._find = find
         self._patience = patience
+        self._rank = rank
         self._own: dict[Who, OwnWill] = {}
         self._number = 0
         self._kept: dict[str, dict[Who, KeepWill]] = {}
@@ -159,7 +163,9 @@ class ClusterWills(Wills):
 
     def _entrust(self, own: OwnWill) -> None:
         will = own.will
-        order = ranked(scope_of(will.mountpoint) + will.client_id, self._node.up)
+        client, up = scope_of(will.mountpoint) + will.client_id, self._node.up
+        order = [each for each in self._rank(client) if each in up] if self._rank else []
+        order = order or ranked(client, up)
         own.keeper = order[0] if order and self._outboxes.send(order[0], will) else ""
 
     def _entrust_again(self, keepers: tuple[str, ...]) -> None:

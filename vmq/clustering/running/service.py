@@ -37,7 +37,7 @@ from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.told import SlotNews
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.words import incarnation_of, store_of
+from vmq.clustering.slots.words import incarnation_of, slot_of, store_of
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry
@@ -447,6 +447,15 @@ class SlotService:
         store = self.status.owner_of(client_id)
         return self.name if store == self.store else self._names.get(store, "")
 
+    def keepers_of(self, client: str) -> list[str]:
+        """The nodes of other hosts that have a client's slot, its owner first, and then the rest of them."""
+        slots, reach = self.machines.slots, self.here.reach
+        view = slots.view(slot_of(client, slots.slots))
+        stores = dict.fromkeys((store_of(view.owner), *view.followers, *sorted(self._hosts)))
+        return [
+            self._names[each] for each in stores if each in self._names and not reach.is_here(each)
+        ]
+
     def tally(self, name: str) -> SlotTally | None:
         """The slots of a node; None: it has not said who it is."""
         store = self.store if name == self.name else self._stores.get(name)
@@ -455,6 +464,15 @@ class SlotService:
     def end_session(self, client_id: str) -> None:
         """Ends a session, wherever it is, and the connection that it has."""
         self.fronts.end(client_id)
+
+    def unsubscribe(self, client_id: str, topic_filter: str) -> None:
+        """Ends a subscription of a session that this node owns and whose client is away."""
+        self.machines.unsubscribe(client_id, topic_filter)
+        self._soon()
+
+    def peers(self) -> list[str]:
+        """The other nodes in reach."""
+        return [name for name, store in self._stores.items() if self.here.reach.is_up(store)]
 
     def problems(self) -> Iterator[str]:
         """What is wrong with the sessions in slots."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.messages.sessions import AwaySession
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.words import Lineage, slot_of, store_of
 from vmq.runtime.metrics import Family, Sample
@@ -74,6 +75,21 @@ class SlotStatus:
             for client_id, register in list(owner.state.registers.items()):
                 if register.session and client_id not in serving:
                     yield client_id, _figures(owner, client_id)
+
+    def away_from(self, first: int, after: str, most: int) -> tuple[list[AwaySession], int, str]:
+        """So many of them, from a slot on, and in it after a client; and from where on there are more (-1: nowhere)."""
+        found: list[AwaySession] = []
+        for slot in sorted(each for each in self._machines.slots.owners if each >= first):
+            owner = self._machines.slots.owners[slot]
+            last = after if slot == first else ""
+            for client_id in sorted(each for each in owner.state.registers if each > last):
+                if len(found) == most:
+                    return found, slot, last
+                last = client_id
+                is_away = client_id not in owner.attachments.serving
+                if owner.state.registers[client_id].session and is_away:
+                    found.append(_away(owner, client_id))
+        return found, -1, ""
 
     def families(self) -> Iterator[Family]:
         """The figures for metrics."""
@@ -153,6 +169,18 @@ class SlotStatus:
             yield f"{alone} slots have no copy yet: their sessions are on the disk of this node alone"
         if waiting:
             yield f"{waiting} slots wait for what other nodes have of them: their clients are not served"
+
+
+def _away(owner: SlotOwner, client_id: str) -> AwaySession:
+    each = _figures(owner, client_id)
+    return AwaySession(
+        client_id,
+        each.user,
+        each.queue_size,
+        each.waiting_acks or 0,
+        each.offline_since,
+        len(each.subscriptions),
+    )
 
 
 def _figures(owner: SlotOwner, client_id: str) -> SessionFigures:

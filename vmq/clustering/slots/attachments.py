@@ -21,7 +21,7 @@ from vmq.clustering.messages.fronts import (
     ToClient,
 )
 from vmq.clustering.slots.owned import OwnedSlot
-from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
+from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.words import (
     GONE,
@@ -46,8 +46,6 @@ from vmq.clustering.slots.words import (
 PACKETS: Final = 32_767
 #: Milliseconds until a client without a session is forgotten: a front that learns late that it has gone may ask anew.
 FORGOTTEN_AFTER: Final = 600_000
-#: Bits of what names a request, by connection and packet id.
-_REQUEST: Final = (1 << 63) - 1
 
 
 class Attachment:
@@ -122,8 +120,9 @@ class Attachments:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
             self._publish_will(asked.client)  # its connection ends without DISCONNECT
         is_new = register.connection != asked.connection
-        register.rank, register.connection = rank, asked.connection
+        register.rank = rank
         if is_new:
+            register.connect(rank, asked.connection, not self._owned.has_all_forks())
             register.will = asked.will
             register.user = asked.user or register.user
         is_present = register.session > 0 and not (asked.is_clean and is_new)
@@ -359,7 +358,7 @@ class Attachments:
             self._state.release(client, step.packet)
             self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBCOMP, step.packet))
         elif kind == SUBSCRIBE:
-            request = (attachment.connection << 16 | step.packet) & _REQUEST
+            request = request_of(attachment.connection, step.packet)
             self.subscribers.subscribe(
                 client, step.filters, request, lambda: self._say(attachment, SUBSCRIBED, step)
             )
@@ -427,10 +426,10 @@ class Attachments:
 
     def expire(self) -> None:
         """Ends what was to be there only for a while, and forgets clients of whom nobody has anything."""
-        limits, reach, state = self._here.limits, self._here.reach, self._state
+        limits, state = self._here.limits, self._state
         self.subscribers.expire()
         now = self._here.time()
-        has_all = len(self._owned.cleared) == len(reach.peers)
+        has_all = self._owned.has_all_forks()
         for client, register in list(state.registers.items()):
             if client in self.serving or client in self._refused:
                 continue

@@ -15,7 +15,7 @@ loses none.
 
 from collections.abc import Iterable
 
-from vmq.clustering.slots.register import NEVER_OVER, BornAt, ClientRegister
+from vmq.clustering.slots.register import NEVER_OVER, BornAt, ClientRegister, OverAt, is_of
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
@@ -147,8 +147,7 @@ def _merge_client(
     seen_here = _seen(before, included, ours, _to_know(ours, theirs))
     seen_there = _seen(other.context, other.included, theirs, _to_know(theirs, ours))
     here, there = one.queues.get(client, {}), other.queues.get(client, {})
-    stale_here = 0 < ours.session < theirs.ended and theirs.age() > ours.age()
-    stale_there = 0 < theirs.session < ours.ended and ours.age() > theirs.age()
+    stale_here, stale_there = _is_over(ours, theirs), _is_over(theirs, ours)
     for dot in list(here):
         if one.messages[dot].group:
             continue
@@ -216,13 +215,16 @@ def _merge_subscriptions(
     theirs: ClientRegister,
     included_there: dict[Lineage, int],
 ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[BornAt, ...]]]:
-    """By filter the later one. An end ends what its side knew of; else the later lineage has the word."""
+    """By filter the later one; an end ends what is known to be older."""
     subscriptions: dict[str, tuple[int, int]] = {}
     born: dict[str, tuple[BornAt, ...]] = {}
     for each in {**ours.subscriptions, **theirs.subscriptions}:
         here, there = ours.subscriptions.get(each), theirs.subscriptions.get(each)
         if here is None or there is None:
             is_ours = there is None
+            winner, other = (ours, theirs) if is_ours else (theirs, ours)
+            if each in winner.born and _were_over(other.ended_past, winner.born[each]):
+                continue
         elif (each in ours.born) == (each in theirs.born):
             is_ours = here >= there
         elif each in ours.born:
@@ -236,15 +238,38 @@ def _merge_subscriptions(
     return subscriptions, born
 
 
+def _is_over(side: ClientRegister, other: ClientRegister) -> bool:
+    """Whether the other side has ended the session that this side has, and knew of its connection."""
+    return 0 < side.session < other.ended and side.connection in other.ended_past
+
+
 def _ends(
     side: ClientRegister,
     included: dict[Lineage, int],
     born: tuple[BornAt, ...],
     topic_filter: str,
 ) -> bool:
-    """Whether a side's end of a subscription holds against this one."""
-    last = max(lineage for lineage, *_ in born)
-    return _includes_all(included, born) or side.over.get(topic_filter, NEVER_OVER)[0] > last
+    """Whether a side's end of a subscription holds against this one.
+
+    It knew where that began, or from the same request elsewhere, or that the connection of the request was over.
+    """
+    past, begun = side.over.get(topic_filter, NEVER_OVER)
+    return all(
+        includes(included, each[0], each[1])
+        or any(each[3] == known[3] != 0 for known in begun)
+        or _were_over(past, (each,))
+        for each in born
+    )
+
+
+def _were_over(past: tuple[int, ...], born: tuple[BornAt, ...]) -> bool:
+    """Whether a subscription was asked for on connections that are known to be over, and on no other."""
+    return all(any(is_of(each, request) for each in past) for *_, request in born)
+
+
+def _both(one: OverAt, other: OverAt) -> OverAt:
+    """What ends that did not know of each other know together."""
+    return tuple(sorted({*one[0], *other[0]})), tuple(sorted({*one[1], *other[1]}))
 
 
 def _includes_all(included: dict[Lineage, int], points: Iterable[BornAt]) -> bool:
@@ -262,7 +287,7 @@ def _merge_registers(
 ) -> None:
     subscriptions, born = subscribed
     over = {
-        each: max(ours.over.get(each, NEVER_OVER), theirs.over.get(each, NEVER_OVER))
+        each: _both(ours.over.get(each, NEVER_OVER), theirs.over.get(each, NEVER_OVER))
         for each in subscriptions
         if each not in born
     }

@@ -46,6 +46,10 @@ class OwnedSlot:
         """Whether it takes anything that comes by way of a store."""
         raise NotImplementedError
 
+    def has_all_forks(self) -> bool:
+        """Whether every member has handed in what it has, and accepted this lineage."""
+        return len(self.cleared) == len(self.here.reach.peers)
+
     def fit(self) -> list[int]:
         """Who could follow: in reach, of another host, and not about to leave."""
         return self.here.reach.fit()

@@ -222,7 +222,7 @@ class SlotOwner(OwnedSlot):
     def _retry(self) -> None:
         """It may serve now: whoever was not answered, tries again."""
         if self.serves(self.here.store):
-            if len(self.cleared) == len(self.here.reach.peers):
+            if self.has_all_forks():
                 self.state.forget_forks()
             refused, self._refused = self._refused, set()
             for store in sorted(refused):

@@ -70,7 +70,7 @@ def _plain(state: SlotState, change: _Change) -> Any:
     if kind == "x":
         received = register.received.get(first)
         return None if received is None else [received.addresses, received.digest]
-    return [
+    head = [
         *register.age(),
         register.session,
         register.ended,
@@ -82,6 +82,8 @@ def _plain(state: SlotState, change: _Change) -> Any:
         sorted(register.ahead.runs.items()),
         register.user,
     ]
+    has_past = register.past or register.ended_past
+    return [*head, register.past, register.ended_past] if has_past else head
 
 
 def take_changes(state: SlotState) -> list[tuple[bytes, bytes | None]]:
@@ -210,3 +212,5 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
     register.missed.runs.update(dict(value[9]))
     register.ahead.runs.update(dict(value[10]))
     register.user = value[11]
+    if value[12:]:
+        register.past, register.ended_past = map(tuple, value[12:])

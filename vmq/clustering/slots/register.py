@@ -1,8 +1,9 @@
 """What a slot knows of one client: a register with one writer, the owner to which the client is attached.
 
 Two registers never mix: the one attached in the later lineage wins whole, then the later attachment, then the later
-record. Only subscriptions merge by filter: of two the later one is there, and an end ends what it knew of and what was
-asked for in an earlier lineage, so that a fork brings no ended one back and loses none, whatever the clocks say.
+record. Only subscriptions merge by filter: of two the later one is there, and an end ends what it knew of and what an
+earlier connection asked for, wherever that is read late: so a fork brings no ended one back, and none is lost whose
+client went from the side of a split where it ended it to the other, whatever clocks and lineages say.
 """
 
 from typing import Final
@@ -13,9 +14,22 @@ from vmq_cluster.clocks import NodeClock
 
 #: Lineage, version, whether the subscription was there already, and which request it was (0: none that is known).
 BornAt = tuple[Lineage, int, bool, int]
-#: In which lineage a subscription ended, and where it had begun.
-OverAt = tuple[Lineage, tuple[BornAt, ...]]
-NEVER_OVER: Final[OverAt] = (NO_LINEAGE, ())
+#: The end of a subscription: the connections that its client is known to have had before, and where it had begun.
+OverAt = tuple[tuple[int, ...], tuple[BornAt, ...]]
+NEVER_OVER: Final[OverAt] = ((), ())
+#: As many earlier connections of a client are remembered.
+_PAST: Final = 8
+_REQUEST: Final = (1 << 63) - 1
+
+
+def request_of(connection: int, packet: int) -> int:
+    """What names a request of a client."""
+    return (connection << 16 | packet) & _REQUEST
+
+
+def is_of(connection: int, request: int) -> bool:
+    """Whether a request was made on a connection."""
+    return request_of(connection, 0) == request >> 16 << 16
 
 
 class SentMessage:
@@ -58,6 +72,10 @@ class ClientRegister:
         #: The last connection's number among the client's, and its own.
         self.rank: int = 0
         self.connection: int = 0
+        #: The client's connections before it: what is of these is older, in whatever fork. Empty while there are none.
+        self.past: tuple[int, ...] = ()
+        #: These and itself when the last session was ended.
+        self.ended_past: tuple[int, ...] = ()
         self.last_packet: int = 0
         self.will: tuple[bytes, bytes, int] | None = None
         #: Whose session it is; "": nobody's.
@@ -70,7 +88,7 @@ class ClientRegister:
         #: each other, and in which the client has asked for it again since. Who includes where it began knows it; who
         #: includes all of them may end it.
         self.born: dict[str, tuple[BornAt, ...]] = {}
-        #: Where each of the others ended.
+        #: How each of the others ended.
         self.over: dict[str, OverAt] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
@@ -79,6 +97,12 @@ class ClientRegister:
 
     def age(self) -> tuple[Lineage, int, int]:
         return self.lineage, self.attached_at, self.records
+
+    def connect(self, rank: int, connection: int, has_forks: bool) -> None:
+        """The client has another connection; `has_forks`: somebody may still serve the one before."""
+        past = (*self.past, self.connection) if has_forks and self.connection else ()
+        self.past = past[-_PAST:]
+        self.rank, self.connection = rank, connection
 
     def granted(self) -> dict[str, int]:
         """The subscriptions that there are, with the QoS granted."""
@@ -100,6 +124,7 @@ class ClientRegister:
         other.lineage, other.attached_at, other.records = self.age()
         other.session, other.ended = self.session, self.ended
         other.rank, other.connection = self.rank, self.connection
+        other.past, other.ended_past = self.past, self.ended_past
         other.last_packet = self.last_packet
         other.will = self.will
         other.user = self.user

@@ -272,7 +272,7 @@ class SlotState:
         register = self.registers[client]
         if qos < 0:
             _, begun = register.over.get(topic_filter, NEVER_OVER)
-            register.over[topic_filter] = self.lineage, register.born.pop(topic_filter, begun)
+            register.over[topic_filter] = register.past, register.born.pop(topic_filter, begun)
         else:
             register.over.pop(topic_filter, None)
             first = [each for each in register.born.get(topic_filter, ()) if not each[2]]
@@ -294,6 +294,7 @@ class SlotState:
         for each in register.granted():
             self.subscribe(client, each, -1, now)
         register.session, register.ended = 0, self.stamp(now)
+        register.ended_past = (*register.past, register.connection)
         self.touch(client)
 
     def forget(self, client: str) -> None:

@@ -1,5 +1,6 @@
 """Clients of a cluster whose durable sessions are in slots: whatever node they come to, and whoever dies."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,16 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, nothing
 from tests.vmq.clustering.node.test_wills import Willing, kept, published
 from tests.vmq.clustering.nodes import clustering
-from tests.vmq.clustering.running.slotted import are_owned, named, owner_of, service, slotted
+from tests.vmq.clustering.running.slotted import (
+    are_owned,
+    named,
+    owner_of,
+    owners_of,
+    service,
+    slotted,
+)
 from vmq.admin import cluster
+from vmq.broker import Broker
 
 
 async def go_and_come_back(nodes: House, subscriber: Device, publisher: Device, qos: int) -> None:
@@ -139,6 +148,28 @@ async def test_when_a_node_dies_the_wills_of_its_clients_are_published_soon(
         await nodes.kill("b", monkeypatch)
         await watcher.until(lambda: watcher.log == ["s"])
         assert published(nodes["a"]) == 1
+
+
+def has_kept(node: Broker, client_id: str) -> bool:
+    return kept(node) == [client_id]
+
+
+async def test_the_will_of_a_client_is_with_the_owner_of_its_slot_or_a_follower_on_another_host(
+    tmp_path: Path,
+) -> None:
+    async with slotted(tmp_path, "abc") as nodes:
+        for client_id in ("s1", "s2", "s3", "s4"):
+            async with Willing(client_id, clean=False) as client:
+                owner = owner_of(nodes, client_id)
+                [follower] = owners_of(nodes, client_id)[owner].view.followers
+                front = service(nodes["b"])
+                names = {service(node).store: name for name, node in nodes.brokers.items()}
+                keeper = names[follower] if owner == "b" else owner
+                await client.connect(nodes["b"])
+                await until(partial(has_kept, nodes[keeper], client_id))
+                front.here.reach.peers[service(nodes[keeper]).store].host = "b"  # as of a worker
+                assert keeper not in front.keepers_of(client_id)
+                front.here.reach.peers[service(nodes[keeper]).store].host = keeper
 
 
 async def test_sessions_survive_the_restart_of_all(tmp_path: Path) -> None:

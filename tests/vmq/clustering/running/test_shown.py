@@ -8,7 +8,10 @@ from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import SLOTS, named, service, slotted
 from vmq.admin import cluster, sessions
+from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
+from vmq.broker import Broker
+from vmq.clustering.node import session_questions
 
 
 async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> None:
@@ -35,6 +38,54 @@ async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> 
             assert device.client_id in [each.client_id for each in await listed.rows()]
             assert (await sessions.disconnect(a, device.client_id, cleanup=True)).session_ended
             await until(lambda: service(b).status.figures(device.client_id) is None)
+
+
+async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_questions, "MOST_AWAY", 2)  # so that there are pages
+    async with slotted(tmp_path) as nodes:
+        a, b = nodes["a"], nodes["b"]
+        ids = [f"c{number}" for number in range(12)]
+        for client_id in ids:
+            async with Device(client_id) as device:
+                await device.connect(a)
+                await device.subscribe(("t", 1), ("u", 1))
+                await device.disconnect()
+        await b.publish("t", b"1", 1)
+        waiting = [service(node).status for node in (a, b)]
+        await until(
+            lambda: sum(each.queue_size for of in waiting for _, each in of.away()) == len(ids)
+        )
+        for node in (a, b):
+            listed = await sessions.list_sessions(node, Selection(where='client_id ~ "^c"')).rows()
+            assert sorted(each.client_id for each in listed) == sorted(ids)
+            assert {each.node for each in listed} == {"a", "b"}
+            assert {(each.queue_size, each.is_online, each.subscriptions) for each in listed} == {
+                (1, False, 2)
+            }
+        here = await sessions.list_sessions(a, Selection(), local=True).rows()
+        assert {each.node for each in here} == {"a"}
+        away = named(nodes, "b", "c")
+        await sessions.unsubscribe(a, away, "t")
+        with pytest.raises(NotFoundError, match="no subscription to 't'; it has: u"):
+            await sessions.unsubscribe(a, away, "t")
+        done = await sessions.disconnect(a, away)
+        assert (done.was_online, done.session_ended) == (False, False)
+        async with Device(away) as device:
+            await device.connect(b)
+            await device.until(lambda: device.log == ["1"])
+            shown = await sessions.show_session(a, away)
+            assert [each.filter for each in shown.filters] == ["u"]
+            await sessions.unsubscribe(a, away, "u")  # its connection is at b
+            await until(lambda: not _subscriptions(b, away))
+            assert (await sessions.disconnect(a, away)).was_online
+            await device.until(lambda: not device.is_connected)
+
+
+def _subscriptions(node: Broker, client_id: str) -> list[str]:
+    figures = service(node).status.figures(client_id)
+    return [] if figures is None else list(figures.subscriptions)
 
 
 async def test_the_status_says_who_has_which_slots(tmp_path: Path) -> None:

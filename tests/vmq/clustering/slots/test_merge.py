@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vmq.clustering.slots.merge import merge
 from vmq.clustering.slots.records import all_records, load_state, take_changes
-from vmq.clustering.slots.register import SentMessage
+from vmq.clustering.slots.register import SentMessage, request_of
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import NO_LINEAGE
 
@@ -34,6 +34,15 @@ def subscribe(state: SlotState, client: str) -> None:
     register.session = register.session or state.stamp(0)
     register.lineage, register.attached_at = state.lineage, state.stamp(0)
     state.subscribe(client, "#", 2, 0)
+    state.close()
+
+
+def attach(state: SlotState, client: str, connection: int) -> None:
+    """A connection of a client, while there may be forks."""
+    register = state.register(client)
+    register.connect(register.rank + 1, connection, True)
+    register.session = register.session or state.stamp(0)
+    register.lineage, register.attached_at = state.lineage, state.stamp(0)
     state.close()
 
 
@@ -148,27 +157,74 @@ def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-@pytest.mark.parametrize(("request_there", "left"), [(7, []), (8, [1])])
+@pytest.mark.parametrize(("packet", "left"), [(7, []), (8, [1])])
 def test_a_subscribe_that_a_later_owner_was_sent_as_well_counts_from_there(
-    request_there: int, left: list[int], is_over: bool
+    packet: int, left: list[int], is_over: bool
 ) -> None:
     """The earlier owner was held up: it takes the request and a message when the client has that already."""
     one = begun(1, 5)
-    one.register("c").session = one.stamp(0)
-    one.close()
+    attach(one, "c", 3)
     other = begun(2, 6, one)
-    for state, number in ((other, 7), (one, request_there)):
+    for state, number in ((other, 7), (one, packet)):
         state.registers["c"].lineage, state.registers["c"].attached_at = state.lineage, 1
-        state.subscribe("c", "#", 2, 0, number)
+        state.subscribe("c", "#", 2, 0, request_of(3, number))
         state.close()
         take(state, 1)
     finish(other, "c", 1)
     if is_over:
+        attach(other, "c", 4)
         other.subscribe("c", "#", -1, 0)
         other.close()
     for found in (merged(one, other), merged(other, one)):
         assert queue(found, "c") == left
         assert found.registers["c"].granted() == ({} if is_over else {"#": 2})
+
+
+def crossed(is_clean: bool) -> list[SlotState]:
+    """A client ends a subscription on one side of a split, whose clock is ahead, and subscribes on the other."""
+    one = begun(1, 5)
+    attach(one, "c", 3)
+    one.subscribe("c", "#", 2, 0, request_of(3, 1))
+    one.close()
+    later = begun(2, 6, one)
+    attach(later, "c", 4)
+    if is_clean:
+        later.end_session("c", 1_000_000)
+    else:
+        later.subscribe("c", "#", -1, 1_000_000)
+    later.close()
+    attach(one, "c", 5)
+    one.subscribe("c", "#", 1, 0, request_of(5, 1))
+    take(one, 1)
+    return [merged(one, later), merged(later, one)]
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_who_crosses_a_split_and_subscribes_there_has_that_when_it_is_over(is_clean: bool) -> None:
+    for found in crossed(is_clean):
+        assert found.registers["c"].granted() == {"#": 1}
+        assert found.registers["c"].session
+        assert queue(found, "c") == [1]
+
+
+def test_an_ended_session_ends_what_its_connection_asked_for_and_an_owner_reads_late() -> None:
+    """The next session knows nothing of that filter."""
+    one = begun(1, 5)
+    attach(one, "c", 3)
+    later = begun(2, 6, one)
+    attach(later, "c", 4)
+    later.end_session("c", 0)
+    attach(later, "c", 5)
+    one.subscribe("c", "#", 2, 0, request_of(3, 1))
+    one.close()
+    for found in (merged(one, later), merged(later, one)):
+        assert found.registers["c"].granted() == {}
+    one = copy.deepcopy(one)
+    attach(one, "c", 6)  # it has crossed to the other side
+    one.subscribe("c", "#", 2, 0, request_of(6, 1))
+    one.close()
+    for found in (merged(one, later), merged(later, one)):
+        assert found.registers["c"].granted() == {"#": 2}
 
 
 def test_packet_ids_keep_the_order_of_their_messages_at_the_next_owner() -> None:
@@ -184,11 +240,12 @@ def test_packet_ids_keep_the_order_of_their_messages_at_the_next_owner() -> None
 
 def test_a_session_that_ended_takes_its_queue_along() -> None:
     one = begun(1, 5)
+    attach(one, "c", 3)
     subscribe(one, "c")
     take(one, 1)
     other = begun(2, 6, one)
     take(one, 2)
-    other.registers["c"].lineage = other.lineage
+    attach(other, "c", 4)
     other.end_session("c", 0)
     for found in (merged(one, other), merged(other, one)):
         assert queue(found, "c") == []
