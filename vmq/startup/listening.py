@@ -1,6 +1,7 @@
 """Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
+from vmq.streams.serving.opening import check_libraries
 
 if TYPE_CHECKING:
     from vmq.http.server import HttpListener
@@ -20,14 +22,17 @@ if TYPE_CHECKING:
 def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool) -> None:
     """Imports what listeners and the admin socket will need.
 
-    That takes so long that others would take a node for gone which does it when it has joined.
+    That holds the loop for so long that its watchdog would tell of it, and other nodes would take this one for gone.
+
+    Raises:
+        StartError: a library is missing.
     """
     endpoints = [each.endpoint for each in listeners]
     if with_admin or any(each.scheme == "http" for each in endpoints):
-        import vmq.http.admin_socket
-        import vmq.http.app
+        import_module("vmq.http.admin_socket")
+        import_module("vmq.http.app")
     if any(each.is_flight for each in endpoints):
-        import vmq.streams.serving.service  # noqa: F401
+        check_libraries()
 
 
 async def listen(
