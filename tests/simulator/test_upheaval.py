@@ -1,21 +1,11 @@
-"""Groups of replicas under many faults at once: nothing committed is lost, nothing comes twice; each rule is needed."""
+"""Groups of replicas under many faults at once: nothing committed is lost, nothing comes twice."""
 
 import pytest
 
-from tests.simulator.ablations import ABLATIONS
 from tests.simulator.seeds import each_seed
-from tests.simulator.upheaval import Upheaval
+from tests.simulator.upheaval import go
 
 SEEDS = 12
-#: A change elsewhere may move the seed that shows an ablation: the next ones are tried, too.
-MORE = 60
-
-
-def go(seed: int, durability: str, steps: int, **faults: float) -> Upheaval:
-    upheaval = Upheaval(seed, durability, **faults)
-    upheaval.go(steps)
-    upheaval.end()
-    return upheaval
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
@@ -37,16 +27,3 @@ def test_a_seed_gives_one_run() -> None:
     one, other = go(5, "os", 60), go(5, "os", 60)
     assert one.sim.verdict.acks == other.sim.verdict.acks
     assert one.sim.sent == other.sim.sent
-
-
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_each_rule_is_needed(name: str) -> None:
-    rule = ABLATIONS[name]
-    with rule.off():
-        for seed in range(rule.seed, rule.seed + MORE):
-            try:
-                go(seed, rule.durability, rule.steps, **rule.faults)
-            except AssertionError as error:
-                if "not so after" not in str(error):
-                    return
-    pytest.fail(f"nothing broke without: {rule.rule}")

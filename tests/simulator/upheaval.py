@@ -148,3 +148,11 @@ class Upheaval:
 
     def members(self) -> Members:
         return self.sim.group(self.sim.leader()).replica.members
+
+
+def go(seed: int, durability: str, steps: int, **faults: float) -> Upheaval:
+    """Whatever a seed brings, and then peace. Raises `AssertionError` where a promise was broken."""
+    upheaval = Upheaval(seed, durability, **faults)
+    upheaval.go(steps)
+    upheaval.end()
+    return upheaval

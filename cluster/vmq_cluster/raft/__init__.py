@@ -14,7 +14,7 @@ replica *abstains*.
 | --- | --- |
 | `messages` | what replicas say to each other; batches; envelopes |
 | `members` | voters and learners, majorities, the next single change |
-| `state` | what a log says beside its rows: terms, members, producers, uncertain ranges |
+| `state`, `forms` | what a log says beside its rows: terms, members, producers, uncertain ranges |
 | `log` | the port that the segments of a partition meet |
 | `replica` | ballot, log, commit index: what a replica has in any role |
 | `election`, `following`, `leading` | the three roles |

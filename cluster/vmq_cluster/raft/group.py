@@ -218,15 +218,25 @@ class Group:
         if self.leading is not None:
             self.leading.wake(now)
 
-    def peer_down(self, peer: str, now: float) -> None:
-        """A node cannot be reached, or began anew: whoever followed it stands, one after another."""
+    def peer_down(self, peer: str, count: int, now: float) -> None:
+        """A node cannot be reached, or began anew: whoever followed it stands, one after another.
+
+        `count`: how many groups here it led.
+        """
+        replica = self.replica
         if self.leading is not None:
-            self.leading.wake(now)
-        elif self.following is not None and peer == self.replica.leader:
-            replica = self.replica
-            order = [name for name in replica.members.voters if name != peer]
+            # Where the others are a majority and have everything, there is nothing to say until it is back.
+            if replica.outlet.is_up(peer) or not self.leading.is_quiet():
+                self.leading.wake(now)
+        elif self.following is not None and peer == replica.leader:
+            order = [
+                name
+                for name in replica.members.voters
+                if name == replica.name or (name != peer and replica.outlet.is_up(name))
+            ]
             rank = order.index(replica.name) if replica.name in order else len(order)
-            wait = rank * replica.options.stagger + replica.random.random() * 0.05
+            stagger = replica.options.stagger * (1 + count / replica.options.crowd)
+            wait = rank * stagger + replica.random.random() * 0.05
             self.following.quiet = False
             self._lead_by("")
             replica.heard = now - self._patience + wait
@@ -422,6 +432,9 @@ class Group:
                 self.following.quiet = False
         elif replica.leader:
             has_leader = self._hears_leader(now)
+        is_behind = not replica.is_current(message.last_term, message.end)
+        if is_behind and not has_leader and self.following is not None:
+            replica.heard = min(replica.heard, now - self._patience)  # who has more is to stand
         if self.voting.answer(sender, message, has_leader, now):
             self._follow(message.term, "", now)
 

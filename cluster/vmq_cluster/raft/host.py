@@ -35,8 +35,10 @@ class Host:
         self._up: set[str] = set()
         #: The last boot of each node that was heard; what an earlier one sent counts no more.
         self._boots: dict[str, int] = {}
-        #: Groups to be woken, and by whose end.
-        self._ended: deque[tuple[Group, str]] = deque()
+        #: Groups of which something may be another way since `take_touched`.
+        self._touched: set[str] = set()
+        #: Groups to be woken, by whose end, and with how many others.
+        self._ended: deque[tuple[Group, str, int]] = deque()
         self._effects: list[Effect] = []
         self._items: dict[str, list[tuple[str, AnyMessage]]] = {}
         self._allowance = 0.0
@@ -52,6 +54,11 @@ class Host:
 
     def is_up(self, peer: str) -> bool:
         return peer in self._up
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has to be ticked."""
+        return bool(self.awake or self._ended)
 
     def may_fetch(self, size: int, now: float) -> bool:
         rate = self.options.catch_up_rate
@@ -96,11 +103,13 @@ class Host:
 
     def close(self, group: str) -> None:
         """It is not here any more, or its log failed."""
+        self._touched.add(group)
         self.groups.pop(group, None)
         self.awake.pop(group, None)
 
     def _settle(self, group: Group) -> None:
         name = group.replica.group
+        self._touched.add(name)
         if group.is_awake and self.groups.get(name) is group:
             self.awake[name] = group
         else:
@@ -115,6 +124,11 @@ class Host:
             self.emit(Failed(group.replica.group, str(error)))
         else:
             self._settle(group)
+
+    def take_touched(self) -> set[str]:
+        """Groups that were opened or closed, or to which something happened, since this was asked last."""
+        touched, self._touched = self._touched, set()
+        return touched
 
     def finish(self, group: Group | None = None) -> list[Effect]:
         """The end of a pass: everything that is to be done, sending last."""
@@ -132,8 +146,8 @@ class Host:
     def tick(self, now: float) -> list[Effect]:
         """Time has passed; to be called a few times in a heartbeat."""
         for _ in range(min(len(self._ended), self.options.wakes)):
-            group, peer = self._ended.popleft()
-            self._guard(group, group.peer_down, peer, now)
+            group, peer, count = self._ended.popleft()
+            self._guard(group, group.peer_down, peer, count, now)
         for group in list(self.awake.values()):
             self._guard(group, group.tick, now)
         return self.finish()
@@ -178,10 +192,11 @@ class Host:
 
     def _end(self, peer: str) -> None:
         """A life of a node is over: the groups that it led, and those led here that it was in, are woken bit by bit."""
+        led = [each for each in self.groups.values() if each.replica.leader == peer]
+        self._ended.extend([(each, peer, len(led)) for each in led])
         for group in self.groups.values():
-            leading = group.leading
-            if group.replica.leader == peer or (leading is not None and peer in leading.progress):
-                self._ended.append((group, peer))
+            if group.leading is not None and peer in group.leading.progress:
+                self._ended.append((group, peer, 0))
 
 
 def _portions(items: list[tuple[str, AnyMessage]]) -> list[list[tuple[str, AnyMessage]]]:

@@ -6,7 +6,6 @@ by a round, an answer of a majority to something that was said later.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vmq_cluster.raft.effects import Answered
@@ -32,52 +31,56 @@ from vmq_cluster.raft.state import encode_members, encode_range
 NEVER: Final = float("-inf")
 
 
-@dataclass(slots=True)
 class Progress:
-    """What the leader knows of another replica."""
+    """What the leader knows of another replica.
 
-    #: The next offset to send.
-    next: int
-    #: When it answered last; when something was sent last.
-    heard: float
-    sent: float = NEVER
-    #: It has so much, as durable as promised; it counts for so much.
-    match: int = 0
-    counts: bool = False
-    #: Its log may differ: one message at a time until it agrees.
-    probing: bool = True
-    #: Messages with batches that are under way.
-    flying: int = 0
-    #: The last round that it answered, its life, and whether it has nothing to wait for.
-    round: int = 0
-    life: int = 0
-    quiet: bool = False
-    #: The commit index that it was told, and the log's first offset.
-    told: int = 0
-    told_first: int = 0
-    #: It may have forgotten: the round after which it is told what is `enough` for it to count.
-    returning: int | None = None
-    enough: int | None = None
-    #: When the log ended where, for learners: (time, end) until they have got there.
-    lag: tuple[float, int] | None = None
-    is_ready: bool = False
+    Args:
+        end: the next offset to send.
+        heard: when it answered last.
+    """
+
+    def __init__(self, end: int, heard: float) -> None:
+        self.next = end
+        self.heard = heard
+        #: When something was sent last.
+        self.sent = NEVER
+        #: It has so much, as durable as promised; it counts for so much.
+        self.match = 0
+        self.counts = False
+        #: Its log may differ: one message at a time until it agrees.
+        self.probing = True
+        #: Messages with batches that are under way.
+        self.flying = 0
+        #: The last round that it answered, its life, and whether it has nothing to wait for.
+        self.round = 0
+        self.life = 0
+        self.quiet = False
+        #: The commit index that it was told, and the log's first offset.
+        self.told = 0
+        self.told_first = 0
+        #: It may have forgotten: the round after which it is told what is `enough` for it to count.
+        self.returning: int | None = None
+        self.enough: int | None = None
+        #: When the log ended where, for learners: (time, end) until they have got there.
+        self.lag: tuple[float, int] | None = None
+        self.is_ready = False
 
 
-@dataclass(slots=True)
 class Transfer:
     """The leadership is to go to another replica; until then nothing is taken."""
 
-    to: str
-    until: float
-    asked: bool = False
+    def __init__(self, to: str, until: float) -> None:
+        self.to = to
+        self.until = until
+        self.asked = False
 
 
-@dataclass(slots=True)
 class Waiting:
     """Who waits for what: appends for the commit index, questions for a round."""
 
-    appends: list[tuple[int, int]] = field(default_factory=list)
-    questions: list[tuple[int, int]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.appends: list[tuple[int, int]] = []
+        self.questions: list[tuple[int, int]] = []
 
 
 class Leading:

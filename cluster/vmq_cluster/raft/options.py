@@ -13,8 +13,11 @@ class RaftOptions:
     heartbeat: float = 0.25
     #: When a node is down, the replicas of its groups stand one after another, in the order of the group's members.
     stagger: float = 0.1
+    #: For every so many groups that lose their leader at once, that time is as long once more: the first of each group
+    #: is to be done before the next one begins.
+    crowd: int = 100
     #: How many groups one tick wakes: a node that had thousands of leaders is replaced in batches.
-    wakes: int = 500
+    wakes: int = 200
     #: What one message carries of a log, of a file, and how many messages are under way to a replica.
     append_bytes: int = 1 << 20
     piece_bytes: int = 256 * 1024

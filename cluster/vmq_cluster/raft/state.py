@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Final, Self
 
 import msgspec
-from msgspec import Struct
 
+from vmq_cluster.raft.forms import StateForm
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import COMPACT, MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
 
@@ -88,20 +88,8 @@ def _offset(start: tuple[int, int]) -> int:
     return start[0]
 
 
-class _Form(Struct, array_like=True):
-    """The body of a batch of kind `STATE`."""
-
-    terms: list[tuple[int, int]]
-    members: Members
-    next: list[tuple[str, str, int]]
-    #: Not used: logs that are there have an empty list here.
-    free: list[None]
-    uncertain: list[tuple[int, int, int]]
-    compaction: tuple[int, int] = (0, 0)
-
-
 _encoder = msgspec.msgpack.Encoder()
-_form = msgspec.msgpack.Decoder(_Form)
+_form = msgspec.msgpack.Decoder(StateForm)
 _members = msgspec.msgpack.Decoder(Members)
 _stores = msgspec.msgpack.Decoder(list[str])
 _range = msgspec.msgpack.Decoder(tuple[int, int, int])
@@ -171,7 +159,7 @@ class LogState:
         self.terms.trim(first)
         known = sorted((*who, number) for who, number in self.producers.next.items())
         return _encoder.encode(
-            _Form(self.terms.starts, self.members, known, [], self.uncertain, self.compaction)
+            StateForm(self.terms.starts, self.members, known, [], self.uncertain, self.compaction)
         )
 
     def _load(self, batch: Batch) -> None:

@@ -91,6 +91,66 @@ def test_what_a_node_led_is_led_by_others_a_batch_a_tick() -> None:
     assert hosts.sent - before < gone, "envelopes carry many groups"
 
 
+def test_what_others_lead_is_not_asked_about_when_a_node_is_gone() -> None:
+    """Its leader and another are a majority and have everything: there is nothing to say until the third is back."""
+    hosts = Hosts(150)
+    hosts.run(6)
+    del hosts.hosts["a"]
+    host = hosts.hosts["b"]
+    led = {name for name, group in host.groups.items() if group.leading is not None}
+    hosts.carry("b", host.peer_down("a", hosts.now))
+    hosts.carry("c", hosts.hosts["c"].peer_down("a", hosts.now))
+    hosts.now += 0.05
+    woken: set[str] = set()
+    for _ in range(20):
+        host.tick(hosts.now)
+        woken |= host.awake.keys()
+    assert not woken & led
+    hosts.carry("b", host.peer_up("a", hosts.now))
+    assert led <= host.awake.keys(), "nobody knows what it missed"
+
+
+def test_the_second_of_a_group_gives_the_first_time_where_many_groups_lose_their_leader() -> None:
+    """Else both stand for all of them, and no one gets most votes."""
+    hosts = Hosts(300)
+    hosts.run(6)
+    host = hosts.hosts["c"]
+    lost = [group for group in host.groups.values() if group.replica.leader == "a"]
+    hosts.hosts = {"c": host}  # b is held up
+    hosts.carry("c", host.peer_down("a", hosts.now))
+    hosts.run(RaftOptions().stagger * (1 + len(lost) / RaftOptions().crowd) * 0.95)
+    stood = [group for group in lost if group.election is not None]
+    voters = [[name for name in group.replica.members.voters if name != "a"] for group in lost]
+    assert stood == [
+        group for group, names in zip(lost, voters, strict=True) if names == ["c", "b"]
+    ]
+    assert 0 < len(stood) < len(lost)
+
+
+def test_who_has_more_of_the_log_stands_when_the_first_asks() -> None:
+    sim = Groups(3)
+    sim.stage(a=[1], b=[1], c=[1, 1])
+    sim.kill("b")
+    asked = sim.now
+    sim.do("a", lambda group: group._stand(sim.now))
+    sim.until(sim.leader, 5, 0.05)
+    assert sim.leader() == "c"
+    assert sim.now - asked < RaftOptions().election_timeout / 2
+
+
+def test_a_host_tells_once_to_which_groups_something_happened() -> None:
+    hosts = Hosts(3)
+    hosts.run(6)
+    host = hosts.hosts["a"]
+    assert host.take_touched() == {"g0", "g1", "g2"}
+    assert host.take_touched() == set()
+    assert not host.is_busy
+    host.close("g1")
+    assert host.take_touched() == {"g1"}
+    hosts.carry("a", host.peer_down("b", hosts.now))
+    assert host.is_busy
+
+
 def test_a_node_that_began_anew_leads_nothing_and_is_missed_at_once() -> None:
     sim = Groups(5)
     sim.begin("a", "b", "c")

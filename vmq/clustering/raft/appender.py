@@ -41,6 +41,9 @@ class ReplicatedAppender:
         self._is_here = is_here
         #: Messages are acknowledged before anybody has them.
         self._is_early = stream.options.acknowledged_by == "none"
+        #: The topic and the client that Arrow was last found to take: most often the next ones, too.
+        self._topic: bytes = b""
+        self._client_id: str = ""
 
     @property
     def name(self) -> str:
@@ -50,10 +53,18 @@ class ReplicatedAppender:
     def _producer(self, topic: bytes, client_id: str) -> Producer | None:
         return self._find(self._name, self.stream.appender.partition_of(topic, client_id))
 
+    def _is_text(self, topic: bytes, client_id: str) -> bool:
+        if topic is self._topic and client_id is self._client_id:
+            return True
+        if not is_text(topic, client_id):
+            return False
+        self._topic, self._client_id = topic, client_id
+        return True
+
     def has_room(self, topic: bytes, payload: bytes, client_id: str) -> bool:
         """Whether the next message is taken, if it is this one."""
         producer = self._producer(topic, client_id)
-        if producer is None or len(payload) > LARGEST or not is_text(topic, client_id):
+        if producer is None or len(payload) > LARGEST or not self._is_text(topic, client_id):
             return False
         return producer.has_room(len(payload) + len(topic) + ROW)
 
@@ -80,7 +91,7 @@ class ReplicatedAppender:
         size = len(payload) + len(topic) + ROW
         if producer is None or len(payload) > LARGEST or not (is_owed or producer.has_room(size)):
             return appender.refuse(qos, 1)
-        if not is_text(topic, client_id):
+        if not self._is_text(topic, client_id):
             appender.left_out += 1
             return appender.refuse(qos, 1)
         taking = appender.commits.taking

@@ -111,6 +111,9 @@ class Converter:
 
     def begun(self, stream: "Stream") -> tuple[str, ...] | None:
         """Who begins each of its groups alone, by names in groups, "": nobody; None: an owner is not ready."""
+        place = self._places.places.get((stream.name, 0))
+        if place is not None and self._records.get("gone", place.group.partition("/")[0]) is None:
+            return ()  # it is decided
         found = []
         for partition in stream.partitions:
             owner = self._singles.owner(stream.name, partition.number)

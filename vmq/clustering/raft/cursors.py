@@ -104,7 +104,7 @@ class CursorLog:
                 voters = meta_voters(
                     group.replica.members.voters, self.known.hosts, self.known.labels
                 )
-                self._thread.aim(self.name, voters)
+                self._thread.aim({self.name: voters})
             self._shorten(group)
         elif leading is None:
             self._tell(0)

@@ -120,6 +120,8 @@ def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
 def _better(group: str, placed: Placement, decided: Definitions, count: int) -> tuple[str, ...]:
     """The voters that a group is to have, as many as its stream wants: others in the place of those that are gone."""
     kept = [name for name in placed.wanted if name in decided.hosts]
+    if len(kept) == count and len(apart(kept, decided.labels)) == count:
+        return tuple(kept)
     found = apart((*kept, *order(group, decided.hosts)), decided.labels)
     return tuple(found[:count]) or placed.wanted
 

@@ -63,8 +63,10 @@ class MetaGroup:
         self._keys = Keys(_OPTIONS)
         self._definitions = Definitions()
         self._applied = 0
-        self._told: MetaDecisions | None = None
+        self._told: tuple[int, bool, Members] | None = None
         self._is_proposing = False
+        #: With what was decided by then, and known, there was nothing to propose.
+        self._idle: tuple[int, Known] | None = None
 
     def open(self, first: tuple[str, ...]) -> None:
         """Opens its log; `first`: who began the group, if that is to be done."""
@@ -103,12 +105,19 @@ class MetaGroup:
             self._propose()
         if leads and self.known.hosts:
             voters = meta_voters(group.replica.members.voters, self.known.hosts, self.known.labels)
-            self._thread.aim(self.name, voters)
+            self._thread.aim({self.name: voters})
         self._tell(leads, group.replica.members)
 
     def _propose(self) -> None:
+        if (
+            self._idle is not None
+            and self._idle[0] == self._applied
+            and self._idle[1] is self.known
+        ):
+            return
         commands = next_commands(self._definitions, self.known)
         if not commands:
+            self._idle = (self._applied, self.known)
             return
         opened = self._thread.opened[self.name]
         assert opened.group is not None
@@ -126,6 +135,9 @@ class MetaGroup:
         self._thread.post(self.look)
 
     def _tell(self, leads: bool, members: Members) -> None:
+        if self._told == (self._applied, leads, members):
+            return
+        self._told = (self._applied, leads, members)
         found = self._definitions
         told = MetaDecisions(
             self._applied,
@@ -138,6 +150,4 @@ class MetaGroup:
             {name: msgspec.structs.replace(each) for name, each in found.groups.items()},
             members,
         )
-        if told != self._told:
-            self._told = told
-            self._on_decided(told)
+        self._on_decided(told)

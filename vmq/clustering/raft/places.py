@@ -1,5 +1,6 @@
 """Where replicated partitions are, as one node sees it: who has them, who leads them, where they are read."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ class Places:
         self.keys: Mapping[str, Key] = {}
         #: Who leads each group, as far as is known.
         self.leaders: dict[str, str] = {}
+        #: The groups of partitions of which no leader is known.
+        self._leaderless: set[str] = set()
+        #: How many partitions of each stream are placed.
+        self._placed: Counter[str] = Counter()
         #: What this node's own replicas know of that.
         self.own: dict[str, str] = {}
         #: How this node's own replicas stand.
@@ -45,6 +50,16 @@ class Places:
         """Partitions have these places."""
         self.places = places
         self.keys = {place.group: key for key, place in places.items()}
+        self._leaderless = {group for group in self.keys if not self.leaders.get(group)}
+        self._placed = Counter(stream for stream, _ in places)
+
+    def lead(self, group: str, leader: str) -> None:
+        """Somebody leads a group; "": nobody that is known."""
+        self.leaders[group] = leader
+        if leader:
+            self._leaderless.discard(group)
+        elif group in self.keys:
+            self._leaderless.add(group)
 
     def wanted(self) -> "Iterator[Stream]":
         """The streams of which there are, or are to be, copies."""
@@ -76,9 +91,11 @@ class Places:
     def lacking(self, stream: str) -> str:
         """Which partitions of a stream are not placed, and what that takes; "" if all are."""
         found = self._catalog.streams.get(stream)
-        numbers = range(0 if found is None else len(found.partitions))
+        if found is None or self._placed[stream] == len(found.partitions):
+            return ""
+        numbers = range(len(found.partitions))
         lacking = [number for number in numbers if (stream, number) not in self.places]
-        if found is None or not lacking:
+        if not lacking:
             return ""
         return (
             f"stream {stream!r}: {_numbers(lacking)} not placed yet: that takes "
@@ -177,26 +194,16 @@ class Places:
 
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""
-        for stream in self.wanted():
-            if lacking := self.lacking(stream.name):
+        leaderless = self._numbers_of(self._leaderless)
+        forgetful = self._numbers_of(self.here.abstaining)
+        for name in (stream.name for stream in self.wanted()):
+            if lacking := self.lacking(name):
                 yield lacking
-            leaderless = [
-                number
-                for number in range(len(stream.partitions))
-                if (place := self.places.get((stream.name, number))) is not None
-                and not self.leaders.get(place.group)
-            ]
-            if leaderless:
-                yield f"stream {stream.name!r}: {_numbers(leaderless)} without a leader"
-            forgetful = [
-                number
-                for number in range(len(stream.partitions))
-                if (place := self.places.get((stream.name, number))) is not None
-                and place.group in self.here.abstaining
-            ]
-            if forgetful:
+            if name in leaderless:
+                yield f"stream {name!r}: {_numbers(leaderless[name])} without a leader"
+            if name in forgetful:
                 yield (
-                    f"stream {stream.name!r}: {_numbers(forgetful)}: this node's copy may have forgotten, "
+                    f"stream {name!r}: {_numbers(forgetful[name])}: this node's copy may have forgotten, "
                     "and counts for nothing until it has caught up"
                 )
         for group, (first, end) in self.uncertain.items():
@@ -205,6 +212,13 @@ class Places:
                 f"stream {name!r}, partition {number}: offsets {first} to {end} may be lost: "
                 "most of its replicas had forgotten, or were given up"
             )
+
+    def _numbers_of(self, groups: Iterable[str]) -> dict[str, list[int]]:
+        """The partitions that groups are of, by stream."""
+        found: dict[str, list[int]] = {}
+        for name, number in sorted(self.keys[group] for group in groups if group in self.keys):
+            found.setdefault(name, []).append(number)
+        return found
 
 
 def _numbers(numbers: list[int]) -> str:

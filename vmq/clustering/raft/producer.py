@@ -8,7 +8,6 @@ acknowledged from there (`vmq.clustering.raft.kept`).
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Protocol
 
@@ -42,16 +41,15 @@ SOON: Final = 0.05
 ROW: Final = 100
 
 
-@dataclass(slots=True)
 class Sent:
-    """A batch that is under way."""
+    """A batch that is under way; `is_kept`: it is on this node's disk, too."""
 
-    mark: Mark
-    rows: Gathering
-    size: int
-    is_done: bool = False
-    #: It is on this node's disk, too.
-    is_kept: bool = False
+    def __init__(self, mark: Mark, rows: Gathering, size: int, *, is_kept: bool = False) -> None:
+        self.mark = mark
+        self.rows = rows
+        self.size = size
+        self.is_done = False
+        self.is_kept = is_kept
 
 
 class KeepsMessages(Protocol):

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from vmq.clustering.raft.decisions import Known, WantedStream
 from vmq.clustering.raft.meta import MetaDecisions
+from vmq.clustering.raft.picture import GroupPicture
+from vmq.clustering.raft.places import Key
 from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace
 
 if TYPE_CHECKING:
@@ -42,24 +44,23 @@ def moves_of(records: GroupRecords) -> dict[str, tuple[str, ...]]:
     }
 
 
-def publish(decided: MetaDecisions, records: GroupRecords) -> None:
+def publish(decided: MetaDecisions, records: GroupRecords, picture: GroupPicture) -> None:
     """Copies where partitions are, and clears away what was asked for and is done."""
-    placed: set[tuple[str, str]] = set()
-    before = {(parts[0], parts[1]): each for parts, each in records.records("place", ReplicaPlace)}
+    placed: set[Key] = set()
+    before = picture.places
     for name, (stream_id, partitions, _) in decided.streams.items():
         for number in range(partitions):
             group = f"{stream_id}/{number}"
             found = decided.groups[group]
-            key = (name, str(number))
+            key = (name, number)
             placed.add(key)
             old = before.get(key)
             if old is None or (old.group, old.voters) != (group, found.wanted):
-                records.write(
-                    ReplicaPlace(decided.at, group, found.first, found.wanted), "place", *key
-                )
-    for key, old in before.items():
-        if key not in placed and old.at < decided.at:
-            records.delete("place", *key)
+                place = ReplicaPlace(decided.at, group, found.first, found.wanted)
+                records.write(place, "place", name, str(number))
+    for (name, number), old in list(before.items()):
+        if (name, number) not in placed and old.at < decided.at:
+            records.delete("place", name, str(number))
     for parts, _ in list(records.all("begin")):
         if parts[:1] and parts[0] in decided.streams:
             records.delete("begin", *parts)
@@ -71,7 +72,8 @@ def publish(decided: MetaDecisions, records: GroupRecords) -> None:
         now = decided.groups.get(parts[0])
         if now is None or "\0".join(now.voters) == raw.decode(errors="replace"):
             records.delete("move", *parts)
-    for kind in ("lead", "wish"):
-        for parts, _ in list(records.all(kind)):
-            if parts[0] not in decided.groups:
-                records.delete(kind, *parts)
+    for group in picture.leads.keys() - decided.groups.keys():
+        records.delete("lead", group)
+    for parts, _ in list(records.all("wish")):
+        if parts[0] not in decided.groups:
+            records.delete("wish", *parts)

@@ -134,6 +134,11 @@ class GroupRecords:
     def __init__(self, node: ClusterNode) -> None:
         self._node: Final = node
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the node runs."""
+        return self._node.is_running
+
     def get(self, *parts: str) -> bytes | None:
         """What stands under a key."""
         return self._node.get(GROUPS, key_of(*parts)) if self._node.is_running else None

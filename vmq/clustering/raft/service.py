@@ -6,7 +6,7 @@ and handed to the loop once a pass.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,15 +16,15 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
 from vmq.clustering.raft.converting import Converter, SinglePartitions
 from vmq.clustering.raft.cursors import CursorLog, OnLeading
-from vmq.clustering.raft.decisions import new_id
+from vmq.clustering.raft.decisions import Known, new_id
 from vmq.clustering.raft.meta import MetaDecisions, MetaGroup
+from vmq.clustering.raft.picture import GroupPicture, PictureNews
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import Take
 from vmq.clustering.raft.publishing import known_of, publish
 from vmq.clustering.raft.records import (
     GROUPS,
     GroupRecords,
-    Lead,
     MetaRecord,
     ReplicaPlace,
     node_of,
@@ -35,6 +35,7 @@ from vmq.clustering.raft.standing import Observer, OwnReplicas
 from vmq.clustering.raft.thread import GroupThread
 from vmq.runtime.metrics import Family
 from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
 from vmq_cluster.raft.placement import apart
 
@@ -93,6 +94,7 @@ class GroupService:
         self._loop = asyncio.get_running_loop()
         self._folder = catalog.folder / FOLDER
         self._records = GroupRecords(node)
+        self._picture = GroupPicture(self._records)
         self.thread = GroupThread(self._folder, node.name, self)
         self.places = Places(self.thread.name, catalog)
         kept = self._folder / "kept"
@@ -127,15 +129,14 @@ class GroupService:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._is_leaving = False
-        #: Something has changed since the last look.
-        self._is_stale = True
         self._is_soon = False
+        self._is_stale = True  # streams or members have changed since the last look
 
     # --- its life
 
     def start(self) -> None:
         """Takes part."""
-        self._node.watch_steps(GROUPS, lambda _changes: self.look())
+        self._node.watch_steps(GROUPS, self._on_changes)
         self.thread.start()
         self._look()
 
@@ -173,8 +174,6 @@ class GroupService:
         """These nodes can be reached."""
         names = self._records.nodes()
         self._names.update(names.values())
-        for place in self.places.places.values():
-            self._names.update(place.voters)
         self.places.up = frozenset(up)
         reached = {
             each
@@ -183,7 +182,7 @@ class GroupService:
         }
         if reached != self._reached:
             self._reached = reached
-            self._is_stale = True
+            self.look()
             self.thread.post(self.thread.peers, reached)
 
     async def leave(self) -> None:
@@ -253,8 +252,15 @@ class GroupService:
     # --- which groups there are
 
     def look(self) -> None:
-        """Streams, members or the metadata may have changed."""
+        """Streams or members may have changed."""
         self._is_stale = True
+        self._look_soon()
+
+    def _on_changes(self, changes: list[Changed]) -> None:
+        self._picture.on_changes(changes)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
         if not self._is_closed and not self._is_soon:
             self._is_soon = True
             if self._timer is not None:
@@ -275,31 +281,23 @@ class GroupService:
         self._look_at_meta()
         self.requests.follow()
         self.thread.post(self._observe)
-        if not self._is_stale:
-            for each in self._system.values():
-                self.thread.post(each.look)
-            return
+        news, is_stale = self._picture.news(), self._is_stale
         self._is_stale = False
-        self.converter.claim()
-        hosts = self._hosts()
-        if min(hosts, default="") == self.places.name:
-            self.on_hosts(self.hosts)
-        leads = {parts[0]: lead for parts, lead in self._records.records("lead", Lead)}
-        self._look_at_places(leads)
-        for group, lead in leads.items():
-            if not self.places.own.get(group):
-                is_there = node_of(lead.leader) in self.places.up  # else it led, and nobody may now
-                self._note_leader(group, lead.leader if is_there else "")
-        known = known_of(
-            self._records,
-            hosts,
-            self.places.wanted(),
-            leads,
-            self._records.labels(),
-            self.converter.begun,
-        )
+        for group in list(self._picture.leads) if is_stale else news.led:
+            self._note_hint(group)
+        if is_stale or news.keys or news.has_more:
+            self._look_at_places(news, is_stale)
+        known = self._known() if is_stale or news.is_moved or news.has_more else None
         for each in self._system.values():
             self.thread.post(each.look, known)
+
+    def _known(self) -> Known | None:
+        """What a leader of the groups of no stream has to know; None: another node leads these."""
+        if self.places.name not in map(self.places.own.get, self._system):
+            return None
+        leads, labels = self._picture.leads, self._records.labels()
+        wanted, begun = self.places.wanted(), self.converter.begun
+        return known_of(self._records, self._hosts(), wanted, leads, labels, begun)
 
     def _look_at_meta(self) -> None:
         record = self._records.meta()
@@ -355,41 +353,58 @@ class GroupService:
         if group in self._system:
             self.thread.post(self._system[group].open, ())
 
-    def _look_at_places(self, leads: dict[str, Lead]) -> None:
+    def _look_at_places(self, news: PictureNews, is_stale: bool) -> None:
         """Opens what this node is to have, closes what it has no more."""
-        found: dict[Key, ReplicaPlace] = {}
-        for parts, place in self._records.records("place", ReplicaPlace):
-            if len(parts) == 2 and parts[1].isdecimal():
-                found[parts[0], int(parts[1])] = place
-        wanted = set()
-        for stream in self.places.wanted():
-            for number, partition in enumerate(stream.partitions):
-                here = found.get((stream.name, number))
-                if here is None or not isinstance(partition, ReplicaPartition):
-                    continue
-                if self.places.is_member(here, leads.get(here.group)):
-                    wanted.add(here.group)
-                    self._open_group(stream, partition, here)
-        for group in self.places.open.keys() - wanted:
-            self._close_group(group)
-        if found != self.places.places:
+        self.converter.claim()
+        if is_stale or news.has_more:
+            if min(self._hosts(), default="") == self.places.name:
+                self.on_hosts(self.hosts)
+        found = self._picture.places
+        streams = {stream.name: stream for stream in self.places.wanted()}
+        opened = {key: group for group, key in self.places.open.items()}
+        keys = found.keys() | opened.keys() if is_stale else news.keys
+        wanted: dict[str, Key] = {}
+        aims: dict[str, tuple[str, ...]] = {}
+        for key in keys:
+            place, stream = found.get(key), streams.get(key[0])
+            if place is None or stream is None or not self._is_here(stream, key[1], place):
+                continue
+            wanted[place.group] = key
+            aims[place.group] = place.voters
+        gone = {group for key in keys if (group := opened.get(key)) is not None} - wanted.keys()
+        self._change_open(wanted, gone)
+        self.thread.post(self.thread.aim, aims)
+        if found is not self.places.places:
+            self._names.update(name for place in found.values() for name in place.voters)
             self.places.put(found)
             self._on_change()
         self.roads.follow()
         self.converter.look(found)
 
+    def _is_here(self, stream: "Stream", number: int, place: ReplicaPlace) -> bool:
+        """Whether this node is to have a replica of a partition."""
+        if number >= len(stream.partitions):
+            return False
+        is_ready = isinstance(stream.partitions[number], ReplicaPartition)
+        return is_ready and self.places.is_member(place, self._picture.leads.get(place.group))
+
+    def _change_open(self, wanted: Mapping[str, Key], gone: set[str]) -> None:
+        """These groups are to be open, those no more."""
+        before = self.places.open
+        kept = {group: key for group, key in before.items() if group not in gone}
+        self.places.open = {**kept, **wanted}
+        for group in gone:
+            self._close_group(group, *before[group])
+        for group in wanted.keys() - before.keys():
+            name, number = wanted[group]
+            stream = self._catalog.streams[name]
+            place = self._picture.places[name, number]
+            self.thread.post(self._open_in_thread, stream, stream.partitions[number], place)
+
     def _converted(self) -> None:
         """A stream goes another way."""
         self._on_change()
         self.look()
-
-    def _open_group(
-        self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
-    ) -> None:
-        if place.group not in self.places.open:
-            self.places.open = {**self.places.open, place.group: (stream.name, partition.number)}
-            self.thread.post(self._open_in_thread, stream, partition, place)
-        self.thread.post(self.thread.aim, place.group, place.voters)
 
     def _open_in_thread(
         self, stream: "Stream", partition: ReplicaPartition, place: ReplicaPlace
@@ -403,9 +418,7 @@ class GroupService:
             mark.write_text(place.group, encoding="utf-8")
         self.thread.open(place.group, partition, stream.appender.keys, place.first)
 
-    def _close_group(self, group: str) -> None:
-        name, number = self.places.open[group]
-        self.places.open = {each: key for each, key in self.places.open.items() if each != group}
+    def _close_group(self, group: str, name: str, number: int) -> None:
         self.places.own.pop(group, None)
         stream = self._catalog.streams.get(name)
         is_there = stream is not None and number < len(stream.partitions)
@@ -418,7 +431,7 @@ class GroupService:
             self._events.append(lambda: self._publish(decided))
 
     def _publish(self, decided: MetaDecisions) -> None:
-        publish(decided, self._records)
+        publish(decided, self._records, self._picture)
         self.look()
 
     def deleted(self, stream: str) -> None:
@@ -434,20 +447,30 @@ class GroupService:
         if leader:
             self._note_leader(group, leader)
         elif self.places.leaders.get(group):
-            self.places.leaders[group] = ""
-        self.look()
+            self.places.lead(group, "")
+            self._note_hint(group)
+        if group in self._system:
+            self.look()  # who leads it has to know what there is
+        self._look_soon()
+
+    def _note_hint(self, group: str) -> None:
+        """Of a group whose leader no replica here knows, the metadata may: who led it, and may lead it still."""
+        lead = self._picture.leads.get(group)
+        if lead is not None and not self.places.own.get(group):
+            is_there = node_of(lead.leader) in self.places.up  # else it led, and nobody may now
+            self._note_leader(group, lead.leader if is_there else "")
 
     def _note_leader(self, group: str, leader: str) -> None:
         if self.places.leaders.get(group) != leader:
-            self.places.leaders[group] = leader
+            self.places.lead(group, leader)
             self.roads.led(group)
 
     def _observe(self) -> None:
         """In the thread: how this node's replicas stand, and what it leads."""
         found, news = self._observer.look(self.thread, self._system)
         self._events.append(partial(self._set_own, found))
-        for group, lead in news.items():
-            self._events.append(partial(self._records.write_lead, group, lead))
+        if news:
+            self._events.append(partial(self._picture.tell, news))
 
     def _set_own(self, found: OwnReplicas) -> None:
         is_new = found.current != self.places.here.current

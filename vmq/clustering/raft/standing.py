@@ -32,38 +32,53 @@ class OwnReplicas:
 
 
 class Observer:
-    """Looks at the groups of a node, and remembers what it has told."""
+    """Looks at those groups of a node in which something happened, and remembers the others, and what it has told."""
 
     def __init__(self) -> None:
         self._told: dict[str, Lead] = {}
         self._looks = 0
+        self._current: set[str] = set()
+        self._abstaining: set[str] = set()
+        self._standings: dict[str, Standing] = {}
+        self._found = OwnReplicas()
 
     def look(
         self, thread: GroupThread, system: Collection[str]
     ) -> tuple[OwnReplicas, dict[str, Lead]]:
         """How this node's replicas stand; and what it leads, where that is news. `system`: groups of no stream."""
         self._looks += 1
-        if self._looks % _AGAIN == 0:
-            self._told.clear()
-        current, abstaining = set(), set()
-        standings: dict[str, Standing] = {}
-        news: dict[str, Lead] = {}
-        for name, opened in thread.opened.items():
-            group = opened.group
-            if group is None or name in system:
-                continue
-            replica = group.replica
-            standings[name] = Standing(replica.term, _behind(group))
-            if thread.name not in replica.members.voters:
-                continue
-            if replica.abstains:
-                abstaining.add(name)
-            elif replica.leader:
-                current.add(name)
-            lead = _lead(group, thread.name)
-            if lead is not None and self._told.get(name) != lead:
+        news = dict(self._told) if self._looks % _AGAIN == 0 else {}
+        touched = thread.host.take_touched().difference(system)
+        for name in touched:
+            opened = thread.opened.get(name)
+            lead = self._look_at(name, None if opened is None else opened.group, thread.name)
+            if lead is None:
+                self._told.pop(name, None)
+                news.pop(name, None)
+            elif self._told.get(name) != lead:
                 self._told[name] = news[name] = lead
-        return OwnReplicas(frozenset(current), frozenset(abstaining), standings), news
+        if touched:
+            self._found = OwnReplicas(
+                frozenset(self._current), frozenset(self._abstaining), dict(self._standings)
+            )
+        return self._found, news
+
+    def _look_at(self, name: str, group: Group | None, own: str) -> Lead | None:
+        """One group; returns how this node leads it, if it does."""
+        self._current.discard(name)
+        self._abstaining.discard(name)
+        if group is None:
+            self._standings.pop(name, None)
+            return None
+        replica = group.replica
+        self._standings[name] = Standing(replica.term, _behind(group))
+        if own not in replica.members.voters:
+            return None
+        if replica.abstains:
+            self._abstaining.add(name)
+        elif replica.leader:
+            self._current.add(name)
+        return _lead(group, own)
 
 
 def _lead(group: Group, own: str) -> Lead | None:

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from vmq.clustering.raft.envelopes import checked
 from vmq.clustering.raft.outside import Outside
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.taking import Taker
-from vmq.clustering.raft.upkeep import follow, lead
+from vmq.clustering.raft.upkeep import LOOK, LookTimes, follow, lead, rest
 from vmq.streams.log.frame import BadFrameError
 from vmq.streams.log.keys import Keys
 from vmq.streams.replica.log import ReplicaLog
@@ -55,9 +55,6 @@ from vmq_cluster.raft.state import genesis
 
 log = logging.getLogger("vmq.cluster")
 
-#: Seconds between two ticks of the groups, and between two looks at retention and at what failed.
-TICK: Final = 0.05
-LOOK: Final = 5.0
 #: Things that one pass does at most.
 _PASS: Final = 1000
 #: Seconds that the others of a new group have to begin it before the one that is to lead stands.
@@ -117,7 +114,7 @@ class GroupThread:
         self._up: set[str] = set()
         #: Groups whose logs have been written to in this pass.
         self._written: set[str] = set()
-        self._look_at = 0.0
+        self._looks = LookTimes()
         #: Groups that this node is to lead first, and when it stands: leaders are spread as they were placed.
         self._preferred: list[tuple[float, str]] = []
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="vmq-groups-sync")
@@ -171,7 +168,7 @@ class GroupThread:
         try:
             while self._pass(due):
                 now = time.monotonic()
-                tick = now + (TICK if self.opened else LOOK)
+                tick = now + self._looks.pause(now, self.host.is_busy or bool(self._preferred))
                 due = tick if now >= due else min(due, tick)  # the first group is ticked soon
         except Exception as error:
             self.failure = repr(error)
@@ -208,7 +205,7 @@ class GroupThread:
         # A leader without followers says nothing, and waits for its disk all the same.
         while self._effects or self._written:
             effects, self._effects = self._effects, []
-            self._carry_out(effects)
+            self._carry_out(effects, now)
             self._sync(now)
         self._taking.release_early()
 
@@ -232,7 +229,7 @@ class GroupThread:
         self._effects += self.host.finish(group)
         return done
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _carry_out(self, effects: list[Effect], now: float) -> None:
         ballots = {each.group: each.ballot for each in effects if isinstance(each, Save)}
         if ballots:
             self._save(ballots)
@@ -245,6 +242,7 @@ class GroupThread:
                 case Committed():
                     self._outside.on_committed(effect.group, effect.end)
                 case Led():
+                    self._looks.set(effect.group, now + LOOK)
                     self._outside.on_led(effect.group, effect.leader, effect.term)
                 case Uncertain():
                     self._outside.on_uncertain(effect.group, effect.first, effect.end)
@@ -274,6 +272,8 @@ class GroupThread:
     def _sync(self, now: float) -> None:
         """Has the disks take what groups wait for, and tells these."""
         written, self._written = self._written, set()
+        for name in written:
+            self._looks.set(name, now + LOOK)
         logs = {name: self.opened[name].partition.log for name in written & self.opened.keys()}
         syncs = [
             (name, self._pool.submit(each.sync))
@@ -306,6 +306,7 @@ class GroupThread:
             partition.on_write = lambda: self._written.add(name)
             partition.on_close = lambda: self._close_from_outside(name)
             partition.call = lambda what, *about: self.post(what, *about).result(_ANSWER)
+            self._looks.set(name, time.monotonic() + LOOK)
             self._try_open(name)
 
     def _try_open(self, name: str) -> None:
@@ -354,13 +355,13 @@ class GroupThread:
         opened = self.opened.pop(name, None)
         if opened is None:
             return
-        opened.partition.on_close = _nothing
-        opened.partition.on_damage = opened.partition.on_write = _nothing
+        partition = opened.partition
+        partition.on_close = partition.on_damage = partition.on_write = _nothing
         try:
             if erase:
-                opened.partition.erase()  # the ballot stays: this node may be asked again
+                partition.erase()  # the ballot stays: this node may be asked again
             else:
-                opened.partition.shut()
+                partition.shut()
         except OSError as error:
             log.error("group=%s: its log cannot be closed: %s", name, error)
 
@@ -381,19 +382,14 @@ class GroupThread:
 
     def hand_over(self) -> None:
         """Begins to have others lead what this node leads."""
-        now = time.monotonic()
-        for opened in list(self.opened.values()):
-            if opened.group is not None:
-                self._do(opened.group, opened.group.transfer, "", now)
+        for name in list(self.opened):
+            self.transfer(name, "")
 
     def leads_any(self) -> bool:
         """Whether others are still to take over something."""
-        return any(
-            each.group is not None
-            and each.group.leading is not None
-            and each.group.leading.transfer is not None
-            for each in self.opened.values()
-        )
+        groups = [each.group for each in self.opened.values() if each.group is not None]
+        leading = [each.leading for each in groups if each.leading is not None]
+        return any(each.transfer is not None for each in leading)
 
     # --- what happens
 
@@ -423,10 +419,10 @@ class GroupThread:
             opened = self.opened.get(self._preferred.pop(0)[1])
             if opened is not None and opened.group is not None and not opened.group.replica.term:
                 self._do(opened.group, opened.group.receive, "", Campaign(0), now)
-        if now >= self._look_at:
-            self._look_at = now + LOOK
-            for name, opened in list(self.opened.items()):
+        for name in self._looks.due(now):
+            if (opened := self.opened.get(name)) is not None:
                 self._look(name, opened, now)
+                self._looks.set(name, now + rest(opened.partition, opened.group))
 
     def _look(self, name: str, opened: Opened, now: float) -> None:
         group = opened.group
@@ -442,20 +438,23 @@ class GroupThread:
         lead(opened.partition, group, self._do, now)
         self._aim(opened, now)
 
-    def aim(self, name: str, wanted: tuple[str, ...]) -> None:
-        """The voters that a group is to have, by decision of the meta group."""
-        opened = self.opened.get(name)
-        if opened is not None and opened.wanted != wanted:
-            opened.wanted = wanted
-            self._aim(opened, time.monotonic())
+    def aim(self, wanted: Mapping[str, tuple[str, ...]]) -> None:
+        """The voters that groups are to have, by decision of the meta group; their streams may have other options."""
+        now = time.monotonic()
+        for name, voters in wanted.items():
+            opened = self.opened.get(name)
+            if opened is not None:
+                self._looks.set(name, now + LOOK)
+                if opened.wanted != voters:
+                    opened.wanted = voters
+                    self._aim(opened, now)
 
     def transfer(self, name: str, to: str) -> bool:
         """Has another replica lead; whether it begins to."""
         opened = self.opened.get(name)
         if opened is None or opened.group is None:
             return False
-        now = time.monotonic()
-        return bool(self._do(opened.group, opened.group.transfer, to, now))
+        return bool(self._do(opened.group, opened.group.transfer, to, time.monotonic()))
 
     def recover(self, names: list[str]) -> dict[str, str]:
         """Has groups without a leader go on with this node's replica alone; returns why not, by group."""

@@ -1,12 +1,66 @@
-"""What a leader sees to now and then: segments that are full, retention, and compaction."""
+"""What a leader sees to now and then: segments that are full, retention, and compaction; and when it looks again.
 
-from collections.abc import Callable
-from typing import Any
+A group that rests is looked at seldom: nothing becomes too much but by what is written, nor too old before its time.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from random import random
+from typing import Any, Final
 
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq.streams.replica.tidying import due
 from vmq.streams.tidying.compaction import TOMBSTONES_STAY, CompactionNote
 from vmq_cluster.raft.group import Group
+
+#: Seconds between two ticks of groups that are awake.
+TICK: Final = 0.05
+#: Seconds until a group is looked at again in which something happened; and at most.
+LOOK: Final = 5.0
+_REST: Final = 60.0
+
+
+class LookTimes:
+    """When groups are looked at next."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str]] = []
+        self._at: dict[str, float] = {}
+
+    def set(self, name: str, at: float) -> None:
+        """A group is looked at then, or earlier if that is decided already."""
+        known = self._at.get(name)
+        if known is None or at < known:
+            self._at[name] = at
+            heappush(self._heap, (at, name))
+
+    def pause(self, now: float, is_busy: bool) -> float:
+        """Seconds for which the thread of the groups has nothing to do by itself."""
+        if is_busy:
+            return TICK
+        return min(LOOK, max(TICK, self._heap[0][0] - now)) if self._heap else LOOK
+
+    def due(self, now: float) -> Iterator[str]:
+        """Those that are to be looked at now."""
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._at.get(name) == at:
+                del self._at[name]
+                yield name
+
+
+def rest(partition: ReplicaPartition, group: Group | None) -> float:
+    """Seconds for which nothing is to be seen to, if nothing happens to the group."""
+    options, kept = partition.options, partition.log
+    if group is None or kept is None or options.compact or partition.archive is not None:
+        return LOOK
+    longest = _REST * (1 - random() / 4)  # not all at once
+    if group.leading is None:
+        return longest
+    ages = [kept.full_at]
+    if kept.old and options.retention_age_seconds is not None:
+        ages.append(kept.old[0].time / 1e6 + options.retention_age_seconds)
+    return min(longest, max(LOOK, min(ages) - partition.clock()))
 
 
 def follow(partition: ReplicaPartition, group: Group) -> None:

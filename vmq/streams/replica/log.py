@@ -9,6 +9,7 @@ For one thread, that of the node's groups. Readers are shown what is committed (
 
 import os
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -168,14 +169,17 @@ class ReplicaLog:
     @property
     def is_full(self) -> bool:
         """Whether the next batch is to begin a new segment."""
-        if not self.segments:
-            return False
-        last = self.segments[-1]
-        if last.count < 2 or last.is_compacted:
-            return last.is_compacted
-        age = self._partition.clock() - self._began
-        is_large = last.index.size >= self._partition.options.segment_bytes
-        return is_large or age >= self._partition.segment_age or last.count >= MANY
+        if not self.segments or self.segments[-1].count < 2 or self.segments[-1].is_compacted:
+            return bool(self.segments) and self.segments[-1].is_compacted
+        last, limit = self.segments[-1], self._partition.options.segment_bytes
+        is_large = last.index.size >= limit or last.count >= MANY
+        return is_large or self._partition.clock() >= self.full_at
+
+    @property
+    def full_at(self) -> float:
+        """When the last segment is full by its age alone; never, if there is nothing in it."""
+        is_empty = not self.segments or self.segments[-1].count < 2
+        return inf if is_empty else self._began + self._partition.segment_age
 
     def make(
         self, offset: int, term: int, kind: int, marks: tuple[Mark, ...], rows: Sequence[Any]
@@ -266,9 +270,8 @@ class ReplicaLog:
         """Notes how far the last segment is written."""
         if self.segments:
             last = self.segments[-1]
-            self._checkpoint.write(
-                PartitionCheckpoint(last.base, last.index.size, last.synced, last.end)
-            )
+            noted = PartitionCheckpoint(last.base, last.index.size, last.synced, last.end)
+            self._checkpoint.write(noted)
 
     def sync(self) -> None:
         """Waits until everything is on the disk itself. Raises `OSError`."""

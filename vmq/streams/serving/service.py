@@ -199,6 +199,8 @@ class Streaming:
             yield f"{where} is damaged and refused: {each.damage}; {ADVICE}"
         for partition in self.catalog.all_partitions():
             archive = partition.archive
+            if archive is None and not partition.flaws:
+                continue  # there may be ten thousand, and this is asked each second
             if archive is not None and archive.failure:
                 where = f"partition {partition.number} of stream {partition.stream!r}"
                 yield f"{where} cannot be archived to {archive.url.shown}: {archive.failure}"

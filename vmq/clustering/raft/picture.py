@@ -1,0 +1,104 @@
+"""Where partitions are and who leads them, out of the metadata, kept as these change.
+
+There may be tens of thousands of both: whoever looks is told what is new, and nobody reads all of them again.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from vmq.clustering.raft.places import Key
+from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace, decode, parts_of
+from vmq_cluster.effects import Changed
+
+
+class PictureNews(NamedTuple):
+    """What has changed since somebody looked last."""
+
+    #: Partitions that have another place, or none any more, or whose group has another leader or other voters.
+    keys: set[Key]
+    #: Groups of which another leader is known.
+    led: set[str]
+    #: The same partitions have other places, or groups other voters than they were to have.
+    is_moved: bool
+    #: Something else has changed.
+    has_more: bool
+
+
+class GroupPicture:
+    """Kept in the event loop; dicts are replaced, never changed, where other threads look.
+
+    Args:
+        records: what stands in the metadata.
+    """
+
+    def __init__(self, records: GroupRecords) -> None:
+        self._records = records
+        self.places: dict[Key, ReplicaPlace] = {}
+        self.leads: dict[str, Lead] = {}
+        self._keys: dict[str, Key] = {}
+        self._is_read = False
+        self._news = PictureNews(set(), set(), False, False)
+
+    def on_changes(self, changes: Iterable[Changed]) -> bool:
+        """The metadata have changed; returns whether in anything but leaders."""
+        if not self._is_read:
+            return True  # `news` reads it
+        places: dict[Key, ReplicaPlace | None] = {}
+        is_more = False
+        for change in changes:
+            parts = parts_of(change.key)
+            if parts[:1] == ["lead"] and len(parts) == 2:
+                self._on_lead(parts[1], decode(change.value, Lead))
+            elif parts[:1] == ["place"] and (key := _key(parts[1:])) is not None:
+                places[key] = decode(change.value, ReplicaPlace)
+            else:
+                is_more = True
+        if places:
+            self._on_places(places)
+        self._news = self._news._replace(has_more=self._news.has_more or is_more)
+        return is_more or bool(places)
+
+    def _on_lead(self, group: str, lead: Lead | None) -> None:
+        before = self.leads.get(group)
+        if lead is None:
+            self.leads.pop(group, None)
+            return
+        self.leads[group] = lead
+        self._news.led.add(group)
+        key = self._keys.get(group)
+        if key is None:
+            return  # it is looked at with its place
+        known = self.places[key].voters if before is None else before.voters
+        if lead.voters != known:
+            self._news.keys.add(key)
+            self._news = self._news._replace(is_moved=True)
+
+    def _on_places(self, changed: dict[Key, ReplicaPlace | None]) -> None:
+        places = {**self.places, **changed}
+        self.places = {key: place for key, place in places.items() if place is not None}
+        self._keys = {place.group: key for key, place in self.places.items()}
+        self._news.keys.update(changed)
+        self._news = self._news._replace(is_moved=True)
+
+    def news(self) -> PictureNews:
+        """What has changed since this was asked last; everything, the first time."""
+        if not self._is_read and self._records.is_there:
+            self._is_read = True
+            for parts, place in self._records.records("place", ReplicaPlace):
+                if (key := _key(parts)) is not None:
+                    self.places[key] = place
+            self._keys = {place.group: key for key, place in self.places.items()}
+            self.leads = {parts[0]: lead for parts, lead in self._records.records("lead", Lead)}
+            self._news = PictureNews(set(self.places), set(self.leads), True, True)
+        news, self._news = self._news, PictureNews(set(), set(), False, False)
+        return news
+
+    def tell(self, news: Mapping[str, Lead]) -> None:
+        """This node leads these groups: the metadata are to say so."""
+        for group, lead in news.items():
+            if self.leads.get(group) != lead:
+                self._records.write_lead(group, lead)
+
+
+def _key(parts: list[str]) -> Key | None:
+    return (parts[0], int(parts[1])) if len(parts) == 2 and parts[1].isdecimal() else None
