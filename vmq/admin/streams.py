@@ -83,8 +83,8 @@ class ColumnRow(Struct):
 class StreamDetails(Struct):
     """One stream with its options and partitions. Of a cluster's, messages and bytes are of all nodes that answer.
 
-    The option `acks` is what counts, where none was given, too. `columns`: of a stream with a schema. `invalid`: those of
-    their rows whose payload is no JSON.
+    The option `acks` is what counts, where none was given, too. `columns`: of a stream with a schema.
+    `invalid`: those of their rows whose payload is no JSON.
     """
 
     stream: str
