@@ -2,8 +2,9 @@
 
 python -m tests.bench.jobs_many --jobs 5000000 --memory 256
 
-`--batch` is how many are sent at a time: few at a time are as many frames in the log. `--queues` measures as many
-queues with a job each instead.
+`--batch` is how many are sent at a time: few at a time are as many frames in the log. `--indexed` kills the broker once
+all full segments have their indexes, as those of jobs that came over days have. `--queues` measures as many queues with
+a job each instead.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from tests.support.until import reach
 from vmq.testing.process import BrokerProcess
 
 LISTEN = ("resp://127.0.0.1:0",)
@@ -71,7 +73,13 @@ def measure_queues(queues: int, folder: Path) -> None:
         print(f"{queues} queues with a job each: {(rss(broker) - idle) / queues:.0f} bytes a queue")
 
 
-def measure(jobs: int, size: int, memory: int, batch: int, folder: Path) -> None:
+def is_indexed(folder: Path) -> bool:
+    """Whether all segments but the last have an index."""
+    segments, indexes = (list((folder / "jobs").glob(each)) for each in ("*.jobs", "*.index"))
+    return len(indexes) >= len(segments) - 1
+
+
+def measure(jobs: int, size: int, memory: int, batch: int, folder: Path, *, indexed: bool) -> None:
     """Prints what it takes."""
     env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(memory * MIB)}
     args = ("--allow-anonymous",)
@@ -85,6 +93,8 @@ def measure(jobs: int, size: int, memory: int, batch: int, folder: Path) -> None
                 most = max(most, rss(broker))
         most = max(most, rss(broker))
         spent = monotonic() - began
+        if indexed:
+            reach(lambda: is_indexed(folder), "segments have no indexes", 600)
         print(f"added {jobs} in {spent:.0f} s; at most {(most - idle) / MIB:.0f} MiB above idle")
         broker.kill()
     began = monotonic()
@@ -92,7 +102,10 @@ def measure(jobs: int, size: int, memory: int, batch: int, folder: Path) -> None
         wire = Wire(broker)
         wire.work()
         spent = monotonic() - began
-        print(f"after SIGKILL a job is given and acknowledged {spent:.2f} s after the start")
+        cpu = sum(psutil.Process(broker.pid).cpu_times()[:2])
+        print(
+            f"after SIGKILL a job is given and acknowledged {spent:.2f} s after the start, with {cpu:.2f} s of CPU"
+        )
         print(f"{(rss(broker) - idle) / MIB:.0f} MiB above idle")
         for _ in range(min(jobs, 200_000) // BATCH - 1):
             wire.work()
@@ -106,6 +119,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=200, help="bytes of a body")
     parser.add_argument("--memory", type=int, default=1024, help="limits.max_job_memory, in MiB")
     parser.add_argument("--batch", type=int, default=BATCH, help="jobs that are sent at a time")
+    parser.add_argument("--indexed", action="store_true", help="wait for indexes of segments")
     parser.add_argument("--queues", type=int, default=0, help="queues with a job each, instead")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +127,8 @@ def main() -> None:
         if options.queues:
             measure_queues(options.queues, data)
         else:
-            measure(options.jobs, options.size, options.memory, options.batch, data)
+            how = options.jobs, options.size, options.memory, options.batch, data
+            measure(*how, indexed=options.indexed)
 
 
 if __name__ == "__main__":

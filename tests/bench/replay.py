@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import psutil
 from pyarrow import flight
@@ -58,10 +58,17 @@ def payload_of(number: int) -> bytes:
     return text % (1_000_000 + number, 10 + number % SOME)
 
 
+class HasAddress(Protocol):
+    """A broker that clients of MQTT come to."""
+
+    @property
+    def tcp(self) -> tuple[str, int]: ...
+
+
 class Receiver:
     """A client that counts what comes, all of one size, and acknowledges it at QoS 1."""
 
-    def __init__(self, broker: BrokerProcess, name: str, topic_filter: str, qos: int) -> None:
+    def __init__(self, broker: HasAddress, name: str, topic_filter: str, qos: int) -> None:
         self.sock = socket.create_connection(broker.tcp)
         self.size = len(
             publish_packet(topic_of(0), payload_of(0), qos=qos, packet_id=1 if qos else None)

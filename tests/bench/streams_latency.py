@@ -76,9 +76,9 @@ def reading(broker: BrokerProcess, count: int, *, sent: bool) -> list[list[str]]
 
 
 @contextmanager
-def running(loads: list[list[str]], *, beside: bool) -> Iterator[None]:
-    """Processes of this module that load the machine."""
-    command = [sys.executable, "-m", __spec__.name, *(["--beside"] if beside else [])]
+def running(loads: list[list[str]], *, beside: bool, module: str = __spec__.name) -> Iterator[None]:
+    """Processes of a module that load the machine."""
+    command = [sys.executable, "-m", module, *(["--beside"] if beside else [])]
     with ExitStack() as stack:
         for load in loads:
             process = stack.enter_context(
@@ -171,7 +171,17 @@ def main() -> None:
 
 
 def show(runs: dict[str, list[list[float]]]) -> None:
-    """The figures of each phase, without its first round, and how they compare."""
+    """The figures of each phase, and how they compare."""
+    p99 = table_of(runs)
+    ratio = p99["reading"] / p99["idle"]
+    met = "met" if ratio <= BAR else "MISSED"
+    print(f"p99, reading to idle: {ratio:.2f}, at most {BAR}: {met}; load {os.getloadavg()[0]:.1f}")
+    for name in ("sent", "elsewhere", "burning"):
+        print(f"p99, reading to {name}: {p99['reading'] / p99[name]:.2f}")
+
+
+def table_of(runs: dict[str, list[list[float]]]) -> dict[str, float]:
+    """Prints the figures of each phase, without its first round; returns each one's p99."""
     print(f"{'ms':12} {'p50':>8} {'p90':>8} {'p99':>8} {'largest':>8} {'to idle':>8}")
     p99 = {}
     for name, found in runs.items():
@@ -180,11 +190,7 @@ def show(runs: dict[str, list[list[float]]]) -> None:
         largest = max(max(each) for each in found[1:])
         ratio = p99[name] / p99["idle"]
         print(f"{name:12} {p50:8.3f} {p90:8.3f} {p99[name]:8.3f} {largest:8.2f} {ratio:8.2f}")
-    ratio = p99["reading"] / p99["idle"]
-    met = "met" if ratio <= BAR else "MISSED"
-    print(f"p99, reading to idle: {ratio:.2f}, at most {BAR}: {met}; load {os.getloadavg()[0]:.1f}")
-    for name in ("sent", "elsewhere", "burning"):
-        print(f"p99, reading to {name}: {p99['reading'] / p99[name]:.2f}")
+    return p99
 
 
 if __name__ == "__main__":

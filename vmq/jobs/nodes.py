@@ -16,6 +16,8 @@ from vmq.jobs.sharing.replicas import JobReplicas
 
 log = logging.getLogger("vmq.jobs")
 
+#: Below this part of the mark above which memory is scarce there is enough again.
+_ENOUGH: Final = 0.9
 #: Seconds between two looks whether all is handed over.
 _LOOK: Final = 0.05
 #: Seconds between two looks for members that were greeted in vain: a greeting may be lost.
@@ -118,6 +120,10 @@ class JobNodes:
     def tick(self, now: float) -> None:
         """To be called every tenth of a second. Who can be reached and was not heard of is greeted anew."""
         self.replicas.tick(now)
+        scarce = self.commit.spill_above
+        if self.replicas.peers.me.is_short:
+            scarce = int(int(scarce) * _ENOUGH)
+        self.replicas.set_short(self.commit.machine.memory >= scarce)
         if now >= self._greets_at:
             self._greets_at = now + _GREETS
             peers = self.replicas.peers

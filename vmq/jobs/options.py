@@ -8,6 +8,7 @@ from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.stock import LONGEST, ONE_HOST
 
 _LONGEST_NAME: Final = 512
+_DOLLAR: Final = 36
 #: Why nobody adds to or takes from some queues.
 OURS: Final = "ERR queues whose names begin with $ are the broker's own"
 _LONGEST_KEY: Final = 512
@@ -86,11 +87,20 @@ def check_queue(name: bytes) -> None:
     Raises:
         JobRefusedError: it is no name, or that of dead letters.
     """
-    if not name or len(name) > _LONGEST_NAME or b"\0" in name:
-        raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
+    check_name(name)
     if name.endswith(DEAD):
         raise JobRefusedError("ERR jobs get into a queue of dead letters by failing only")
-    if name[:1] == b"$":
+
+
+def check_name(name: bytes) -> None:
+    """Refuses what is no queue of clients.
+
+    Raises:
+        JobRefusedError: it is no name, or that of the broker's own.
+    """
+    if not name or len(name) > _LONGEST_NAME or 0 in name:  # b"\0" in name: five times as dear
+        raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
+    if name[0] == _DOLLAR:
         raise JobRefusedError(OURS)
 
 

@@ -6,177 +6,36 @@ were added are paged out, so that all of them is known by a few columns of numbe
 """
 
 from array import array
-from binascii import a2b_base64, b2a_base64
 from bisect import bisect_left
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from mypy_extensions import i64
 
+from vmq.jobs.columns import (
+    CREATED,
+    ID,
+    SEGMENT,
+    JobColumns,
+    at_place,
+    long_ids,
+    short_id,
+    short_ids,
+    split_ids,
+    whole,
+)
 from vmq.jobs.queue import QUEUED, Job, JobLane, JobPage, JobQueue, LanePager, LanePages
 from vmq.jobs.queues import JOB_BYTES, JobQueues
 from vmq.jobs.rules import OFF
 
 #: Jobs of a page; a queue with more than four of them has some paged out when memory is short.
 PAGE: Final = 2048
-#: Bytes of an id, and where its random part begins and ends.
-_ID: Final = 40
-_TOKEN: Final = 11
-_TOKEN_END: Final = 35
-_TO_BASE64: Final = bytes.maketrans(b"-_", b"+/")
-_FROM_BASE64: Final = bytes.maketrans(b"+/", b"-_")
-#: Beside the first of numbers that rise by one.
-_RISES: Final = -(1 << 62)
 #: Bytes of a page beside its columns.
 _PAGE_BYTES: Final = 1500
 #: Seconds in which nothing is paged out, after many jobs were found that cannot be.
 _IDLE: Final = 5.0
 #: Seconds by which the end of a job's time may differ from what follows from when it was added.
 _CLOSE: Final = 0.001
-
-
-class JobColumns:
-    """Jobs of one lane in the order of adding, a column of numbers for each of their attributes."""
-
-    def __init__(self) -> None:
-        #: Of these, while a log is read; and when the time of the first of them ends.
-        self.lane: JobLane | None = None
-        self.due: float = float("inf")
-        self.ids = bytearray()
-        self.serials = array("q")
-        self.created = array("q")
-        self.segments = array("q")
-        self.offsets = array("q")
-        self.sizes = array("q")
-        self.ttls = array("q")
-        self.retries = array("q")
-        self.delays = array("q")
-
-    def add(
-        self,
-        job_id: bytes,
-        serial: int,
-        created: int,
-        segment: int,
-        offset: int,
-        size: int,
-        ttl: int,
-        retry: int,
-        delay: int,
-    ) -> None:
-        """One more."""
-        self.ids += job_id
-        self.serials.append(serial)
-        self.created.append(created)
-        self.segments.append(segment)
-        self.offsets.append(offset)
-        self.sizes.append(size)
-        self.ttls.append(ttl)
-        self.retries.append(retry)
-        self.delays.append(delay)
-
-    def add_alike(
-        self,
-        ids: bytes,
-        serial: int,
-        created: "array[int]",
-        segment: int,
-        offset: int,
-        head: tuple[Any, ...],
-    ) -> None:
-        """Many more whose headers are alike and whose numbers rise by one, as their bodies' places do by their size."""
-        count = len(created)
-        retry, ttl, delay, size = head[3:7]
-        self.ids += ids
-        self.created.extend(created)
-        self.serials.extend(range(serial, serial + count))
-        if size:
-            self.offsets.extend(range(offset, offset + size * count, size))
-        else:
-            self.offsets.extend(array("q", [offset]) * count)
-        self.segments.extend(array("q", [segment]) * count)
-        self.sizes.extend(array("q", [size]) * count)
-        self.ttls.extend(array("q", [ttl]) * count)
-        self.retries.extend(array("q", [retry]) * count)
-        self.delays.extend(array("q", [delay]) * count)
-
-    def add_job(self, job: Job) -> None:
-        """One more, that is in memory."""
-        self.add(
-            job.id,
-            job.serial,
-            job.created,
-            job.segment,
-            job.offset,
-            job.size,
-            job.ttl,
-            job.retry,
-            job.delay,
-        )
-
-    def columns(self) -> "list[array[int]]":
-        """As a page has them, `SERIAL` to `DELAY`."""
-        return [
-            narrow(self.serials),
-            narrow(self.created),
-            narrow(self.segments),
-            narrow(self.offsets),
-            narrow(self.sizes),
-            narrow(self.ttls),
-            narrow(self.retries),
-            narrow(self.delays),
-        ]
-
-
-def narrow(numbers: "array[int]") -> "array[int]":
-    """A column as short as may be: numbers that are all the same are one, those that rise by one are the first, and
-    those without a higher half are the lower one.
-    """
-    first = numbers[0]
-    count = len(numbers)
-    if numbers == array("q", [first]) * count:
-        return array("q", [first])
-    if numbers[-1] - first == count - 1 and numbers == array("q", range(first, first + count)):
-        return array("q", [first, _RISES])
-    halves = array("I", numbers.tobytes())
-    return numbers if any(halves[1::2]) else halves[::2]
-
-
-def at_place(numbers: "array[int]", place: int) -> int:
-    """A number of a column."""
-    count = len(numbers)
-    if count == 1:
-        return numbers[0]
-    if count == 2 and numbers[1] == _RISES:
-        return numbers[0] + place
-    return numbers[place]
-
-
-def short_ids(joined: bytes) -> bytes:
-    """Ids that differ in their random part only are that, without base64; others are as they are."""
-    size = len(joined) // _ID
-    head, tail = joined[:_TOKEN], joined[_TOKEN_END:_ID]
-    tokens = bytearray((_TOKEN_END - _TOKEN) * size)
-    for place in range(_ID):
-        column = joined[place::_ID]
-        if _TOKEN <= place < _TOKEN_END:
-            tokens[place - _TOKEN :: _TOKEN_END - _TOKEN] = column
-        elif column.count(joined[place]) != size:
-            return joined
-    try:
-        return head + tail + a2b_base64(tokens.translate(_TO_BASE64), strict_mode=True)
-    except ValueError:
-        return joined
-
-
-def long_ids(short: bytes, size: int) -> bytes:
-    """All ids, one behind the other."""
-    if len(short) == size * _ID:
-        return short
-    head, tail = short[:_TOKEN], short[_TOKEN : _TOKEN + _ID - _TOKEN_END]
-    tokens = b2a_base64(short[len(head) + len(tail) :], newline=False).translate(_FROM_BASE64)
-    width = _TOKEN_END - _TOKEN
-    return b"".join([head + tokens[at : at + width] + tail for at in range(0, size * width, width)])
 
 
 class JobPager(LanePager):
@@ -197,7 +56,7 @@ class JobPager(LanePager):
         self.size: i64 = PAGE
         #: Bytes of memory above which jobs are; queues that have many then.
         self.above: i64 = 1 << 60
-        #: Pages whose jobs cannot be found by their ids yet: that takes longer than all else at a start.
+        #: Pages that are searched through for an id as yet: to make their marks takes longer than all else at a start.
         self.unmarked: dict[JobPage, None] = {}
         self.crowded: dict[JobQueue, None] = {}
         self.now: float = 0.0
@@ -305,14 +164,19 @@ class JobPager(LanePager):
         if not count:
             return
         page = JobPage(lane, short_ids(bytes(columns.ids)), columns.columns(), count)
+        self.put_page(more, page, due)
+
+    def put_page(self, more: LanePages, page: JobPage, due: float) -> None:
+        """A page whose jobs are newer than those of all others of its lane."""
+        columns = page.columns
         self.unmarked[page] = None
-        page.first = columns.created[0]
-        page.last = columns.created[-1]
-        page.segment = min(columns.segments)
+        page.first = at_place(columns[CREATED], 0)
+        page.last = at_place(columns[CREATED], page.size - 1)
+        page.segment = min(whole(columns[SEGMENT], page.size))
         more.pages.append(page)
         more.newest = page.last
         self.pages[page] = None
-        self.count += count
+        self.count += page.size
         self.machine.memory += cost(page)
         self.machine.is_in_order = False
         self.machine.timers.set(page, due, self.now)
@@ -389,14 +253,14 @@ class JobPager(LanePager):
         self, lane: JobLane, ids: bytes, columns: "list[array[int]]", taken: "set[int] | None"
     ) -> list[Job]:
         """The jobs of columns, but for some places."""
-        size = len(ids) // _ID
+        size = len(ids) // ID
         serials, created, segments, offsets, sizes, ttls, retries, delays = columns
         queue, priority = lane.queue, lane.priority
         found: list[Job] = []
         for place in range(size):
             if taken is not None and place in taken:
                 continue
-            job = Job(ids[place * _ID : place * _ID + _ID], queue, None)
+            job = Job(ids[place * ID : place * ID + ID], queue, None)
             job.state = QUEUED
             job.serial = at_place(serials, place)
             job.created = at_place(created, place)
@@ -414,12 +278,16 @@ class JobPager(LanePager):
     def find(self, job_id: bytes) -> Job | None:
         """A job that is paged out, and is in memory from now on."""
         mark = crc32(job_id)
-        if self.unmarked:
-            self.mark(len(self.unmarked))
+        token = short_id(job_id)
         for page in self.pages:
             marks = page.marks
-            place = bisect_left(marks, mark)
-            if place < len(marks) and marks[place] == mark:
+            if marks:
+                place = bisect_left(marks, mark)
+                may_be_there = place < len(marks) and marks[place] == mark
+            else:
+                is_short = len(page.ids) < page.size * ID
+                may_be_there = page.ids.find(token if is_short else job_id) >= 0
+            if may_be_there:
                 job = self.take_out(page, job_id)
                 if job is not None:
                     return job
@@ -430,14 +298,13 @@ class JobPager(LanePager):
         for page in list(self.unmarked)[:limit]:
             del self.unmarked[page]
             ids = long_ids(page.ids, page.size)
-            marks = [crc32(ids[at : at + _ID]) for at in range(0, len(ids), _ID)]
-            page.marks = array("I", sorted(marks))
+            page.marks = array("I", sorted(map(crc32, split_ids(ids))))
 
     def take_out(self, page: JobPage, job_id: bytes) -> Job | None:
         """One job of a page, if it has it."""
         for job in self.read(page):
             if job.id == job_id:
-                place = long_ids(page.ids, page.size).find(job_id) // _ID
+                place = long_ids(page.ids, page.size).find(job_id) // ID
                 if page.taken is None:
                     page.taken = set()
                 page.taken.add(place)

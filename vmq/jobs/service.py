@@ -32,6 +32,7 @@ from vmq.jobs.resp.door import RespDoor
 from vmq.jobs.resp.user import PATIENCE, unsettled
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
 from vmq.jobs.schedules import Schedules
+from vmq.jobs.storage.indexing import JobIndexing
 from vmq.jobs.storage.journal import JobJournal, movable
 from vmq.jobs.storage.pauses import JobPauses
 from vmq.jobs.storage.restoring import JobRestore
@@ -129,12 +130,11 @@ class JobService:
             core.bans.ends.append(self.end_banned)
         #: Programs inside the process that take jobs.
         self.takings: set[Ending] = set()
-        self.control = JobControl(
-            self.folder, lambda: self.config, lambda: self._limit(self.config)
-        )
+        self.control = JobControl(self.folder, lambda: self.config, self._limit_anew)
         self._limit(config)
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        self.indexing = JobIndexing(self.segments, self.loop.call_later)
         self.mqtt.delayed.serve_all()
         self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
         given = self.folder, functions, follow, self.safe
@@ -191,6 +191,9 @@ class JobService:
             found = hashlib.sha256(secrets.token_bytes(32)).hexdigest()[:40].encode()
             path.write_bytes(found + b"\n")
         return found
+
+    def _limit_anew(self) -> None:
+        self._limit(self.config)
 
     def _limit(self, config: Config) -> None:
         limit = self.control.memory() or 1 << 60
@@ -305,6 +308,7 @@ class JobService:
             self._clean()
         except OSError as error:
             log.error("a segment of jobs cannot be cleaned: %s", error)
+        self.indexing.look()
         self.commit.end_pass(now)
 
     def _clean(self) -> None:
@@ -408,6 +412,7 @@ class JobService:
         if self.nodes is not None:
             await self.nodes.hand_over(_HAND_OVER)
         self._sweeper.cancel()
+        self.indexing.close()
         if self._ticker is not None:
             self._ticker.cancel()
         self.mqtt.delayed.stop()

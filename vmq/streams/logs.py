@@ -347,7 +347,7 @@ def rows_of(reader: LogReader, wanted: PageQuery) -> RowPage:
     found: list[pa.RecordBatch] = []
     count = size = 0
     following = end = min(wanted.end, reader.partition.end)
-    for chunk in reader.read(wanted.start, end):
+    for chunk in reader.read(wanted.start, end, most=wanted.size):
         rows, following = chunk
         room = wanted.size - size
         if rows.num_rows > 1 and rows.nbytes > 2 * room:

@@ -11,7 +11,7 @@ from tests.vmq.jobs.support import Got, machine_of, rules
 from vmq.jobs.ids import JobIds
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACTIVE, QUEUED, Job, JobHolder, JobQueue
-from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.queues import JOB_BYTES, JobRefusedError
 from vmq.jobs.rules import OFF, JobRules
 
 
@@ -171,6 +171,22 @@ def test_refusals_say_why() -> None:
     with pytest.raises(JobRefusedError, match=r"^OOM.*queues"):
         house.queue(b"other")
     assert house.machine.counts.refused == 4
+
+
+def test_memory_is_free_again_when_the_time_of_jobs_ends() -> None:
+    """Of dead letters as many are kept as the queue's rules say."""
+    house = House(dead_maxlen=2)
+    house.machine.max_memory = 100 * JOB_BYTES
+    jobs = 0
+    while house.machine.memory < house.machine.max_memory:
+        house.add(ttl=10)
+        jobs += 1
+    with pytest.raises(JobRefusedError, match=r"^OOM"):
+        house.add(ttl=10)
+    house.passes(11)
+    assert house.machine.counts.expired == jobs
+    assert house.queue(b"q!dead").depth == 2
+    assert len([house.add(ttl=10) for _ in range(jobs - 4)]) == jobs - 4
 
 
 def test_a_queue_that_is_paused_gives_nothing_and_takes_nothing_back() -> None:

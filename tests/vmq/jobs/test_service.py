@@ -107,6 +107,18 @@ async def test_a_disk_that_fails_acknowledges_nothing(
             assert await redis.execute_command("ADDJOB", "q", "y", 0)
 
 
+async def test_nothing_is_added_while_the_broker_is_short_of_memory(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
+        core = broker.jobs.open().core
+        core.memory_is_high = True
+        with pytest.raises(ResponseError, match=r"limits.max_memory"):
+            await redis.execute_command("ADDJOB", "q", "x", 0)
+        refused = await redis.execute_command("ADDJOBS", "q", 0, "JOBS", "x", "y")
+        assert ["limits.max_memory" in str(each) for each in refused] == [True, True]
+        core.memory_is_high = False
+        assert await redis.execute_command("ADDJOBS", "q", 0, "JOBS", "x", "y")
+
+
 async def test_memory_that_is_used_up_still_lets_jobs_be_taken_and_acknowledged(
     tmp_path: Path,
 ) -> None:

@@ -243,7 +243,7 @@ def pause(
     giving: Annotated[bool, typer.Option("--out", help="No job is given to workers.")] = False,
     mountpoint: MountpointOption = "",
 ) -> Any:
-    """Pause a queue, until it is resumed or the broker stops: both ways, if none is named."""
+    """Pause a queue until it is resumed, also over restarts: both ways, if none is named."""
     what = "in" if adding and not giving else "out" if giving and not adding else "all"
     return ask.post("/jobs/pause", queue=queue, what=what, mountpoint=mountpoint)
 

@@ -341,11 +341,6 @@ class RespConnection(RespUser):
         name = self.door.prefix + options.queue if self.door.prefix else options.queue
         if self.door.hooks.auth_on_publish is not None and not self.may_add(argv, options.queue):
             return
-        queue = self.machine.queue(name, now)
-        if self.core.memory_is_high:
-            raise JobRefusedError("OOM memory is above limits.max_memory")
-        if self.commit.is_failing and queue.rules.persistence != OFF:
-            raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
         reply = self.added(options, argv[2], name, now)
         if self.machine.unsettled:
             self.reply_when_copied(options, reply, now)
@@ -354,10 +349,15 @@ class RespConnection(RespUser):
 
     def added(self, options: AddOptions, body: bytes, name: bytes, now: float) -> bytes:
         """Adds one job; the reply is its id."""
+        queue = self.machine.queue(name, now)
+        if self.core.memory_is_high:
+            raise JobRefusedError("OOM memory is above limits.max_memory")
+        if self.commit.is_failing and queue.rules.persistence != OFF:
+            raise JobRefusedError("IOERR jobs cannot be written to disk; try later")
         if len(body) > self.door.max_job_size:
             raise JobRefusedError("TOOBIG the job is above limits.max_job_size")
         job = self.machine.add(
-            self.machine.queue(name, now),
+            queue,
             body,
             now,
             options.ttl,

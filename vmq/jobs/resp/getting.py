@@ -3,13 +3,12 @@
 from typing import Final
 
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.options import OURS, whole
+from vmq.jobs.options import check_name, whole
 from vmq.jobs.queue import JobQueue
 from vmq.jobs.queues import JobRefusedError
 
-#: Jobs of one GETJOB, and the queues that it asks.
+#: Jobs of one GETJOB.
 MOST_JOBS: Final = 1000
-_LONGEST_NAME: Final = 512
 
 
 class GetOptions:
@@ -34,7 +33,10 @@ def read_get(argv: list[bytes], machine: JobMachine, prefix: bytes, now: float) 
     count = len(argv)
     at = 1
     while at < count:
-        name = argv[at].upper()
+        name = argv[at]
+        if name == b"FROM":
+            break
+        name = name.upper()
         if name == b"FROM":
             break
         if name == b"NOHANG":
@@ -52,10 +54,10 @@ def read_get(argv: list[bytes], machine: JobMachine, prefix: bytes, now: float) 
         at += 1
     if at + 1 >= count:
         raise JobRefusedError("ERR syntax error")
-    for name in dict.fromkeys(argv[at + 1 :]):
-        if not name or len(name) > _LONGEST_NAME or b"\0" in name:
-            raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
-        if name[:1] == b"$":
-            raise JobRefusedError(OURS)
+    names = argv[at + 1 :]
+    if len(names) > 1:
+        names = list(dict.fromkeys(names))
+    for name in names:
+        check_name(name)
         options.queues.append(machine.queue(prefix + name if prefix else name, now))
     return options

@@ -18,7 +18,10 @@ class Entry(Struct, array_like=True, frozen=True):
 
 
 class Present(Entry, frozen=True, tag=1):
-    """Who I am; `asks`: tell me who you are. `boot` is another after each start: what was in memory only is gone."""
+    """Who I am; `asks`: tell me who you are. `boot` is another after each start: what was in memory only is gone.
+
+    `is_short`: there is little memory left, others had better have the copies.
+    """
 
     node: Annotated[int, Meta(ge=1, lt=1 << 62)]
     name: Annotated[bytes, Meta(max_length=64)]
@@ -28,6 +31,7 @@ class Present(Entry, frozen=True, tag=1):
     boot: _Time
     is_leaving: bool
     asks: bool
+    is_short: bool = False
 
 
 class Copy(Entry, frozen=True, tag=2):

@@ -28,6 +28,8 @@ class JobPeer:
         self.port = 0
         self.boot = 0
         self.is_leaving = False
+        #: It has little memory left.
+        self.is_short = False
 
 
 class JobPeers:
@@ -95,6 +97,9 @@ class JobPeers:
     def _takes(self, number: int) -> bool:
         return not self.all[number].is_leaving
 
+    def _is_short(self, number: int) -> bool:
+        return self.all[number].is_short
+
     def taking(self) -> list[int]:
         """Nodes of any host that take copies."""
         return sorted(each for each in self.up if self._takes(each))
@@ -108,10 +113,14 @@ class JobPeers:
         return len({self.host_of(each) for each in numbers})
 
     def choose(self, count: int, has: Iterable[int]) -> list[int]:
-        """So many nodes that can be reached, each on a host of its own where none of `has` is; fewer if there are."""
+        """So many nodes that can be reached, each on a host of its own where none of `has` is; fewer if there are.
+
+        Those that are short of memory come last.
+        """
         hosts = {self.host_of(each) for each in has}
         candidates = self.taking()
         self.shuffle(candidates)
+        candidates.sort(key=self._is_short)
         found: list[int] = []
         for each in candidates:
             if len(found) >= count:

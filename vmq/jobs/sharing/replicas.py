@@ -197,6 +197,13 @@ class JobReplicas(JobSharing):
         if is_leaving:
             self.mender.hand_over(self.here.clock())
 
+    def set_short(self, is_short: bool) -> None:
+        """Memory is scarce here, or is so no more: the others hear of it when that is new."""
+        me = self.peers.me
+        if me.is_short != is_short:
+            me.is_short = is_short
+            self.introduce(sorted(self.peers.up), False)
+
     # Other nodes
 
     def introduce(self, nodes: list[int], asks: bool) -> None:
@@ -215,6 +222,7 @@ class JobReplicas(JobSharing):
             me.boot,
             me.is_leaving,
             asks,
+            me.is_short,
         )
 
     def set_members(self, names: list[str]) -> None:
@@ -229,6 +237,7 @@ class JobReplicas(JobSharing):
         peer = JobPeer(present.node, present.host, present.name)
         peer.address, peer.port = present.address, present.port
         peer.boot, peer.is_leaving = present.boot, present.is_leaving
+        peer.is_short = present.is_short
         known = self.peers.all.get(present.node)
         was_up = present.node in self.peers.up
         is_new_life = self.peers.learn(name, peer)

@@ -21,6 +21,8 @@ from vmq.jobs.storage.segments import JobSegments
 
 #: Bytes of a segment.
 SEGMENT_SIZE: Final = 64 << 20
+#: Frames of a segment: the last one is read frame by frame at a start.
+_MOST_FRAMES: Final = 1 << 16
 #: Jobs that are copied out of the oldest segment at a time.
 _MOVED: Final = 500
 
@@ -47,6 +49,8 @@ class JobJournal(JobWriter):
         #: The jobs of the bodies.
         self.added: list[Job] = []
         self.needs_sync = False
+        #: A segment has nothing any more that is wanted.
+        self.may_drop = False
 
     def note(self, event: int, job: Job) -> None:
         if event == ADDED:
@@ -89,15 +93,22 @@ class JobJournal(JobWriter):
             segment.live -= 1
             segment.live_bytes -= job.size
             if not segment.live:
-                self.segments.drop_oldest()
+                self.may_drop = True
+
+    def drop(self) -> None:
+        """Removes what nobody wants: once that it is not wanted is written."""
+        if self.may_drop:
+            self.may_drop = False
+            self.segments.drop_oldest()
 
     def commit(self) -> bool:
         events = self.events
         if not events:
+            self.drop()
             return False
         segments = self.segments
         last = segments.last
-        if last is None or last.size >= self.segment_size:
+        if last is None or last.size >= self.segment_size or len(last.frames) >= _MOST_FRAMES:
             last = segments.begin()
         pieces = frame(events, self.details, self.bodies)
         offset: i64 = last.size + HEAD_SIZE + len(pieces[1])
@@ -113,6 +124,7 @@ class JobJournal(JobWriter):
         self.bodies = []
         self.added = []
         self.alike.queue = None
+        self.drop()
         return needs_sync
 
     def place(self, job: Job, segment: i64, offset: i64) -> None:

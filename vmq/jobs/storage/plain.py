@@ -1,22 +1,35 @@
 """Jobs that only were added: at a start they are pages at once, and those that are gone are not even looked at."""
 
 from array import array
+from itertools import compress
 from operator import lt
 from typing import Any, Final
 
 from mypy_extensions import i64
 
 from vmq.jobs import record
+from vmq.jobs.columns import (
+    CREATED,
+    RETRY,
+    SERIAL,
+    SIZE,
+    JobColumns,
+    at_place,
+    is_rising,
+    long_ids,
+    whole,
+)
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.paging import JobColumns
-from vmq.jobs.queue import Job, JobLane, LanePages
+from vmq.jobs.queue import Job, JobLane, JobPage, LanePages
 from vmq.jobs.storage.frames import ALIKE_SIZE, CLOSE, IS_QUEUED, ends
+from vmq.jobs.storage.indexes import IndexedJobs
 from vmq.jobs.storage.segments import JobSegment
 
 #: What becomes of a job: nothing, or a worker or operator did something with it, or it is gone.
 _PLAIN: Final = 1
 _TOUCHED: Final = 2
 _GONE: Final = 3
+_IS_PLAIN: Final = bytes([each == _PLAIN for each in range(256)])
 #: Numbers of jobs in one log; in one with more every job is looked at.
 _MOST_FATES: Final = 1 << 28
 _KEY_SIZE: Final = 11
@@ -142,9 +155,70 @@ class PlainJobs:
         self.kept(columns, segment, count, size)
         return count
 
+    def keep_indexed(self, jobs: IndexedJobs, segment: JobSegment) -> list[Job]:
+        """Keeps those of an index to which nothing happened, in pages; returns the others that there still are."""
+        pager = self.machine.pager
+        count = jobs.count
+        columns = self.columns_of(jobs.queue, jobs.priority)
+        lane = columns.lane
+        assert lane is not None
+        numbers = [array(code, data) for code, data in jobs.columns]
+        fates = self.fates_of(numbers[SERIAL], count)
+        plain: i64 = fates.count(_PLAIN)
+        if plain and not self.may_follow(columns, numbers, count, jobs.ends):
+            fates = fates.replace(bytes([_PLAIN]), bytes([_TOUCHED]))
+            plain = 0
+        due = (jobs.ends - self.machine.wall) / _SECOND
+        if plain:
+            segment.live += plain
+            sizes = compress(whole(numbers[SIZE], count), fates.translate(_IS_PLAIN))
+            segment.live_bytes += sum(sizes)
+        if plain == count and 2 * count >= pager.size:
+            self.keep_page(columns)
+            pager.put_page(
+                self.enter(lane, numbers[CREATED], count),
+                JobPage(lane, jobs.ids, numbers, count),
+                due,
+            )
+            return []
+        ids = long_ids(jobs.ids, count)
+        if plain:
+            columns.due = min(columns.due, due)
+            columns.add_some(ids, numbers, fates.translate(_IS_PLAIN))
+            if len(columns.created) >= pager.size:
+                self.keep_page(columns)
+        others = {place for place, fate in enumerate(fates) if fate != _TOUCHED}
+        return pager.unpack(lane, ids, numbers, others) if len(others) < count else []
+
+    def fates_of(self, serials: "array[int]", count: int) -> bytes:
+        """What became of jobs whose numbers are in a column."""
+        if not self.fates:
+            return bytes([_TOUCHED]) * count
+        least: int = self.least
+        if is_rising(serials):
+            first = serials[0] - least
+            return bytes(self.fates[first : first + count])
+        fates = self.fates
+        return bytes([fates[each - least] for each in whole(serials, count)])
+
+    def may_follow(
+        self, columns: JobColumns, numbers: "list[array[int]]", count: int, ends: int
+    ) -> bool:
+        """Whether jobs of an index are younger than those that are kept, and their time ends late enough."""
+        first = at_place(numbers[CREATED], 0)
+        lane = columns.lane
+        assert lane is not None
+        newest = 0 if lane.more is None else lane.more.newest
+        if columns.created:
+            newest = columns.created[-1]
+        if first <= newest:
+            return False
+        retries = set(whole(numbers[RETRY], count))
+        return all(self.is_in_time(columns, retry, ends) for retry in retries)
+
     def columns_of(self, name: bytes, priority: int) -> JobColumns:
         """Those of one queue and priority."""
-        key = b"%d " % priority + name
+        key = lane_key(name, priority)
         columns = self.plain.get(key)
         if columns is None:
             machine = self.machine
@@ -167,20 +241,29 @@ class PlainJobs:
         segment.live_bytes += size * count
         lane = columns.lane
         if lane is not None and len(columns.created) >= self.machine.pager.size:
-            self.keep_page(b"%d " % lane.priority + lane.queue.name, lane, columns)
+            self.keep_page(columns)
 
-    def keep_page(self, key: bytes, lane: JobLane, columns: JobColumns) -> None:
+    def keep_page(self, columns: JobColumns) -> None:
         """Jobs of one lane are a page."""
+        lane = columns.lane
+        assert lane is not None
+        if not columns.created:
+            return
+        more = self.enter(lane, columns.created, len(columns.created))
+        self.machine.pager.add_page(lane, more, columns, columns.due)
+        following = self.plain[lane_key(lane.queue.name, lane.priority)] = JobColumns()
+        following.lane = lane
+
+    def enter(self, lane: JobLane, created: "array[int]", count: int) -> LanePages:
+        """So many jobs are queued in a lane."""
         machine = self.machine
-        if lane.more is None:
-            lane.more = LanePages(machine.pager)
-        count = len(columns.created)
-        machine.last_created = max(machine.last_created, columns.created[-1])
-        machine.pager.add_page(lane, lane.more, columns, columns.due)
+        more = lane.more
+        if more is None:
+            more = lane.more = LanePages(machine.pager)
+        machine.last_created = max(machine.last_created, at_place(created, count - 1))
         lane.queue.depth += count
         lane.queue.jobs += count
-        following = self.plain[key] = JobColumns()
-        following.lane = lane
+        return more
 
     def rest(self) -> list[Job]:
         """Jobs that make no page."""
@@ -191,6 +274,11 @@ class PlainJobs:
                 ids = bytes(columns.ids)
                 found.extend(self.machine.pager.unpack(lane, ids, columns.columns(), None))
         return found
+
+
+def lane_key(name: bytes, priority: int) -> bytes:
+    """By which the columns of a lane are kept."""
+    return b"%d " % priority + name
 
 
 def is_plain(head: tuple[Any, ...]) -> bool:

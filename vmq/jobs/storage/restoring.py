@@ -18,34 +18,30 @@ from vmq.jobs.queues import JOB_BYTES
 from vmq.jobs.stock import window_of
 from vmq.jobs.storage.damage import is_torn, next_frame
 from vmq.jobs.storage.frames import (
-    ALIKE,
-    ALIKE_SIZE,
     DEATH,
     DEATH_SIZE,
     HEAD,
     HEAD_SIZE,
     IS_DELAYED,
     IS_QUEUED,
-    JOB,
-    JOB_SIZE,
     MAGIC,
     SHARE,
     SHARE_SIZE,
-    ends,
 )
+from vmq.jobs.storage.indexes import read_index
 from vmq.jobs.storage.plain import PlainJobs
 from vmq.jobs.storage.segments import HEADER, JobSegment, JobSegments
+from vmq.jobs.storage.walking import FrameWalk
 
 log = logging.getLogger("vmq.jobs")
 
 #: Seconds after which the other nodes that may have a job are asked for it: they have come up by then.
 _ASK_AFTER: Final = 3.0
-_KEY_SIZE: Final = 11
 #: Jobs whose retry begins anew at the start are spread over this part of it.
 _SPREAD: Final = 0.2
 
 
-class JobRestore:
+class JobRestore(FrameWalk):
     """Reads a log into a machine that has no jobs yet.
 
     Args:
@@ -63,6 +59,8 @@ class JobRestore:
         #: Those that only were added.
         self.plain = PlainJobs(machine, now)
         self.next_serial: int = 1
+        #: The one whose frames are gone through.
+        self.segment: JobSegment | None = None
 
     def run(self) -> None:
         """Reads everything.
@@ -83,7 +81,8 @@ class JobRestore:
         numbers = sorted(self.segments.all)
         for number in numbers:
             segment = self.segments.all[number]
-            self.read_segment(segment, number == numbers[-1])
+            if not self.read_indexed(segment):
+                self.read_segment(segment, number == numbers[-1])
         self.next_serial = self.plain.tell_fates()
         for number in numbers:
             self.replay(self.segments.all[number])
@@ -91,6 +90,27 @@ class JobRestore:
             self.found[int(job.serial)] = job
         self.settle()
         self.segments.drop_oldest()
+
+    def read_indexed(self, segment: JobSegment) -> bool:
+        """Reads what happened from the index of a segment, if it has one."""
+        index = read_index(segment.path, segment.size)
+        if index is None:
+            return False
+        segment.has_index = True
+        segment.frames.frombytes(index.frames)
+        self.plain.words.frombytes(index.words)
+        return True
+
+    def replay_indexed(self, segment: JobSegment) -> bool:
+        """Does what the index of a segment says, if it has one."""
+        index = read_index(segment.path, segment.size) if segment.has_index else None
+        if index is None:
+            return False
+        for jobs in index.jobs:
+            for job in self.plain.keep_indexed(jobs, segment):
+                self.keep(job, int(job.serial))
+        self.walk(index.events, index.count, 0)
+        return True
 
     def read_segment(self, segment: JobSegment, is_last: bool) -> None:
         """Reads one file. What is torn at the end of the last is cut off; what is damaged elsewhere is passed over."""
@@ -143,7 +163,8 @@ class JobRestore:
 
     def replay(self, segment: JobSegment) -> None:
         """Does what the frames of a segment say."""
-        if not segment.frames:
+        self.segment = segment
+        if not segment.frames or self.replay_indexed(segment):
             return
         with Path(segment.path).open("rb") as file:
             view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -152,7 +173,7 @@ class JobRestore:
                     _, _, _, told, _, count = HEAD.unpack(view[at : at + HEAD_SIZE])
                     middle = at + HEAD_SIZE + told
                     try:
-                        self.read_frame(view[at + HEAD_SIZE : middle], count, segment, middle)
+                        self.walk(view[at + HEAD_SIZE : middle], count, middle)
                     except (StructError, UnicodeDecodeError, IndexError):
                         text = "jobs: %s is damaged at %d: jobs there may be lost, or come again"
                         log.error(text, segment.path, at)
@@ -160,76 +181,14 @@ class JobRestore:
             finally:
                 view.close()
 
-    def read_frame(self, data: bytes, count: int, segment: JobSegment, bodies: i64) -> None:
-        """Does what the events of a frame say."""
-        at: i64 = count * 8
-        offset: i64 = bodies
-        events = memoryview(data)[: count * 8].cast("Q")
-        number: i64 = 0
-        head: tuple[Any, ...] = ()
-        name = b""
-        while number < count:
-            word: int = events[number]
-            number += 1
-            event = word & 15
-            serial = word >> 4
-            if event == record.ADDED or event == record.ADDED_ALIKE:
-                if event == record.ADDED:
-                    head = JOB.unpack_from(data, at)
-                    name = data[at + JOB_SIZE : at + JOB_SIZE + head[10]]
-                    at += JOB_SIZE + len(name)
-                else:
-                    job_id, created = ALIKE.unpack_from(data, at)
-                    head = (job_id, created, ends(created, head[5], head[4]), *head[3:])
-                    at += ALIKE_SIZE
-                size: i64 = head[6]
-                is_plain = self.added(head, name, data, at, serial, segment, offset)
-                at += int(head[_KEY_SIZE]) + int(head[12])
-                offset += size
-                if is_plain and number < count:
-                    many = self.plain.keep_alike(
-                        head, name, serial + 1, events[number:], data, at, segment, int(offset)
-                    )
-                    number += many
-                    at += many * ALIKE_SIZE
-                    offset += many * size
-            elif event == record.BURIED or event == record.REVIVED:
-                expires, nacks, repeats, length = DEATH.unpack_from(data, at)
-                at += DEATH_SIZE
-                reason = data[at : at + length].decode()
-                at += length
-                known = self.found.get(serial)
-                if known is not None:
-                    self.die(known, reason, (int(expires) - self.machine.wall) / 1e9)
-                    known.nacks = nacks
-                    known.repeats = repeats
-            elif event == record.SHARED:
-                wanted, number_of_nodes = SHARE.unpack_from(data, at)
-                at += SHARE_SIZE
-                nodes = array("Q", data[at : at + 8 * number_of_nodes])
-                at += 8 * number_of_nodes
-                known = self.found.get(serial)
-                if known is not None:
-                    known.copies = JobCopies(wanted, nodes.tolist())
-            else:
-                known = self.found.get(serial)
-                if known is not None:
-                    self.happened(known, event)
-
     def added(
-        self,
-        head: tuple[Any, ...],
-        name: bytes,
-        data: bytes,
-        at: i64,
-        serial: int,
-        segment: JobSegment,
-        offset: i64,
+        self, head: tuple[Any, ...], name: bytes, data: bytes, at: i64, serial: int, offset: int
     ) -> bool:
-        """A job was added; whether nothing else happened to it, so that it is kept in a column."""
+        segment = self.segment
+        assert segment is not None
         if self.plain.is_over(serial, head):
             return False
-        if self.plain.keep(head, name, serial, segment, int(offset)):
+        if self.plain.keep(head, name, serial, segment, offset):
             return True
         job = self.read_job(head, name, data, at)
         job.serial = serial
@@ -237,6 +196,37 @@ class JobRestore:
         job.offset = offset
         self.keep(job, serial)
         return False
+
+    def alike(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        events: "memoryview[int]",
+        data: bytes,
+        at: i64,
+        offset: int,
+    ) -> int:
+        segment = self.segment
+        assert segment is not None
+        return self.plain.keep_alike(head, name, serial, events, data, at, segment, offset)
+
+    def told(self, serial: int, event: int, data: bytes, start: i64, end: i64) -> None:
+        job = self.found.get(serial)
+        if job is None:
+            return
+        if event == record.BURIED or event == record.REVIVED:
+            expires, nacks, repeats, _ = DEATH.unpack_from(data, start)
+            reason = data[start + DEATH_SIZE : end].decode()
+            self.die(job, reason, (int(expires) - self.machine.wall) / 1e9)
+            job.nacks = nacks
+            job.repeats = repeats
+        elif event == record.SHARED:
+            wanted = SHARE.unpack_from(data, start)[0]
+            nodes = array("Q", data[start + SHARE_SIZE : end])
+            job.copies = JobCopies(wanted, nodes.tolist())
+        else:
+            self.happened(job, event)
 
     def read_job(self, head: tuple[Any, ...], name: bytes, data: bytes, at: i64) -> Job:
         """A job from its header, behind which key and reason are."""

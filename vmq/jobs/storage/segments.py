@@ -11,6 +11,7 @@ from typing import Final
 from crc32c import crc32c
 
 from vmq.jobs.storage.frames import HEAD, HEAD_SIZE
+from vmq.jobs.storage.indexes import drop_indexes, index_path
 
 #: How a segment begins.
 HEADER: Final = b"VMQJOBS1"
@@ -32,6 +33,7 @@ class JobSegment:
         self.live = 0
         self.live_bytes = 0
         self.fd = -1
+        self.has_index = False
         #: Where its frames begin, and which of them have bodies that are known to be what was written.
         self.frames = array("I")
         self.checked = bytearray()
@@ -52,6 +54,7 @@ class JobSegments:
             if path.stem.isdigit():
                 number = int(path.stem)
                 self.all[number] = JobSegment(number, path, path.stat().st_size)
+        drop_indexes(folder, self.all)
         self.last: JobSegment | None = None
 
     def begin(self) -> JobSegment:
@@ -158,6 +161,7 @@ class JobSegments:
                 return
             if segment.fd >= 0:
                 os.close(segment.fd)
+            index_path(segment.path).unlink(missing_ok=True)  # first: its number may come again
             segment.path.unlink(missing_ok=True)
             del self.all[segment.number]
 

@@ -141,6 +141,10 @@ class TopicFilter:
         if text.startswith(SHARE_PREFIX):
             raise StreamError("not a topic filter: a stream is not shared by $share/group/")
         self.text = text
+        #: What all topics begin with that match, if nothing else is asked of them; they may end before its slash.
+        self.parent: str | None = None
+        if text.endswith("/#") and not has_wildcard(text[:-2]):
+            self.parent = text[:-1]
         self.verdicts: dict[str, bool] = {}
 
     def matches(self, topic: str) -> bool:
@@ -156,6 +160,14 @@ class TopicFilter:
         """True where a row's topic matches; None if all do."""
         if not has_wildcard(self.text):
             return pc.equal(topics, self.text)
+        if self.text == "#":
+            hidden = pc.starts_with(topics, "$")  # [MQTT-4.7.2-1]
+            return pc.invert(hidden) if pc.any(hidden).as_py() else None
+        if self.parent is not None:
+            below = pc.starts_with(topics, self.parent)
+            if pc.all(below).as_py():
+                return None
+            return pc.or_(below, pc.equal(topics, self.parent[:-1]))
         encoded = topics.dictionary_encode()
         verdicts = [self.matches(topic) for topic in encoded.dictionary.to_pylist()]
         if all(verdicts):

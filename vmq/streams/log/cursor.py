@@ -24,6 +24,7 @@ from vmq.streams.log.index import Index, load
 from vmq.streams.log.recovery import examine
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import (
+    SPAN_BYTES,
     BatchSpan,
     Header,
     Packed,
@@ -142,6 +143,8 @@ class Cursor:
         self.first = 0
         #: Where the batches began that were read last.
         self.began = 0
+        #: Bytes in memory of batches that are read together, about.
+        self.most = SPAN_BYTES
 
     def __enter__(self) -> "Cursor":
         return self
@@ -194,7 +197,8 @@ class Cursor:
             self.close()
             return self._read_packed()
         try:
-            packed = read_packed(place.fd, place.header, self.position, limit, self.first)
+            begin = place.fd, place.header, self.position
+            packed = read_packed(*begin, limit, self.first, self.most)
         except SegmentFlawError as flaw:
             raise self._damaged(flaw, place) from None
         self.began, self.position = self.position, packed.next
@@ -360,11 +364,17 @@ class LogReader:
         mask = wanted.mask(topics)
         return mask is None or bool(pc.all(mask).as_py())
 
-    def read(self, start: int, end: int | None = None, limit: int | None = None) -> Iterator[Chunk]:
+    def read(
+        self,
+        start: int,
+        end: int | None = None,
+        limit: int | None = None,
+        most: int = SPAN_BYTES,
+    ) -> Iterator[Chunk]:
         """Reads the rows from offset `start` up to `end`, or to the present end of the partition.
 
         There is at least one chunk, and the last one's `next` is `end`, unless `limit` rows came
-        first. Chunks have some MiB at most, a single larger message apart.
+        first. A chunk ends with the batch that brings it to `most` bytes in memory.
 
         Raises:
             OutOfRangeError: offsets that the partition has no longer, or not yet.
@@ -376,6 +386,7 @@ class LogReader:
             end = latest if end is None else end
             if not start <= end <= latest:
                 raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
+            cursor.most = min(most, SPAN_BYTES)
             done = start == end or limit == 0
             if done:
                 yield Chunk(self.projection.empty(), start)

@@ -224,21 +224,25 @@ def read_span(
     return BatchSpan(unpack(packed, position, fields), offset, packed.next, packed.end)
 
 
-def read_packed(fd: int, header: Header, position: int, limit: int, offset: int) -> Packed:
+def read_packed(
+    fd: int, header: Header, position: int, limit: int, offset: int, most: int = SPAN_BYTES
+) -> Packed:
     """The same batches as they lie in the file; their checksums are right.
+
+    `most`: bytes in memory with which they are enough.
 
     Raises:
         FlawError: a batch is not whole, or not what was written.
     """
     buffer, view = _fill(fd, header, position, min(WINDOW, limit - position))
     try:
-        size, rows, end = _frames(view, offset)
+        size, rows, end = _frames(view, offset, most)
         if not size and len(view):
             # A batch that is larger than the window, if it is one.
             frame = parse(view, 0)
             if frame is not None and position + frame.size <= limit:
                 buffer, view = _fill(fd, header, position, frame.size)
-            size, rows, end = _frames(view, offset, whole=True)
+            size, rows, end = _frames(view, offset, most, whole=True)
     except BadFrameError as error:
         short = isinstance(error, ShortFrameError)
         raise SegmentFlawError(position, offset, str(error), short=short) from None
@@ -283,7 +287,9 @@ def _fill(fd: int, header: Header, position: int, size: int) -> tuple[pa.Buffer,
     return buffer, view[begin:end]
 
 
-def _frames(view: memoryview, offset: int, *, whole: bool = False) -> tuple[int, int, int]:
+def _frames(
+    view: memoryview, offset: int, most: int, *, whole: bool = False
+) -> tuple[int, int, int]:
     """Bytes and rows of the checked batches that some bytes begin with, up to those of a span; and where they end.
 
     Batches with rows and those without are in no span together.
@@ -293,7 +299,7 @@ def _frames(view: memoryview, offset: int, *, whole: bool = False) -> tuple[int,
     """
     rows = size = nbytes = 0
     end = offset
-    while size < len(view) and rows < SPAN_ROWS and nbytes < SPAN_BYTES:
+    while size < len(view) and rows < SPAN_ROWS and nbytes < most:
         try:
             frame = parse(view, size)
             if frame is None:

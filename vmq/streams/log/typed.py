@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +20,18 @@ ARROW: Final = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _BITS: Final = {"int32": 31, "int64": 63}
+#: Types that msgspec takes as the columns do, or refuses where they may not.
+_PLAIN: Final[dict[str, Any]] = {
+    "string": str | None,
+    "bool": bool | None,
+    "int32": int | None,
+    "int64": int | None,
+    "double": float | None,
+}
+#: What Arrow says of a number that its type has no room for.
+_TOO_LARGE: Final = (pa.ArrowInvalid, OverflowError)
+#: Rows whose payloads are read together: one that does not fit has those read one by one.
+_TOGETHER: Final = 1024
 #: What is not there, beside what is null.
 _NOTHING: Final = object()
 
@@ -46,19 +59,51 @@ class Extraction:
         self.invalid = 0
         self.reads_payload = any(not each.level for each in columns)
         self._decode = _decoder(columns)
+        self._of_payload = [each for each in columns if not each.level]
+        self._members = _members(self._of_payload)
 
     def apply(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """The columns of rows that have `topic`, and `payload` if one of them is of it."""
-        values: list[Any] = []
+        made: dict[str, list[pa.Array]] = {each.name: [] for each in self.columns}
         if self.reads_payload:
-            values = self._values(rows.column("payload").to_pylist())
-        found: list[pa.Array] = []
+            payloads = rows.column("payload")
+            for start in range(0, max(1, len(payloads)), _TOGETHER):
+                part = payloads.slice(start, _TOGETHER).to_pylist()
+                for name, found in (self._all_fit(part) or self._each(part)).items():
+                    made[name].append(found)
         for column in self.columns:
             if column.level:
-                found.append(self._of_topic(column, rows.column("topic")))
-            else:
-                found.append(self._fitted(column, _walk(values, column.path)))
-        return found
+                made[column.name].append(self._of_topic(column, rows.column("topic")))
+        return [found[0] if len(found) == 1 else pa.concat_arrays(found) for found in made.values()]
+
+    def _all_fit(self, payloads: list[bytes]) -> dict[str, pa.Array] | None:
+        """The columns of payloads whose members have the types of their columns; None: some have not."""
+        members = self._members
+        if members is None:
+            return None
+        try:
+            found = list(map(members.decode, payloads))
+            made = {
+                each.name: pa.array(map(members.of(each), found), ARROW[each.type])
+                for each in self._of_payload
+                if each.name in members.plain
+            }
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, *_TOO_LARGE):
+            return None
+        for name, values in made.items():
+            self.counts[name].missing += values.null_count
+        for each in self._of_payload:
+            if each.name not in made:
+                values = map(members.of(each), found)
+                made[each.name] = self._fitted(each, [_at(one, each.path[1:]) for one in values])
+        return made
+
+    def _each(self, payloads: list[bytes]) -> dict[str, pa.Array]:
+        """The columns of any payloads."""
+        values = self._values(payloads)
+        return {
+            each.name: self._fitted(each, _walk(values, each.path)) for each in self._of_payload
+        }
 
     def _values(self, payloads: Iterable[bytes]) -> list[Any]:
         decode = self._decode
@@ -109,6 +154,41 @@ class Extraction:
                 else:
                     counts.missing += rows[number]
         return pa.array(found, ARROW[column.type]).take(encoded.indices)
+
+
+class _Members(NamedTuple):
+    """Reads payloads into objects that have a member for each one that is wanted."""
+
+    decode: Callable[[bytes], Any]
+    #: By member of the payload: how it is called there.
+    places: dict[str, str]
+    #: Columns whose values msgspec has checked.
+    plain: frozenset[str]
+
+    def of(self, column: TypedColumn) -> Callable[[Any], Any]:
+        """Gets the member that a column begins with."""
+        return attrgetter(self.places[str(column.path[0])])
+
+
+def _members(columns: Sequence[TypedColumn]) -> _Members | None:
+    """For columns of members of the payload; None: one is of the payload itself."""
+    if not columns or any(not each.path or isinstance(each.path[0], int) for each in columns):
+        return None
+    by_member: dict[str, list[TypedColumn]] = {}
+    for each in columns:
+        by_member.setdefault(str(each.path[0]), []).append(each)
+    fields: list[tuple[str, Any, Any]] = []
+    places, plain, names = {}, set(), {}
+    for number, (member, of_it) in enumerate(sorted(by_member.items())):
+        place = f"m{number}"
+        places[member], names[place] = place, member
+        kinds = {each.type if len(each.path) == 1 else "" for each in of_it}
+        kind = _PLAIN.get(kinds.pop()) if len(kinds) == 1 else None
+        fields.append((place, Any, _NOTHING) if kind is None else (place, kind, None))
+        if kind is not None:
+            plain |= {each.name for each in of_it}
+    wanted = msgspec.defstruct("Members", fields, rename=names.get, gc=False)
+    return _Members(msgspec.json.Decoder(wanted).decode, places, frozenset(plain))
 
 
 def typed_schema(columns: Sequence[TypedColumn]) -> pa.Schema:

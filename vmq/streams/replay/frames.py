@@ -1,5 +1,6 @@
 """Rows of a stream as PUBLISH packets at QoS 0: made by Arrow's kernels, not row by row."""
 
+from bisect import bisect_right
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -15,12 +16,13 @@ PIECE: Final = 32_768
 #: Bytes that a topic may have [MQTT-1.5.3-3].
 _LONGEST_TOPIC: Final = 65_535
 _EMPTY: Final = pa.scalar(b"", pa.binary())
+_TWO: Final = pa.scalar(2, pa.int32())
 
 
 class Piece(NamedTuple):
     """Packets of consecutive rows."""
 
-    data: bytes
+    data: bytes | memoryview
     rows: int
 
 
@@ -33,6 +35,8 @@ def _heads() -> pa.Array:
 
 
 _HEADS: Final = _heads()
+#: The length of a topic as a packet has it.
+_SIZES: Final = pa.array([length.to_bytes(2, "big") for length in range(_SHORT)], pa.binary())
 
 
 def fits(rows: pa.RecordBatch, prefix: bytes) -> pa.BooleanArray | None:
@@ -49,66 +53,64 @@ def fits(rows: pa.RecordBatch, prefix: bytes) -> pa.BooleanArray | None:
 
 
 def pieces_of(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> list[Piece]:
-    """Rows with `topic`, `payload` and `retain`, in order, as packets.
+    """Rows with `topic`, `payload` and `retain`, in order, as packets; without those that are none (`fits`).
 
     Args:
-        rows: all of which fit (`fits`).
+        rows: what is to go out.
         prefix: what stands before each topic.
         as_published: RETAIN is as it was published; else 0.
     """
     if not rows.num_rows:
         return []
-    encoded = rows.column("topic").dictionary_encode()
-    names = [prefix + each.encode() for each in encoded.dictionary.to_pylist()]
+    topics = rows.column("topic").cast(pa.binary())
     payloads = rows.column("payload")
-    topics = pa.array([len(each).to_bytes(2, "big") + each for each in names], pa.binary())
-    sizes = pa.array([2 + len(each) for each in names], pa.int32())
-    lengths = pc.add(sizes.take(encoded.indices), pc.binary_length(payloads))
+    sizes = pc.binary_length(topics)
+    if prefix:
+        sizes = pc.add(sizes, pa.scalar(len(prefix), pa.int32()))
+    lengths = pc.add(pc.add(sizes, pc.binary_length(payloads)), _TWO)
     if pc.max(lengths).as_py() >= _SHORT:
-        return _one_by_one(rows, names, encoded.indices, as_published)
+        return _one_by_one(rows, prefix, as_published)
     if as_published:
         lengths = pc.add(lengths, pc.multiply(rows.column("retain").cast(pa.int32()), _SHORT))
+    before = (pa.scalar(prefix, pa.binary()),) if prefix else ()
     packets = pc.binary_join_element_wise(
-        _HEADS.take(lengths), topics.take(encoded.indices), payloads, _EMPTY
+        _HEADS.take(lengths), _SIZES.take(sizes), *before, topics, payloads, _EMPTY
     )
     return _cut(packets)
 
 
 def _cut(packets: pa.BinaryArray) -> list[Piece]:
-    """What lies in one buffer already, in pieces."""
+    """What lies in one buffer already, in pieces; they are copied when they go out, not before."""
     _, offsets, data = packets.buffers()
     first = packets.offset
     ends = memoryview(offsets).cast("i")[first : first + len(packets) + 1]
-    bytes_of = memoryview(data)
+    bytes_of = memoryview(data).cast("B")
     found: list[Piece] = []
     row, count = 0, len(packets)
     while row < count:
         begin = ends[row]
-        low, high = row + 1, count
-        while low < high:  # the last row that fits
-            middle = (low + high + 1) // 2
-            if ends[middle] - begin <= PIECE:
-                low = middle
-            else:
-                high = middle - 1
-        found.append(Piece(bytes(bytes_of[begin : ends[low]]), low - row))
-        row = low
+        last = bisect_right(ends, begin + PIECE, row + 1, count + 1) - 1
+        last = max(last, row + 1)
+        found.append(Piece(bytes_of[begin : ends[last]], last - row))
+        row = last
     return found
 
 
-def _one_by_one(
-    rows: pa.RecordBatch, names: list[bytes], indices: pa.Array, as_published: bool
-) -> list[Piece]:
+def _one_by_one(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> list[Piece]:
     """Large messages: what is in them costs more than the loop."""
+    mask = fits(rows, prefix)
+    if mask is not None:
+        rows = rows.filter(mask)
     found: list[Piece] = []
     gathered: list[bytes] = []
     size = 0
-    topics, payloads, retained = indices.to_pylist(), rows.column("payload"), rows.column("retain")
-    for row, index in enumerate(topics):
+    topics, payloads, retained = (rows.column(name) for name in ("topic", "payload", "retain"))
+    for row, topic in enumerate(topics.cast(pa.binary()).to_pylist()):
+        name = prefix + topic
         payload = payloads[row].as_py()
         retain = as_published and retained[row].as_py()
-        gathered += (publish_head(names[index], len(payload), 0, retain, False), payload)
-        size += len(payload) + len(names[index])
+        gathered += (publish_head(name, len(payload), 0, retain, False), payload)
+        size += len(payload) + len(name)
         if size >= PIECE:
             found.append(Piece(b"".join(gathered), len(gathered) // 2))
             gathered, size = [], 0

@@ -60,12 +60,14 @@ class GroupMember(Replay):
         self.leaving[partition] = until
         self.sender.drop_queued(partition)
         self.changes.append((partition, None))
+        self.fill()  # for the others: there is room again, perhaps, and nothing to send that would say so
 
     def lose(self, partition: int) -> GivenBack:
         del self.generations[partition]
         if self.leaving.pop(partition, None) is None:
             self.changes.append((partition, None))
         progress = self.sender.forget(partition)
+        self.fill()
         waiting = next((each for each in progress.order if not each.is_done), None)
         return GivenBack(progress.done, -1 if waiting is None else waiting.following - 1)
 

@@ -206,7 +206,7 @@ class ReplayReader:
                         found.append(Slab(part.number, page.rows, page.next))
                         return False
                     part.page, part.at = page, 0
-                    part.times = page.rows.column("timestamp").cast(pa.int64())
+                    part.times = page.rows.column("timestamp").view(pa.int64())
                     continue
             waits = waits or self.clock() - part.away < SLACK / 1_000_000
         return not waits
@@ -267,12 +267,11 @@ class ReplayReader:
         end = count
         if others:
             # Of plain numbers pyarrow finds out the type each time, and looks for libraries meanwhile.
-            latest = pa.scalar(min(others) + SLACK, pa.int64())
-            later = pc.index(pc.greater(times.slice(part.at), latest), TRUE).as_py()
-            if later > 0:
-                end = part.at + later
-            elif later == 0:
-                end = part.at + 1
+            latest = min(others) + SLACK
+            rest = times.slice(part.at)
+            if pc.max(rest).as_py() > latest:
+                later = pc.greater(rest, pa.scalar(latest, pa.int64()))
+                end = part.at + max(1, pc.index(later, TRUE).as_py())
         rows = page.rows.slice(part.at, end - part.at)
         part.at = end
         if end < count:

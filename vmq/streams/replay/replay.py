@@ -116,9 +116,6 @@ class Replay:
         item = ReadyRows(slab.partition, slab.next, rows, rows.nbytes + _ROW * rows.num_rows)
         if not rows.num_rows:
             return item
-        mask = fits(rows, prefix)
-        if mask is not None:
-            rows = rows.filter(mask)
         if one_by_one:
             unpack(item, rows, prefix, self.request.as_published)
         else:

@@ -14,7 +14,7 @@ from vmq.mqtt.message import Message, Transient
 #: Packet ids that are left to messages of other kinds.
 _MOST_INFLIGHT: Final = 60_000
 #: Bytes of one step, and rows between two looks at the clock.
-_STEP_BYTES: Final = 65_536
+_STEP_BYTES: Final = 32_768
 _STEP_ROWS: Final = 16
 #: Bytes of the number of a replay, and of a row that it has sent; and of what the tokens of a replay begin with.
 _NUMBER: Final = 8
@@ -70,8 +70,8 @@ class ReadyRows:
         #: As they were read, and their bytes.
         self.rows = rows
         self.size = size
-        #: Packets of so many rows each.
-        self.pieces: list[tuple[bytes, int]] = []
+        #: Packets of so many rows each, as bytes or views of them.
+        self.pieces: list[tuple[Any, int]] = []
         self.topics: list[bytes] = []
         self.payloads: list[bytes] = []
         self.retained: list[bool] = []
@@ -174,7 +174,8 @@ class ReplaySender:
 
     def send_piece(self, item: ReadyRows) -> int:
         """Packets that are ready; their bytes."""
-        data, rows = item.pieces[item.at]
+        view, rows = item.pieces[item.at]
+        data = bytes(view)
         item.at += 1
         self.core.counters.mqtt_publish_sent += rows
         self.messages += rows

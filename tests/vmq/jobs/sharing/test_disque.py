@@ -61,6 +61,28 @@ async def test_of_the_nodes_that_have_a_job_one_queues_it_when_its_retry_is_over
         assert found[0][3:] == [b"nacks", 0, b"additional-deliveries", 1]
 
 
+async def test_a_queued_job_is_queued_nowhere_else_when_its_retry_is_over(tmp_path: Path) -> None:
+    """Those that have copies ask, hear that it is queued, and wait on."""
+    async with job_nodes(tmp_path) as nodes:
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "RETRY", 1)
+        copies = [each.machine.jobs[job_id] for each in nodes[1:]]
+        first = [copy.due for copy in copies]
+        await until(
+            lambda: all(copy.due > due + 1 for copy, due in zip(copies, first, strict=True))
+        )
+        assert [each.state(job_id) for each in nodes] == ["queued", "active", "active"]
+        assert await nodes[2].get("q") == job_id
+        assert not any(each.machine.jobs[job_id].repeats for each in nodes)
+
+
+async def test_a_fast_acknowledgement_at_a_node_that_has_the_job(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as nodes:
+        for node in nodes:
+            job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+            assert await node("FASTACK", job_id) == 1
+            await until(lambda: not any(each.machine.jobs for each in nodes))
+
+
 async def test_many_jobs_whose_time_ends_at_once_are_one_dead_letter_each(tmp_path: Path) -> None:
     async with job_nodes(tmp_path) as nodes:
         a = nodes[0]

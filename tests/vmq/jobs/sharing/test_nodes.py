@@ -49,6 +49,21 @@ async def test_a_job_is_on_its_hosts_before_it_is_acknowledged(tmp_path: Path) -
         assert all(each.state(job_id) for each in nodes), "three copies are the default"
 
 
+async def test_copies_go_last_to_a_node_that_is_short_of_memory(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path) as (a, b, c):
+        peers = a.nodes.replicas.peers.all
+        number = b.nodes.replicas.peers.me.number
+        b.nodes.commit.spill_above = 0
+        await b("ADDJOB", "other", "x", 5000, "REPLICATE", 1)
+        await until(lambda: peers[number].is_short)
+        ids = [await a("ADDJOB", "q", "x", 5000, "REPLICATE", 2) for _ in range(20)]
+        assert all(c.state(each) for each in ids)
+        assert not any(b.state(each) for each in ids)
+        assert b.state(await a("ADDJOB", "q", "x", 5000, "REPLICATE", 3))
+        b.nodes.commit.spill_above = 1 << 40
+        await until(lambda: not peers[number].is_short)
+
+
 async def test_async_answers_at_once_and_copies_follow(tmp_path: Path) -> None:
     async with job_nodes(tmp_path) as nodes:
         job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "ASYNC")

@@ -1,7 +1,6 @@
 """What a program reads of a group and what it publishes for it are one step, whenever the broker is killed."""
 
 import asyncio
-import json
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -31,6 +30,7 @@ from vmq.streams.client.messages import table_of
 from vmq.streams.replay import group as module
 from vmq.streams.serving.sinks import SinkCursor
 from vmq.streams.staging.state import BusyError
+from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 
 
@@ -241,12 +241,29 @@ async def test_killed_at_any_step_it_is_done_once(
 ROWS = 1200
 
 
-def found(server: str) -> list[int]:
-    """What is in the stream of answers."""
-    ticket = json.dumps({"stream": "out"}).encode()
+CONFIG = """
+[streams.s]
+filters = ["s/#"]
+partitions = 2
+key = "topic"
+[streams.out]
+filters = ["out/#"]
+[streams.mapped]
+filters = ["mapped/#"]
+[mappings.all]
+from = "$stream/s;from=earliest"
+to = ["mapped/${level(2)}"]
+"""
+
+
+def found(server: str, stream: str = "out") -> list[int]:
+    """What is in the stream of answers, or another, which has one partition; wherever that is."""
     try:
         with flight.connect(server) as client:
-            table = client.do_get(flight.Ticket(ticket)).read_all()
+            info = client.get_flight_info(flight.FlightDescriptor.for_path(stream))
+        (place,) = info.endpoints
+        with flight.connect(place.locations[0] if place.locations else server) as client:
+            table = client.do_get(place.ticket).read_all()
     except flight.FlightError:
         return []
     return [int(each) for each in table.column("payload").to_pylist()]
@@ -313,11 +330,9 @@ class Answering(threading.Thread):
 
 
 def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    """The program goes on by itself, and each row has its answer, once and in order."""
+    """A program and a mapping go on by themselves, and each row has its answer of both, once and in order."""
     config = tmp_path / "vmq.toml"
-    config.write_text(
-        '[streams.s]\nfilters = ["s/#"]\npartitions = 2\nkey = "topic"\n[streams.out]\nfilters = ["out/#"]\n'
-    )
+    config.write_text(CONFIG)
     args = ("--config", str(config), "--allow-anonymous")
     listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
     random = Random(1)
@@ -329,13 +344,34 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
             for kill in range(3):
                 reach(partial(program.has_done, kill * 300 + random.randrange(200)))
                 broker.restart()
-            reach(lambda: len(found(broker._url("grpc"))) >= ROWS)
+            server = broker._url("grpc")
+            reach(lambda: min(len(found(server)), len(found(server, "mapped"))) >= ROWS)
         finally:
             program.end()
-        rows = found(broker._url("grpc"))
-        assert sorted(rows) == list(range(ROWS))
-        for at in range(2):
-            assert [each for each in rows if each % 2 == at] == list(range(at, ROWS, 2))
+        for stream in ("out", "mapped"):
+            rows = found(server, stream)
+            assert sorted(rows) == list(range(ROWS))
+            for at in range(2):
+                assert [each for each in rows if each % 2 == at] == list(range(at, ROWS, 2))
+
+
+def test_at_a_broker_of_several_workers(tmp_path: Path) -> None:
+    """Whichever of them the program comes to, and has the partitions."""
+    config = tmp_path / "vmq.toml"
+    config.write_text(CONFIG)
+    args = ("--config", str(config), "--allow-anonymous", "--workers", "2", "--node-name", "n")
+    server = f"grpc://127.0.0.1:{lasting_port(2)}"
+    with BrokerProcess.start(("tcp://127.0.0.1:0", server), tmp_path / "data", args=args) as broker:
+        fill(broker)
+        program = Answering(lambda: [server], 2, 300)
+        program.start()
+        try:
+            reach(lambda: program.has_done(ROWS - 1))
+        finally:
+            program.end()
+        assert sorted(found(server)) == list(range(ROWS))
+        reach(lambda: len(found(server, "mapped")) >= ROWS)
+        assert sorted(found(server, "mapped")) == list(range(ROWS))
 
 
 def test_messages_are_taken_as_tuples_and_as_tables() -> None:

@@ -16,8 +16,11 @@ from tests.vmq.streams.support import options
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.admin.readers import groups as admin
 from vmq.broker import Broker
+from vmq.core.output import SOCKET
 from vmq.streams.replay import group as module
+from vmq.streams.replay import replay
 from vmq.streams.replay.group import ConsumerGroup
+from vmq.streams.replay.member import GroupMember
 
 TOPIC = "$share/g/$stream/s;from=earliest/s/#"
 
@@ -126,6 +129,25 @@ async def test_what_a_member_has_not_acknowledged_goes_to_another(tmp_path: Path
             await reading(second, TOPIC, client_id="m2")
             assert group_of(broker).machine.standing_by() != []
         assert [await payload_of(second) for _ in range(4)] == ["2", "3", "4", "5"]
+
+
+async def test_what_leaves_a_member_before_it_is_sent_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that it has read ahead is of a partition that goes, and its client takes nothing: it reads the other one."""
+    monkeypatch.setattr(replay, "AHEAD", 1)
+    async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
+        await publish(broker, range(8))
+        await peer.connect("m1")
+        queue = broker.registry().subscribers["m1"].queue
+        queue.output.blocked |= SOCKET
+        await subscribe(peer, TOPIC, qos=0)
+        (member,) = group_of(broker).members.values()
+        assert isinstance(member, GroupMember)
+        await until(lambda: bool(member.sender.items))
+        gone = member.sender.items[0].partition
+        member.take_away(gone, member.group.clock())
+        await until(lambda: [each.partition for each in member.sender.items] == [1 - gone])
 
 
 async def test_a_partition_that_moves_is_settled_first(tmp_path: Path) -> None:

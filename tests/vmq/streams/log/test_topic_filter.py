@@ -16,7 +16,12 @@ TOPICS = st.lists(
 )
 
 
-@given(TOPICS, st.sampled_from(["#", "+", "a", "a/#", "+/b", "+/+/a", "a/b", "$x/#", "/"]))
+@given(
+    TOPICS,
+    st.sampled_from(
+        ["#", "+", "a", "a/#", "+/b", "+/+/a", "a/b", "a/b/#", "/#", "+/#", "$x/#", "/"]
+    ),
+)
 def test_the_mask_says_what_each_row_says(topics: list[str], text: str) -> None:
     mask = TopicFilter(text).mask(pa.array(topics, pa.string()))
     wanted = [matches(text, topic) for topic in topics]

@@ -119,6 +119,28 @@ def test_every_value_that_fits_and_the_counts_of_those_that_do_not(
         assert column.type == extraction.schema.field(name).type
 
 
+def test_what_all_fits_is_what_is_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than are read together, and the same where payloads among them do not fit."""
+    payloads = [
+        {"temp": number, "count": number, "ok": True, "name": "é", "a": {"b": [0, number]}}
+        for number in range(1500)
+    ]
+    payloads += [{"temp": 0.5, "name": None, "at": "2026-03-01T12:00:00Z"}, {}]
+    rows = [("1/a", json.dumps(each).encode()) for each in payloads]
+    quick, slow = Extraction(read_columns(SCHEMA)), Extraction(read_columns(SCHEMA))
+    with monkeypatch.context() as patch:
+        patch.setattr(quick, "_each", None)
+        found = quick.apply(batch(rows))
+    with monkeypatch.context() as patch:
+        patch.setattr(slow, "_all_fit", lambda _: None)
+        assert slow.apply(batch(rows)) == found
+    assert quick.counts == slow.counts
+    assert found[0].to_pylist() == [*map(float, range(1500)), 0.5, None]
+    late = quick.apply(batch([*rows, ("1/a", b'{"count": 3.0}'), ("1/a", b'{"count": 1e99}')]))
+    assert [each[: len(rows)] for each in late] == found
+    assert late[1].to_pylist()[-2:] == [3, None]
+
+
 def test_the_payload_itself() -> None:
     extraction = Extraction(read_columns({"value": "double $", "first": "int64 [0]"}))
     value, first = extraction.apply(
