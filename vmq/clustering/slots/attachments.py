@@ -169,7 +169,7 @@ class Attachments:
         register.attached_at, register.records = state.stamp(self._here.time()), 0
         self.left.pop(client, None)
         if not register.session and not asked.is_clean:
-            register.session = state.stamp(self._here.time())
+            state.begin_session(client, self._here.time())
         state.touch(client)
         for entry in asked.table:
             self._believe(client, register, entry)

@@ -60,6 +60,8 @@ class RecordSet:
     def __init__(self, slot: int, number: int, lineage: Lineage, version: int) -> None:
         self.slot = slot
         self.number = number
+        #: Of its keys on disk.
+        self._prefix = RECORD + slot.to_bytes(2, "big") + number.to_bytes(4, "big")
         self.lineage = lineage
         #: Every change up to it is in here.
         self.version = version
@@ -69,20 +71,16 @@ class RecordSet:
         self.next_part = 0
         self.recent = RecentKeys()
 
-    def prefix(self) -> bytes:
-        return RECORD + self.slot.to_bytes(2, "big") + self.number.to_bytes(4, "big")
-
     def put(self, effects: Effects, key: bytes, value: bytes | None) -> None:
         if value is None:
             self.records.pop(key, None)
         else:
             self.records[key] = value
-        effects.put(self.prefix() + key, value)
+        effects.put(self._prefix + key, value)
 
     def delete(self, effects: Effects) -> None:
-        prefix = self.prefix()
         for key in self.records:
-            effects.put(prefix + key, None)
+            effects.put(self._prefix + key, None)
         self.records = {}
 
 

@@ -75,10 +75,10 @@ class SlotMachine:
         #: Slots that this node has taken over since somebody looked.
         self.taken: list[int] = []
 
+    # Views
+
     def view(self, slot: int) -> SlotView:
         return self.views.get(slot, _NOBODY)
-
-    # Views
 
     def learn(self, slot: int, view: SlotView) -> None:
         """A view, from wherever it comes."""
@@ -219,8 +219,7 @@ class SlotMachine:
     def _is_orphaned(self, slot: int) -> bool:
         """Whether the owner is gone: for everybody in reach, or with the life in which it was the owner."""
         reach, owner = self.here.reach, self.view(slot).owner
-        store = store_of(owner)
-        if store == self.here.store:
+        if (store := store_of(owner)) == self.here.store:
             return True
         peer = reach.peers.get(store)
         if peer is not None and (peer.is_up or peer.incarnation > owner):
@@ -463,8 +462,9 @@ class SlotMachine:
             owner = self.owners.get(slot)
             if owner is not None:
                 owner.flush()
-            self._rounds.note(slot, owner is not None and not owner.is_at_rest())
-            if owner is None or owner.is_idle():
+            is_busy = owner is not None and not owner.is_idle()
+            self._rounds.note(slot, is_busy or not (owner is None or owner.is_at_rest()))
+            if not is_busy:
                 del self._busy[slot]
         if self._news:
             news, self._news = self._news, {}
@@ -497,4 +497,4 @@ class SlotMachine:
         if owner is not None:
             return all_records(owner.state)
         copy = self.copies.get(slot)
-        return {} if copy is None or copy.whole is None else copy.whole.records
+        return copy.whole.records if copy is not None and copy.whole is not None else {}

@@ -15,6 +15,8 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
 A state contains another if it `includes` the other's version of its lineage.
 """
 
+from typing import Final
+
 from vmq.clustering.slots.register import (
     NEVER_OVER,
     ClientRegister,
@@ -23,6 +25,9 @@ from vmq.clustering.slots.register import (
 )
 from vmq.clustering.slots.words import NO_LINEAGE, ONLY, UNCLAIMED, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
+
+#: Topics of which a slot remembers who wants them.
+_TOPICS: Final = 256
 
 
 class StoredMessage:
@@ -78,6 +83,8 @@ class SlotState:
         #: How many queues have a message.
         self.holders: dict[Dot, int] = {}
         self.registers: dict[str, ClientRegister] = {}
+        #: Topic -> clients that have subscribed to it, with the QoS, as far as it was asked for.
+        self._wanted: dict[str, list[tuple[str, int]]] = {}
         #: What changed since the last commit: kinds and names of records, as `slots.records` encodes them.
         self.changed: dict[tuple[str, str, int, int], None] = {}
 
@@ -225,6 +232,17 @@ class SlotState:
             found = self.registers[client] = ClientRegister()
         return found
 
+    def wanted(self, topic: str) -> list[tuple[str, int]]:
+        """The clients that are to get messages on a topic, with the QoS granted; share groups apart."""
+        found = self._wanted.get(topic)
+        if found is None:
+            asked = [(client, each.wants(topic)) for client, each in self.registers.items()]
+            found = [each for each in asked if each[1] > 0]
+            if len(self._wanted) >= _TOPICS:
+                self._wanted.clear()
+            self._wanted[topic] = found
+        return found
+
     def touch(self, client: str) -> None:
         """A client's register has a new record."""
         self.registers[client].records += 1
@@ -279,7 +297,14 @@ class SlotState:
             point = self.lineage, self.version + 1, bool(first), request
             register.born[topic_filter] = (*first, point)
         register.subscriptions[topic_filter] = self.stamp(now), qos
+        self._wanted.clear()
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
+        self.touch(client)
+
+    def begin_session(self, client: str, now: int) -> None:
+        """A client has a session from now on."""
+        self.registers[client].session = self.stamp(now)
+        self._wanted.clear()
         self.touch(client)
 
     def end_session(self, client: str, now: int) -> None:
@@ -300,6 +325,7 @@ class SlotState:
     def forget(self, client: str) -> None:
         """Nobody has anything of a client that has no session."""
         register = self.registers.pop(client)
+        self._wanted.clear()
         for each in register.subscriptions:
             self.changed["u", client + "\0" + each, 0, 0] = None
         self.changed["r", client, 0, 0] = None
@@ -319,6 +345,7 @@ class SlotState:
         for each in register.subscriptions:
             self.changed["u", client + "\0" + each, 0, 0] = None
         self.registers[client] = register
+        self._wanted.clear()
         self.changed["r", client, 0, 0] = None
 
 

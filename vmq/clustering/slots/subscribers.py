@@ -113,11 +113,10 @@ class Subscribers:
         if offered.group:
             self._share(offered.dot, message)
             return
-        topic = offered.topic.decode()
         found = []
-        for client, register in state.registers.items():
-            qos = min(register.wants(topic), offered.qos)
-            is_new = qos > 0 and offered.dot not in register.ahead
+        for client, granted in state.wanted(offered.topic.decode()):
+            qos = min(granted, offered.qos)
+            is_new = offered.dot not in state.registers[client].ahead
             if is_new and self._makes_room(client, message, qos):
                 self._put(client, offered.dot, qos, message)
                 found.append(client)

@@ -335,6 +335,31 @@ def grow(
             finished.add((client, number))
 
 
+@given(st.integers(0, 1 << 32))
+def test_who_wants_a_topic_is_asked_once_until_something_changes(seed: int) -> None:
+    random = Random(seed)
+    state, other = begun(1, 5), begun(2, 6)
+    for _ in range(12):
+        client, kind = random.choice("abc"), random.randrange(6)
+        register = state.register(client)
+        if not register.session:
+            state.begin_session(client, 0)
+        elif kind == 0:
+            state.end_session(client, 0)
+        elif kind == 1 and not register.session:
+            state.forget(client)
+        elif kind == 2:
+            subscribe(other, client)
+            merge(state, other)
+        else:
+            state.subscribe(client, random.choice(("#", "t", "u")), random.randint(-1, 2), 0)
+        for topic in ("t", "u"):
+            asked = {each: found.wants(topic) for each, found in state.registers.items()}
+            wanted = {each: qos for each, qos in asked.items() if qos > 0}
+            assert dict(state.wanted(topic)) == wanted
+            assert state.wanted(topic) is state.wanted(topic)
+
+
 def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     state = begun(1, 5)
     subscribe(state, "c")
