@@ -1,9 +1,9 @@
-"""One topic of many by Spark, filtered by the reader and by Spark: python -m tests.bench.spark.filtered [--rows 5000000]
+"""One topic of many by Spark, filtered by the reader or by Spark: python -m tests.bench.spark.filtered [--rows N]
 
 A thousand topics take turns. Core-seconds of the JVM, Spark's Python processes and the broker for all columns of one
-topic, into the noop sink: with the option `topic`, which the readers ask of each row before they make anything of it, and
-with `where` of the DataFrame, which Spark asks of all rows. What Spark takes for a query of a stream without rows is taken
-off both; the ratio is the median of the rounds'. It grows with the rows.
+topic, into the noop sink: with the option `topic`, which the readers ask of each row before they make anything of it,
+and with `where` of the DataFrame, which Spark asks of all rows. What Spark takes for a query of a stream without rows
+is taken off both; the ratio is the median of the rounds'.
 """
 
 from __future__ import annotations
