@@ -137,6 +137,13 @@ COMPILED_CLUSTER = (
     "cluster/vmq_cluster/order.py",
     "cluster/vmq_cluster/machine.py",
     "cluster/vmq_cluster/node.py",
+    "cluster/vmq_cluster/raft/state.py",
+    "cluster/vmq_cluster/raft/replica.py",
+    "cluster/vmq_cluster/raft/election.py",
+    "cluster/vmq_cluster/raft/following.py",
+    "cluster/vmq_cluster/raft/leading.py",
+    "cluster/vmq_cluster/raft/group.py",
+    "cluster/vmq_cluster/raft/host.py",
 )
 
 

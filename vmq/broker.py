@@ -197,6 +197,8 @@ class Broker(Configured):
         Raises:
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
+        own = [options for _, options in self._own_listeners()]
+        import_ahead(own, with_admin=self._wants_admin)
         self._bind_ports()
         try:
             self._open_core()
@@ -213,8 +215,6 @@ class Broker(Configured):
             self._begin_banning()
             await self._start_plugins()
             if self.config.cluster.listen:
-                own = [options for _, options in self._own_listeners()]
-                import_ahead(own, with_admin=self._wants_admin)
                 await self._start_clustering()
             elif self._core is not None and self._core.store is not None:
                 self._core.store.note_alone()

@@ -21,12 +21,16 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from tests.support.until import reach
 from tests.vmq.streams.flight_support import Running
 from vmq.config.streams import StreamOptions
 from vmq.streams.flight.service import StreamServer
+from vmq.streams.log.partition import Partition
 from vmq.streams.sql.running import SqlRunner, sources_of
 
 DEVICES: Final = 100
+#: Seconds that columns beside segments may take.
+SECONDS: Final = 600.0
 #: Rows of one put.
 PUT: Final = 100_000
 QUERY: Final = (
@@ -99,6 +103,13 @@ def compare(running: Running, stream: str, path: Path, rounds: int) -> str:
     return f"{mine:6.2f} s   DuckDB on Parquet {other:6.2f} s   ratio {mine / other:5.2f}"
 
 
+def has_columns(running: Running, partition: Partition) -> bool:
+    """Whether all sealed segments have their columns beside them; they are made by the catalog's own thread."""
+    running.catalog.columns.wanted.set()
+    count = sum(each.size >= running.catalog.columns.least for each in partition.sealed)
+    return len(list(partition.folder.glob("*.columns.parquet"))) >= count
+
+
 def copied(running: Running, stream: str, path: Path) -> Path:
     """The typed columns of a stream as one Parquet file, in the order of the log."""
     import pyarrow.parquet as pq
@@ -134,7 +145,7 @@ def main() -> None:
             (partition,) = running.catalog.streams["sealed"].partitions
             running.catalog.commits.writer.call(partition.roll).result(60)
             running.catalog.janitor.tidy()
-            running.catalog.columns.tidy()
+            reach(lambda: has_columns(running, partition), "no columns came", SECONDS)
             fill(running, "tail", options.tail_rows)
             for stream, rows in (("sealed", options.rows), ("tail", options.tail_rows)):
                 path = copied(running, stream, folder / f"{stream}.parquet")

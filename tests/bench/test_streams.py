@@ -9,6 +9,8 @@ from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.segment import Header
 from vmq.streams.log.small import FewRows
+from vmq.streams.replica.batches import Codec
+from vmq_cluster.raft.messages import Mark
 
 
 @pytest.mark.parametrize("count", [1, 100, 1000, 10_000])
@@ -30,16 +32,26 @@ def test_encode(benchmark: BenchmarkFixture, count: int, compression: str) -> No
 
 
 @pytest.mark.parametrize("count", [1, 8, 63])
-def test_encode_few(benchmark: BenchmarkFixture, count: int) -> None:
-    """The same of a batch of few rows, which is written without Arrow."""
+@pytest.mark.parametrize("kind", ["single", "replicated"])
+def test_encode_few(benchmark: BenchmarkFixture, count: int, kind: str) -> None:
+    """The same of a batch of few rows, which is written without Arrow; and what it takes beside topics and payloads.
+
+    Of the bytes of a batch 608 are Arrow's own: where each buffer of our columns lies, whatever is in them.
+    """
     gathering = Gathering()
     for number in range(count):
         gathering.add_run(b"plant/%d/temp" % number, [b"x" * 20], 1, "client-17", 1_700_000_000)
-    keys = Keys(options())
+    keys, codec = Keys(options()), Codec(Header("s", 0))
+    marks = (Mark("node@0123abcd", "000000000001-00000001", 1000, count),)
 
     def run() -> int:
         few = FewRows.of(gathering, keys)
         assert few is not None
+        if kind == "replicated":
+            return len(codec.rows(0, 1, marks, few, None).body)
         return sum(map(len, few.message(0)))
 
-    assert benchmark(run) > count
+    size = benchmark(run)
+    beside = size - sum(map(len, gathering.topics + gathering.payloads))
+    benchmark.extra_info["bytes beside the rows"] = beside
+    assert beside < 1200 + 80 * count

@@ -19,7 +19,7 @@ from tests.cluster_processes.cluster import Cluster, Node
 TIMEOUT: Final = 40.0
 #: Messages of a publisher that may be unacknowledged; and seconds between two of its messages.
 WINDOW: Final = 20
-PACE: Final = 0.01
+PACE: Final = 0.02
 #: A port that nobody listens at.
 NOBODY: Final = 1
 #: Seconds until a device whose connection broke tries again, at first and at most. paho says int, and takes these.
@@ -197,6 +197,7 @@ class Publisher(Device):
         self._pace = pace
         self._sent: dict[int, Message] = {}
         self._acknowledged: set[int] = set()
+        self._waiting: set[int] = set()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.client.on_publish = self._on_publish
@@ -208,17 +209,13 @@ class Publisher(Device):
         """Stops, and returns all messages once each of them is acknowledged."""
         self._is_over.set()
         self._thread.join(TIMEOUT)
-        self.wait(lambda: not self._waiting(), "told that all is taken")
+        self.wait(lambda: not self._waiting, "told that all is taken")
         return self.sent()
 
     @property
     def acknowledged(self) -> int:
         with self.changed:
-            return len(self._sent) - self._waiting()
-
-    def _waiting(self) -> int:
-        # Those of QoS 0 are called back for, too.
-        return len(self._sent.keys() - self._acknowledged)
+            return len(self._sent) - len(self._waiting)
 
     def sent(self) -> set[Message]:
         """All messages so far, acknowledged or not."""
@@ -247,7 +244,7 @@ class Publisher(Device):
             self._publish(Message(self.client_id, 1 + number % 2, number // 2))
             with self.changed:
                 self.changed.wait_for(
-                    lambda: self._waiting() < WINDOW or self._is_over.is_set(), TIMEOUT
+                    lambda: len(self._waiting) < WINDOW or self._is_over.is_set(), TIMEOUT
                 )
 
     def _publish(self, message: Message) -> None:
@@ -257,10 +254,13 @@ class Publisher(Device):
         with self.changed:
             assert sent.mid not in self._sent
             self._sent[sent.mid] = message
+            if sent.mid not in self._acknowledged:
+                self._waiting.add(sent.mid)
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, _code: Any, _more: Any) -> None:
         with self.changed:
             self._acknowledged.add(mid)
+            self._waiting.discard(mid)
             self.changed.notify_all()
 
 

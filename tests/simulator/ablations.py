@@ -203,7 +203,7 @@ ABLATIONS = {
     "cut": Ablation(
         "What is cut is cut from the producers' table, too.",
         [(Replica, "cut", _keep_table)],
-        41,
+        127,
         faults=CHURN,
     ),
     "retention": Ablation(

@@ -28,6 +28,7 @@ from vmq.config.options import (
 )
 from vmq.config.values import Endpoint
 from vmq.runtime.client_ids import new_client_id
+from vmq.runtime.watchdog import Watchdog
 
 # --- start and stop
 
@@ -57,6 +58,17 @@ async def test_every_listener_is_named_with_its_real_port(tmp_path: Path) -> Non
         for index in range(2):
             async with peer_of(broker, index) as peer:
                 assert (await peer.connect("c")).return_code == 0
+
+
+async def test_libraries_are_loaded_before_the_loop_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading them holds it for longer than a plugin may, which nobody has to be told."""
+    seen = []
+    monkeypatch.setattr("vmq.broker.import_ahead", lambda *_, **__: seen.append("loaded"))
+    monkeypatch.setattr(Watchdog, "start", lambda _: seen.append("watched"))
+    async with Broker(config_in(tmp_path, {"one": ListenerOptions(url="tcp://127.0.0.1:0")})):
+        assert seen == ["loaded", "watched"]
 
 
 async def test_a_port_that_is_taken_is_an_error_that_leaves_nothing_open(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ class ColumnRow(Struct):
 class StreamDetails(Struct):
     """One stream with its options and partitions. Of a cluster's, messages and bytes are of all nodes that answer.
 
-    `columns`: of a stream with a schema. `invalid`: those of their rows whose payload is no JSON.
+    The option `acks` is what counts, where none was given, too. `columns`: of a stream with a schema.
+    `invalid`: those of their rows whose payload is no JSON.
     """
 
     stream: str
@@ -136,6 +137,9 @@ async def show_stream(broker: "BrokerView", name: str) -> StreamDetails:
     shown = admin.show_stream(catalog, name)
     rows = [{**each, "owner": ""} for each in shown["partitions"]]
     details = msgspec.convert({**shown, "partitions": rows}, StreamDetails)
+    given = details.options
+    acks = given.acknowledged_by if given.replicas > 1 else given.acks or "leader"
+    details.options = msgspec.structs.replace(given, acks=acks)
     if broker.clustering is not None:
         await _ask_owners(broker.clustering.streams, catalog.streams[name], details)
     return details

@@ -1,6 +1,7 @@
 """Opens a listener of the configuration as what its address says: MQTT, jobs, HTTP or Arrow Flight."""
 
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
-from vmq.runtime.errors import StartError
+from vmq.streams.serving.opening import check_libraries
 
 if TYPE_CHECKING:
     from vmq.http.server import HttpListener
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
 def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool) -> None:
     """Imports what listeners and the admin socket will need.
 
-    That takes so long that others would take a node for gone which does it when it has joined.
+    That holds the loop for so long that its watchdog would tell of it, and other nodes would take this one for gone.
+
+    Raises:
+        StartError: a library is missing.
     """
     endpoints = [each.endpoint for each in listeners]
     if with_admin or any(each.scheme == "http" for each in endpoints):
-        import vmq.http.admin_socket
-        import vmq.http.app
+        import_module("vmq.http.admin_socket")
+        import_module("vmq.http.app")
     if any(each.is_flight for each in endpoints):
-        import vmq.streams.serving.service  # noqa: F401
+        check_libraries()
 
 
 async def listen(
@@ -39,7 +43,7 @@ async def listen(
     Raises:
         OSError: its address cannot be had.
         CertificateError: a file of its TLS cannot be used.
-        StartError: it is to serve streams, and there are none.
+        StartError: it is to serve streams, and these cannot be opened.
     """
     if options.endpoint.scheme == "http":
         if broker.share is not None:  # the supervisor has the port, and answers
@@ -123,13 +127,7 @@ async def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> "H
 
 
 async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> "FlightListener":
-    streams = broker.streaming
-    if streams is None and broker.clustering is not None:
-        streams = broker.open_streams()  # the other nodes may have some
-    if streams is None:
-        raise StartError(
-            f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
-        )
+    streams = broker.open_streams()  # the first may yet be made, or is another node's
     hooks = broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
     listener = await streams.listen(name, broker.config, hooks)
     if broker.clustering is not None:

@@ -141,11 +141,9 @@ class Preflight:
 
     def _streams(self) -> Iterator[Problem]:
         config, folder = self._config, streams_folder(self._config)
-        flight = [name for name, each in config.listeners.items() if each.endpoint.is_flight]
-        planned = {**config.streams, **self.plugins.streams}
-        # Nodes know the streams of others, and several workers are nodes.
-        is_node = config.cluster.listen or count_of(config) > 1
-        if planned or folder.is_dir() or (flight and is_node):
+        # The first stream may be made while the broker runs, or be another node's.
+        is_served = any(each.endpoint.is_flight for each in config.listeners.values())
+        if is_served or config.streams or self.plugins.streams or folder.is_dir():
             try:
                 check_libraries()
             except StartError as error:
@@ -155,10 +153,6 @@ class Preflight:
             if reason:
                 yield self._problem("broker.data_dir", f"{folder.absolute()}: {reason}")
             yield from self._fewer_partitions(config, folder)
-        elif not self.plugins.problems:
-            for name in flight:
-                what = "it serves streams, and there are none; add [streams.NAME]"
-                yield self._problem(f"listeners.{name}.url", what)
 
     def _fewer_partitions(self, config: Config, folder: Path) -> Iterator[Problem]:
         """Streams that have more partitions on disk than they are to have, or columns of other types."""

@@ -254,8 +254,12 @@ class Group:
             self.following.tick(now)
             if self.following.quiet and replica.outlet.is_up(replica.leader):
                 return
-        if now - replica.heard >= self._patience:
+        if now - replica.heard >= self._patience and replica.outlet.may_stand():
             self._stand(now)
+
+    def excuse(self, seconds: float, now: float) -> None:
+        """This node did not listen for so long: that nobody was heard says nothing of these."""
+        self.replica.heard = min(now, self.replica.heard + seconds)
 
     def _draw(self, now: float) -> None:
         """How long a leader is waited for from now on; who lacks something of the log lets others go first."""

@@ -41,6 +41,9 @@ class Host:
         self._ended: deque[tuple[Group, str, int]] = deque()
         self._effects: list[Effect] = []
         self._items: dict[str, list[tuple[str, AnyMessage]]] = {}
+        #: How many groups may stand until the next tick, and when the last one was.
+        self._standing = options.wakes
+        self._ticked = 0.0
         self._allowance = 0.0
         self._allowed_at = 0.0
 
@@ -54,6 +57,10 @@ class Host:
 
     def is_up(self, peer: str) -> bool:
         return peer in self._up
+
+    def may_stand(self) -> bool:
+        self._standing -= 1
+        return self._standing >= 0
 
     @property
     def is_busy(self) -> bool:
@@ -144,7 +151,15 @@ class Host:
     # --- what happens
 
     def tick(self, now: float) -> list[Effect]:
-        """Time has passed; to be called a few times in a heartbeat."""
+        """Time has passed; to be called a few times in a heartbeat.
+
+        A node that was held up itself has not listened: what leaders said meanwhile is still to be read.
+        """
+        was_away = now - self._ticked - self.options.heartbeat
+        for group in self.awake.values() if was_away > 0 else ():
+            group.excuse(was_away, now)
+        self._ticked = now
+        self._standing = self.options.wakes
         for _ in range(min(len(self._ended), self.options.wakes)):
             group, peer, count = self._ended.popleft()
             self._guard(group, group.peer_down, peer, count, now)

@@ -24,6 +24,9 @@ class Outlet(Protocol):
     def is_up(self, peer: str) -> bool:
         """Whether a node is heard, by the links' own heartbeats."""
 
+    def may_stand(self) -> bool:
+        """Whether one more group stands now: of thousands a few at a time do."""
+
     def may_fetch(self, size: int, now: float) -> bool:
         """Whether the node's limit for fetching files lets so many bytes pass now."""
 

@@ -138,6 +138,37 @@ def test_who_has_more_of_the_log_stands_when_the_first_asks() -> None:
     assert sim.now - asked < RaftOptions().election_timeout / 2
 
 
+def test_a_few_groups_stand_at_a_time() -> None:
+    hosts = Hosts(900)
+    hosts.hosts = {"a": hosts.hosts["a"]}
+    hosts.run(1.0)
+    before = 0
+    while before < 900:
+        hosts.run(0.05)
+        stood = sum(group.election is not None for group in hosts.hosts["a"].groups.values())
+        assert stood - before <= RaftOptions().wakes
+        before = max(before, stood)
+        assert hosts.now < 10
+
+
+def test_a_node_that_was_held_up_first_hears_what_the_others_said() -> None:
+    """Else it would stand in all groups of leaders that live, though what these said lies unread before it."""
+    hosts = Hosts(3)
+    hosts.run(1.9)
+    host = hosts.hosts["a"]
+    leaders = {name: group.replica.leader for name, group in host.groups.items()}
+    for group in host.groups.values():
+        if group.following is not None:
+            group.following.quiet = False
+            host._settle(group)
+    del hosts.hosts["b"], hosts.hosts["c"]
+    hosts.now += 30
+    hosts.carry("a", host.tick(hosts.now))
+    assert {name: group.replica.leader for name, group in host.groups.items()} == leaders
+    hosts.run(3)
+    assert not any(group.replica.leader in ("b", "c") for group in host.groups.values())
+
+
 def test_a_host_tells_once_to_which_groups_something_happened() -> None:
     hosts = Hosts(3)
     hosts.run(6)

@@ -140,10 +140,6 @@ WRONG = {
         TCP + GRPC + pair("good.pem", "other.key") + '[streams.s]\nfilters = ["a"]\n',
         'listeners.f.keyfile = "FILES/other.key": FILES/other.key: this key does not belong to the certificate in ',
     ),
-    "flight without streams": Wrong(
-        TCP + '[listeners.f]\nurl = "grpc://127.0.0.1:0"\n',
-        'listeners.f.url = "grpc://127.0.0.1:0": it serves streams, and there are none; add [streams.NAME]',
-    ),
     "host unknown": Wrong(
         '[listeners.a]\nurl = "tcp://nowhere.invalid:1"\nallow_anonymous = true\n',
         'listeners.a.url = "tcp://nowhere.invalid:1": cannot listen there: ',

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.sessions import (
     DISCONNECT,
     MOST_AWAY,
@@ -16,10 +15,13 @@ from vmq.clustering.messages.sessions import (
     AwaySession,
     SessionFound,
 )
-from vmq.clustering.running.service import SlotService
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.runtime.session_figures import SessionFigures, figures_of
+
+if TYPE_CHECKING:
+    from vmq.clustering.delivery.outboxes import Outboxes
+    from vmq.clustering.running.service import SlotService
 
 #: Seconds that a node has to answer.
 PATIENCE: Final = 2.0
@@ -40,9 +42,9 @@ class SessionQuestions:
 
     def __init__(
         self,
-        outboxes: Outboxes,
+        outboxes: "Outboxes",
         registries: Mapping[str, Registry],
-        slots: SlotService | None = None,
+        slots: "SlotService | None" = None,
     ) -> None:
         self._slots = slots
         self._outboxes = outboxes
@@ -150,7 +152,7 @@ class SessionQuestions:
 
 
 def _at_owner(
-    slots: SlotService, client_id: str, does: int, topic_filter: str
+    slots: "SlotService", client_id: str, does: int, topic_filter: str
 ) -> SessionFigures | None:
     """The session of a slot of this node as it is, before something is done with it."""
     found = slots.status.figures(client_id)

@@ -87,10 +87,12 @@ def tidy(partition: ReplicaPartition, is_stopping: Callable[[], bool]) -> None:
 def _compact(
     partition: ReplicaPartition, kept: ReplicaLog, is_stopping: Callable[[], bool]
 ) -> None:
+    if not partition.options.compact:
+        return
     wanted, changes = partition.decided, kept.changes
     note = read_note(partition.folder)
     final = final_of(kept)
-    if not partition.options.compact or wanted.end <= note.end:
+    if wanted.end <= note.end:
         return
     if not final or final[-1].end < wanted.end:
         return  # what lies before it is still on its way to be final here

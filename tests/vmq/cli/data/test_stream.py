@@ -131,6 +131,7 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
         assert (row["stream"], row["messages"], row["gathered"]) == ("s", 1, 1)
         shown = json.loads(answer(capsys, "show", "s", "--json", *where))
         assert (shown["durability"], shown["filters"], shown["gathered"]) == ("fsync", ["s/#"], 1)
+        assert shown["acks"] == "leader"
         assert sum(each["end"] for each in shown["partitions"]) == 1
         assert "options" not in shown
         assert "earliest" in answer(capsys, "show", "s", *where)

@@ -24,6 +24,7 @@ from tests.support.until import until
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streamed import config_in
 from tests.vmq.streams.flight_support import act, ticket
+from vmq.admin.streams import create_stream
 from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
 from vmq.streams.serving.listener import FlightListener, location_of
@@ -86,9 +87,16 @@ async def test_an_address_that_is_taken_is_an_error(tmp_path: Path) -> None:
             await Broker(config_in(tmp_path / "b", TCP, broker.addresses[1], s="s/#")).start()
 
 
-async def test_without_streams_there_is_nothing_to_serve(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"there are none; add \[streams\.NAME\]"):
-        await Broker(config_in(tmp_path, TCP, GRPC)).start()
+async def test_the_first_stream_may_be_made_while_programs_are_served(tmp_path: Path) -> None:
+    async with Broker(config_in(tmp_path, TCP, GRPC)) as broker:
+
+        def look() -> Any:
+            with flight.connect(broker.addresses[1]) as client:
+                return act(client, "streams")
+
+        assert await beside(look) == {}
+        await create_stream(broker, "s", {"filters": ["s/#"]})
+        assert await beside(look) == {"s": ["s/#"]}
 
 
 async def test_a_listener_with_tls(tmp_path: Path) -> None:
