@@ -12,6 +12,7 @@ ELSEWHERE = {
     "__init__.py": "there is only a docstring in it",
     "effects.py": "has no behaviour",
     "errors.py": "has no behaviour",
+    "forms.py": "raft/test_state.py: what is written down of a log's state",
     "log.py": "raft/log.py has no behaviour: a port",
     "replica.py": "raft/test_*.py: what the roles share",
     "ends.py": "transport/test_unix.py, test_node.py: nodes whose process ends",

@@ -104,6 +104,7 @@ class Broker:
         store.next_message = last_number(self.db, b"m") + 1
         load_sizes(store)
         loop = node.world.loop
+        committer.patience.computed = loop.time  # by the simulator's clock, as all else
         self.core = core = Core(
             options_of(node.config), store, loop.time, node.wall, random.randrange
         )

@@ -1,6 +1,7 @@
 """How long a commit waits for receivers that may acknowledge all of it meanwhile: then nothing is written."""
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from vmq.store.store import Store
@@ -19,6 +20,8 @@ class Patience:
     """Whether the commits of a store wait, and the one that gathers waits on."""
 
     def __init__(self) -> None:
+        #: Seconds that the loop's thread has computed.
+        self.computed: Callable[[], float] = time.thread_time
         #: The commit that is asked for waits.
         self.is_on = False
         #: So many commits more do not.
@@ -35,7 +38,7 @@ class Patience:
 
     def goes_on(self, store: Store, now: float) -> bool:
         """Whether it waits for another span: all of it may be acknowledged in time."""
-        if not self.is_on or store.is_urgent or now - self._began >= LONGEST:
+        if not store.unwritten or store.is_urgent or now - self._began >= LONGEST:
             return False
         span, ran = now - self._looked, self._ran
         answered, known = self._answered, self._known
@@ -55,6 +58,6 @@ class Patience:
 
     def _look(self, store: Store, now: float) -> None:
         self._looked = now
-        self._ran = time.thread_time()
+        self._ran = self.computed()
         self._answered = store.answered
         self._known = store.answered + len(store.unwritten)

@@ -81,7 +81,8 @@ class Watchdog:
     ) -> None:
         self._owner = owner
         self._blocked = blocked
-        self._dump: IO[bytes] | None = tempfile.TemporaryFile() if dumps else None  # noqa: SIM115 - closed by stop
+        #: Not buffered: faulthandler moves the place in the file beside it. Closed by `stop`.
+        self._dump: IO[bytes] | None = tempfile.TemporaryFile(buffering=0) if dumps else None  # noqa: SIM115
         self._loop_thread = 0
         #: The frame that runs the loop: where it waits for events.
         self._base: FrameType | None = None
@@ -105,6 +106,9 @@ class Watchdog:
             # What faulthandler leaves in its place, should a signal be under way when all ends.
             self._former = signal.signal(signal.SIGPROF, signal.SIG_IGN)
             faulthandler.register(signal.SIGPROF, file=self._dump, all_threads=True)
+            signal.setitimer(
+                signal.ITIMER_PROF, HELD
+            )  # before the thread does: it may be held at once
         self._running.acquire()
         self._thread.start()
 

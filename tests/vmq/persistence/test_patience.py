@@ -1,7 +1,5 @@
 """How long a commit waits: at their pace, receivers have to acknowledge all of it in time."""
 
-import time
-
 import pytest
 
 from tests.vmq.commit_stage import Db
@@ -15,11 +13,11 @@ SESSION = (1).to_bytes(8, "big")
 class Waiting:
     """A commit that waits for receivers, on a clock and with a CPU time of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now = self.ran = 0.0
-        monkeypatch.setattr(time, "thread_time", lambda: self.ran)
         self.store = Store(Db(), "os", lambda: None)
         self.patience = Patience()
+        self.patience.computed = lambda: self.ran
         self.deliveries: list[Delivery] = []
 
     def deliver(self, count: int) -> None:
@@ -43,8 +41,8 @@ class Waiting:
 
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
-    return Waiting(monkeypatch)
+def waiting() -> Waiting:
+    return Waiting()
 
 
 def test_it_waits_while_the_pace_suffices(waiting: Waiting) -> None:
@@ -68,6 +66,12 @@ def test_it_does_not_wait_for_receivers_that_are_silent(waiting: Waiting) -> Non
     waiting.deliver(1)
     waiting.begin()
     assert not waiting.goes_on(busy=True)
+
+
+def test_it_does_not_wait_for_what_no_receiver_spares_it(waiting: Waiting) -> None:
+    waiting.store.delete_later(b"k")
+    waiting.begin()
+    assert not waiting.goes_on()
 
 
 def test_what_was_acknowledged_before_is_not_their_pace(waiting: Waiting) -> None:
