@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 import vmq.streams
+from tests.bench.putting import put
 from tests.vmq.streams.flight_support import ticket
 from vmq.testing.process import BrokerProcess
 
@@ -31,7 +32,7 @@ _STEP = 2000
 
 def fill(server: str, rows: int) -> None:
     """Rows of 100 bytes and 100 topics."""
-    table = pa.table(
+    table = pa.record_batch(
         {
             "topic": [f"s/{number % 100}" for number in range(_PUT)],
             "payload": [
@@ -39,13 +40,7 @@ def fill(server: str, rows: int) -> None:
             ],
         }
     )
-    with flight.connect(server) as client:
-        writer, answers = client.do_put(flight.FlightDescriptor.for_path("s"), table.schema)
-        with writer:
-            for _ in range(rows // _PUT):
-                writer.write_table(table)
-                answers.read()
-            writer.done_writing()
+    put(server, "s", table, rows)
 
 
 def by_gets(server: str) -> int:

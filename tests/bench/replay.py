@@ -19,8 +19,8 @@ from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
 import psutil
-from pyarrow import flight
 
+from tests.bench.putting import put
 from tests.bench.sql import PUT
 from tests.support.wire import connect_packet, publish_packet, subscribe_packet
 from vmq.testing.process import BrokerProcess
@@ -167,15 +167,10 @@ def fill(broker: BrokerProcess, messages: int) -> None:
     """Puts the messages into the stream."""
     import pyarrow as pa
 
-    with flight.connect(broker._url("grpc")) as client:
-        topics = pa.array([topic_of(number) for number in range(PUT)])
-        payloads = pa.array([payload_of(number) for number in range(PUT)], pa.binary())
-        rows = pa.record_batch({"topic": topics, "payload": payloads})
-        writer, answers = client.do_put(flight.FlightDescriptor.for_path("sensors"), rows.schema)
-        for done in range(0, messages, PUT):
-            writer.write_batch(rows.slice(0, min(PUT, messages - done)))
-            answers.read()
-        writer.close()
+    topics = pa.array([topic_of(number) for number in range(PUT)])
+    payloads = pa.array([payload_of(number) for number in range(PUT)], pa.binary())
+    rows = pa.record_batch({"topic": topics, "payload": payloads})
+    put(broker._url("grpc"), "sensors", rows, messages)
 
 
 def rounds_of(broker: BrokerProcess, messages: int, number: int) -> dict[str, Figure]:

@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
-from pyarrow import flight
 
+from tests.bench.putting import put
 from tests.support.until import reach
 from tests.vmq.streams.flight_support import Running
 from vmq.config.streams import StreamOptions
@@ -65,13 +65,8 @@ def fill(running: Running, stream: str, rows: int) -> None:
     table = readings(PUT, Random(1))
     server = StreamServer(running.catalog)
     try:
-        with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
-            writer, answers = client.do_put(flight.FlightDescriptor.for_path(stream), table.schema)
-            for done in range(0, rows, PUT):
-                batch = table.slice(0, min(PUT, rows - done)).combine_chunks().to_batches()[0]
-                writer.write_batch(batch)
-                answers.read()
-            writer.close()
+        batch = table.combine_chunks().to_batches()[0]
+        put(f"grpc://127.0.0.1:{server.port}", stream, batch, rows)
     finally:
         server.close()
 

@@ -32,6 +32,9 @@ class Ablation:
 
     @contextmanager
     def off(self) -> Iterator[None]:
+        """Without the rule. No method of a compiled class can be replaced: the compiled run skips what asks this, and
+        the interpreted one, which has the same sources, asks it (`tests.support.interpreted`).
+        """
         if any(hasattr(owner, "__mypyc_attrs__") for owner, _, _ in self.parts):
             pytest.skip("make test-pure has this: no method of a compiled class can be replaced")
         undo = []

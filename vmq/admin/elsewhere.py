@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vmq.clustering.directory.records import Record
     from vmq.clustering.messages.sessions import AwaySession
     from vmq.ports import BrokerView
-    from vmq.runtime.session_figures import SessionFigures
+    from vmq.runtime.own_sessions import SessionFigures
 
 
 def own_name(broker: "BrokerView") -> str:

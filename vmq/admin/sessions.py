@@ -12,10 +12,10 @@ from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.trees import Mountpoint, find, registries, registry_of
 from vmq.clustering.messages.sessions import DISCONNECT, UNSUBSCRIBE
-from vmq.clustering.node import session_questions as connections
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
-from vmq.runtime.session_figures import SessionFigures, figures_of
+from vmq.runtime import own_sessions
+from vmq.runtime.own_sessions import SessionFigures, figures_of
 
 if TYPE_CHECKING:
     from vmq.clustering.directory.records import Record
@@ -283,7 +283,7 @@ async def disconnect(
                 session_ended=not figures.is_durable,
             )
     subscriber = find(broker, client_id, mountpoint)
-    was_online = connections.disconnect(subscriber)
+    was_online = own_sessions.disconnect(subscriber)
     # A clean session has ended with its connection.
     left = registry.subscribers.get(client_id) is subscriber
     if left and cleanup:
@@ -325,7 +325,7 @@ async def unsubscribe(
         is_ended = topic_filter in had
     else:
         subscriber = find(broker, client_id, mountpoint)
-        is_ended = connections.unsubscribe(registry, subscriber, topic_filter)
+        is_ended = own_sessions.unsubscribe(registry, subscriber, topic_filter)
         had = subscriber.subscriptions
     if not is_ended:
         have = ", ".join(sorted(had)[:20]) or "none"

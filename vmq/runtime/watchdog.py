@@ -81,8 +81,10 @@ class Watchdog:
     ) -> None:
         self._owner = owner
         self._blocked = blocked
-        #: Not buffered: faulthandler moves the place in the file beside it. Closed by `stop`.
-        self._dump: IO[bytes] | None = tempfile.TemporaryFile(buffering=0) if dumps else None  # noqa: SIM115
+        #: Not buffered, for faulthandler moves the place in the file, too.
+        self._dump: IO[bytes] | None = None
+        if dumps:
+            self._dump = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `stop`
         self._loop_thread = 0
         #: The frame that runs the loop: where it waits for events.
         self._base: FrameType | None = None
@@ -106,9 +108,8 @@ class Watchdog:
             # What faulthandler leaves in its place, should a signal be under way when all ends.
             self._former = signal.signal(signal.SIGPROF, signal.SIG_IGN)
             faulthandler.register(signal.SIGPROF, file=self._dump, all_threads=True)
-            signal.setitimer(
-                signal.ITIMER_PROF, HELD
-            )  # before the thread does: it may be held at once
+            # Before the thread does, which may be held at once.
+            signal.setitimer(signal.ITIMER_PROF, HELD)
         self._running.acquire()
         self._thread.start()
 

@@ -14,8 +14,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import flight
 
+from tests.bench.putting import put
 from tests.bench.spark.meter import Meter
 from tests.bench.spark.session import LISTEN, Bar, session
 from tests.spark.support import Bridge, stream_environment
@@ -44,13 +44,7 @@ def fill(url: str, rows: int) -> None:
             ],
         }
     )
-    with flight.connect(url) as client:
-        writer, answers = client.do_put(flight.FlightDescriptor.for_path("bulk"), table.schema)
-        with writer:
-            for _ in range(rows // PUT):
-                writer.write_batch(table)
-                answers.read()
-            writer.done_writing()
+    put(url, "bulk", table, rows)
 
 
 def cost(meter: Meter, rows: DataFrame) -> float:

@@ -26,6 +26,39 @@ def machine_of(rules_of: Callable[[bytes], JobRules], seed: int = 1) -> JobMachi
     return JobMachine(JobIds(b"00000001", random.Random(seed).randbytes), rules_of, None, WALL)
 
 
+class House:
+    """A machine with a clock that the test sets."""
+
+    def __init__(self, **changes: object) -> None:
+        self.rules = rules(**changes)
+        self.machine = machine_of(lambda _name: self.rules)
+        self.now = 1000.0
+
+    def queue(self, name: bytes = b"q") -> JobQueue:
+        return self.machine.queue(name, self.now)
+
+    def add(self, body: bytes = b"x", **options: object) -> Job:
+        return self.machine.add(self.queue(), body, self.now, **options)  # type: ignore[arg-type]
+
+    def take(self, name: bytes = b"q") -> Job | None:
+        return self.machine.take(self.queue(name), self.now)
+
+    def passes(self, seconds: float) -> None:
+        """Time goes by, in steps as a broker looks at it."""
+        end = self.now + seconds
+        while self.machine.next_due() <= end:
+            self.now = max(self.now, self.machine.next_due())
+            self.machine.tick(self.now)
+        self.now = end
+        self.machine.tick(self.now)
+
+
+def taken(house: House) -> Job:
+    job = house.take()
+    assert job is not None
+    return job
+
+
 class Got:
     """Somebody who waits, and remembers what came."""
 

@@ -17,7 +17,7 @@ from vmq.clustering.messages.sessions import (
 )
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
-from vmq.runtime.session_figures import SessionFigures, figures_of
+from vmq.runtime.own_sessions import SessionFigures, disconnect, figures_of, unsubscribe
 
 if TYPE_CHECKING:
     from vmq.clustering.delivery.outboxes import Outboxes
@@ -168,21 +168,3 @@ def _do(registry: Registry, subscriber: Subscriber, does: int, topic_filter: str
     elif does == UNSUBSCRIBE:
         unsubscribe(registry, subscriber, topic_filter)
     registry.core.outbox.flush()
-
-
-def disconnect(subscriber: Subscriber) -> bool:
-    """Closes a client's connection; whether it had one."""
-    output = subscriber.output
-    if output is not None:
-        output.close("disconnected by the operator")
-    return output is not None
-
-
-def unsubscribe(registry: Registry, subscriber: Subscriber, topic_filter: str) -> bool:
-    """Ends a subscription; whether there was one to exactly this filter."""
-    if not registry.unsubscribe(subscriber, topic_filter):
-        return False
-    hook = registry.core.hooks.on_topic_unsubscribed
-    if hook is not None:
-        hook(subscriber.queue.subscriber_id(), [topic_filter])
-    return True

@@ -9,7 +9,7 @@ from vmq.clustering.messages.sessions import AwaySession
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.words import Lineage, slot_of, store_of
 from vmq.runtime.metrics import Family, Sample
-from vmq.runtime.session_figures import SessionFigures
+from vmq.runtime.own_sessions import SessionFigures
 
 
 class SlotTally(NamedTuple):

@@ -5,10 +5,10 @@ Of a segment that is not written any more, and not at once: most go as soon as t
 
 import logging
 import mmap
+import struct
 from array import array
 from collections.abc import Callable
 from pathlib import Path
-from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, Final
 
 from crc32c import crc32c
@@ -206,7 +206,7 @@ class JobIndexing:
                 return True
             if segment.live:
                 maker.write()
-        except (OSError, StructError, IndexError) as error:
+        except (OSError, struct.error, IndexError) as error:
             self.fail(segment, error)
         maker.close()
         self.maker = None

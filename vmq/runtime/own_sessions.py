@@ -1,4 +1,4 @@
-"""What only its own node knows of a session: its client's connection, and its queue."""
+"""Sessions of this node, for operators anywhere: what only it knows of them, and what is done with them."""
 
 from typing import Annotated
 
@@ -50,3 +50,21 @@ def figures_of(registry: Registry, subscriber: Subscriber) -> SessionFigures:
         offline_since=registry.offline.get(subscriber.client_id, 0) / 1000,
         subscriptions={name: each.qos for name, each in subscriber.subscriptions.items()},
     )
+
+
+def disconnect(subscriber: Subscriber) -> bool:
+    """Closes a client's connection; whether it had one."""
+    output = subscriber.output
+    if output is not None:
+        output.close("disconnected by the operator")
+    return output is not None
+
+
+def unsubscribe(registry: Registry, subscriber: Subscriber, topic_filter: str) -> bool:
+    """Ends a subscription; whether there was one to exactly this filter."""
+    if not registry.unsubscribe(subscriber, topic_filter):
+        return False
+    hook = registry.core.hooks.on_topic_unsubscribed
+    if hook is not None:
+        hook(subscriber.queue.subscriber_id(), [topic_filter])
+    return True
