@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +14,7 @@ from vmq_hooks import Plugin
 
 from vmq.config.configured import Configured
 from vmq.config.embedding import GivenPlugin, Keywords, temporary_folder
-from vmq.config.options import Config, value_of
+from vmq.config.options import Config
 from vmq.config.overrides import LiveConfig
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
@@ -22,29 +22,25 @@ from vmq.core.registry import Registry
 from vmq.embedded import ReceivedMessage
 from vmq.jobs.embedded import Jobs
 from vmq.listeners.handshakes import Handshakes
-from vmq.listeners.listener import Listener
-from vmq.listeners.renewing import renew, watch
-from vmq.plugins.figures import families
+from vmq.listeners.renewing import renew
 from vmq.plugins.host import PluginHost
 from vmq.plugins.manager import Plugins
-from vmq.plugins.starting import PluginError
-from vmq.resources.memory import MemoryWatch
-from vmq.resources.upkeep import Upkeep
 from vmq.runtime.banning import Banning
-from vmq.runtime.bans import BansError
 from vmq.runtime.connections import Connections
 from vmq.runtime.errors import StartError
-from vmq.runtime.health import Health, add_core, add_listener
+from vmq.runtime.health import Health
 from vmq.runtime.local_clients import LocalClients
-from vmq.runtime.metrics import Family, Metrics
+from vmq.runtime.metrics import Metrics
 from vmq.runtime.monitor import Monitor
 from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
 from vmq.startup.broker_listeners import BrokerListeners
+from vmq.startup.broker_streams import BrokerStreams
+from vmq.startup.figures import condition_of, families_of
 from vmq.startup.job_questions import answer_others
-from vmq.startup.listening import import_ahead
+from vmq.startup.listening import import_ahead, open_admin
 from vmq.startup.parts import Parts
-from vmq.streams.serving.opening import follow_stream, open_streaming, streams_folder
+from vmq.streams.serving.opening import follow_stream, streams_folder
 from vmq.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -119,9 +115,7 @@ class Broker(Configured):
         #: Plugins that the program itself has made, by name.
         self._given = keywords.made()
         self._prepared = prepared
-        self._memory: MemoryWatch | None = None
-        self._upkeep: Upkeep | None = None
-        self._streams: Streaming | None = None
+        self._streams = BrokerStreams(self)
         #: Adds and takes jobs from inside the process.
         self.jobs = Jobs(self._core, lambda: self.config, lambda: self.on_left)
         #: This broker as a node of a cluster, if it is one and runs.
@@ -177,41 +171,24 @@ class Broker(Configured):
         self._watchdog.start()
         self._spawn(self.monitor.run(self.metrics.counters, self._watchdog.beat))
         try:
-            self._begin_banning()
-            await self._start_plugins()
+            await self.parts.begin(self._given, {} if self.share is None else self.share.plugins)
             if self.config.cluster.listen:
                 await self._start_clustering()
             else:
                 self.parts.store.note_alone()
-            if self._streams is not None:
-                self._streams.recover()  # what goes into the logs of this node depends on the others
+            if self.streaming is not None:
+                self.streaming.recover()  # what goes into the logs of this node depends on the others
             self.jobs.begin(None if self.clustering is None else self.clustering.job_links)
             answer_others(self)
             await self.listeners.prepare()
             if self._wants_admin:
-                await self._open_admin()
+                self._admin = await open_admin(self, self._own_folder)
             self._before_clients()
             self.listeners.let_in()
         except BaseException:
             await self.stop()
             raise
-        self._begin_upkeep()
-
-    def _begin_upkeep(self) -> None:
-        core, limit = self.parts.core, self.config.limits.max_memory
-        connections = self.parts.connections
-        memory = MemoryWatch(core, limit, connections.__iter__, sharers=self._sharers)
-        self._memory = memory
-        self._upkeep = Upkeep(core, self.registries, self.config, memory)
-        works = self.banning.run(), memory.run(), watch(self.listeners.of_mqtt)
-        for work in (*works, *self._upkeep.works()):
-            self._spawn(work)
-
-    def _begin_banning(self) -> None:
-        try:
-            self.banning.begin()
-        except BansError as error:
-            raise StartError(f"{error}; mend or remove the file") from error
+        self.parts.begin_upkeep(self._sharers, self.listeners.of_mqtt)
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
@@ -226,9 +203,6 @@ class Broker(Configured):
             self._watchdog = None
         for task in list(self._background):
             task.cancel()
-        if self._upkeep is not None:
-            self._upkeep.drops.tell()
-            self._upkeep = None
         self._clients.close()
         self._clients_of_plugins.close()
         if self._parts is not None:
@@ -239,15 +213,12 @@ class Broker(Configured):
 
     async def _end(self, parts: Parts) -> None:
         """Ends connections, plugins, streams and the cluster, and saves what each of them leaves."""
-        core, committer, streams, clustering = (
-            parts.core,
-            parts.committer,
-            self._streams,
-            self.clustering,
-        )
+        core, committer = parts.core, parts.committer
+        streams, clustering = self.streaming, self.clustering
+        parts.end_upkeep()
         parts.connections.close("the broker is shutting down")
         await self.jobs.stop()
-        await _wills_settled(core)
+        await parts.wills_settled()
         core.outbox.flush()
         if streams is not None:
             await streams.finish()
@@ -264,7 +235,7 @@ class Broker(Configured):
             await clustering.streams.finish()
         if streams is not None:
             await streams.stop()
-            self._streams = None
+            self._streams.opened = None
         if clustering is not None:
             await clustering.stop()
             self.clustering = None
@@ -286,7 +257,7 @@ class Broker(Configured):
             self.registries,
             self.registry,
             lambda: self.metrics,
-            self._declare_stream,
+            self._streams.declare,
             self._clients_of_plugins,
             1 if self.share is None else self.share.number,
         )
@@ -295,7 +266,7 @@ class Broker(Configured):
             config, self.registries, host, self._prepared, counted, self._spawn
         )
         self._prepared = None  # a second start loads what is there by then
-        parts.metrics.others = self._other_families
+        parts.metrics.others = lambda: families_of(self)
         self.jobs.committer = parts.committer
         self.jobs.functions = parts.plugins.functions
         parts.plugins.changed = self.jobs.use_functions
@@ -315,13 +286,18 @@ class Broker(Configured):
         assert self._parts is not None, "the broker is not started"
         return self._parts
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it has its parts."""
+        return self._parts is not None
+
     def _core(self) -> Core | None:
         return None if self._parts is None else self._parts.core
 
     @property
     def streaming(self) -> "Streaming | None":
         """The streams; None as long as there were never any."""
-        return self._streams
+        return self._streams.opened
 
     def open_streams(self) -> "Streaming":
         """Opens the streams, those that only lie in the data directory too; once.
@@ -329,48 +305,16 @@ class Broker(Configured):
         Raises:
             StartError: a library is missing, or the folder cannot be used.
         """
-        if self._streams is not None:
-            return self._streams
-        core, committer = self.parts.core, self.parts.committer
-        self._streams = open_streaming(core, self.registry(), self.config, committer)
-        self._streams.sinks.add_jobs = self.jobs.add_staged
-        if self.clustering is not None:
-            self.clustering.streams.attach(self._streams.catalog)
-        return self._streams
+        return self._streams.open()
 
     async def _start_clustering(self) -> None:
         # Late: most brokers are no nodes and need no ZeroMQ.
         from vmq.startup.clustering import catch_up_with, start_node
 
         self.clustering = clustering = await start_node(
-            self.config,
-            self._own_folder / "cluster",
-            self.parts,
-            None if self._streams is None else self._streams.catalog,
-            lambda: self.open_streams().catalog,
-            self._turn_away,
-            self.share,
+            self, self._own_folder / "cluster", self._turn_away
         )
-        self._spawn(await catch_up_with(clustering, self.plugins, self.share))
-
-    async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
-        """Keeps a stream that a plugin wants; the first may be this broker's first stream at all."""
-        if self.share is not None:
-            raise RuntimeError("streams are kept by one process; accepted: broker.workers = 1")
-        try:
-            streams = self.open_streams()
-        except StartError as error:
-            raise RuntimeError(str(error)) from error
-        await streams.declare(name, options)
-
-    def _other_families(self) -> Iterator[Family]:
-        """The figures of plugins, streams and the cluster."""
-        yield from families(self.plugins.guards, self.plugins.counters, self.plugins.gauges)
-        if self._streams is not None:
-            yield from self._streams.families()
-        yield from self.jobs.families()
-        if self.clustering is not None:
-            yield from self.clustering.families()
+        self._spawn(await catch_up_with(clustering, self))
 
     def registry(self, mountpoint: str = "") -> Registry:
         """The topic tree of a mountpoint with its sessions; made when first asked for."""
@@ -417,9 +361,8 @@ class Broker(Configured):
 
     def turn_clients_away(self, reason: str) -> None:
         """Closes the listeners of MQTT and every connection that came through them."""
-        for name, listener in list(self.listeners.items()):
-            if isinstance(listener, Listener):
-                self.close_listener(name)
+        for listener in self.listeners.of_mqtt():
+            self.close_listener(listener.name)
         self._turn_away(reason)
 
     def _turn_away(self, reason: str) -> None:
@@ -431,18 +374,6 @@ class Broker(Configured):
         """Closes a listener; connections that came through it stay."""
         if self.listeners.close(name).endpoint.is_flight and self.clustering is not None:
             self.clustering.streams.set_address("")
-
-    async def _open_admin(self) -> None:
-        # Late: an embedded broker without the socket needs no HTTP server.
-        from vmq.http.admin_socket import AdminSocket, SocketError
-        from vmq.http.app import make_admin_app
-
-        admin = AdminSocket(make_admin_app(self), self._own_folder)
-        try:
-            await admin.start()
-        except SocketError as error:
-            raise StartError(str(error)) from error
-        self._admin = admin
 
     @property
     def _own_folder(self) -> Path:
@@ -481,15 +412,9 @@ class Broker(Configured):
         self._spawn(self.plugins.reread())
 
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
-        config = live.config
-        self.parts.follow(live, changed)
-        self._spawn(self._tell_plugins(config, changed))
-        self.listeners.configure(config)
-        if self._memory is not None:
-            self._memory.set_limit(config.limits.max_memory)
-        if self._upkeep is not None:
-            self._upkeep.configure(config)
-        self.jobs.configure(config)
+        self.parts.follow(live.config, changed)
+        self.listeners.configure(live.config)
+        self.jobs.configure(live.config)
         self.parts.connections.wake()
 
     # Plugins
@@ -508,22 +433,6 @@ class Broker(Configured):
     def tracer(self) -> Tracer:
         """Watches single clients."""
         return self.parts.tracer
-
-    async def _start_plugins(self) -> None:
-        try:
-            for name, plugin in self._given.items():
-                await self.plugins.add(name, plugin, self.config.plugins.get(name))
-            await self.plugins.start()
-            for name, runs in self.share.plugins.items() if self.share is not None else ():
-                if runs != (name in self.plugins.loaded):
-                    await (self.plugins.enable(name) if runs else self.plugins.disable(name))
-        except PluginError as error:
-            raise StartError(str(error)) from error
-
-    async def _tell_plugins(self, config: Config, changed: list[str]) -> None:
-        """Has the plugins follow a new configuration."""
-        others = {key: _value(config, key) for key in changed if not key.startswith("plugins.")}
-        await self.plugins.take_over(config.plugins, others)
 
     # Background work
 
@@ -550,20 +459,7 @@ class Broker(Configured):
 
     def condition(self) -> Health:
         """What is wrong with the broker now, and which of it keeps new clients out."""
-        health = Health([], [])
-        for listener in self.listeners.values():
-            add_listener(health, listener)
-        if self._parts is not None:
-            health.degraded.extend(self._parts.damage.reasons())
-            add_core(health, self._parts.core, self._parts.monitor.recent_lag())
-        if self._streams is not None:
-            health.degraded.extend(self._streams.problems())
-        health.degraded.extend(self.jobs.problems())
-        if self.clustering is not None:
-            if self.clustering.admission.reason:
-                health.failing.append(self.clustering.admission.reason)
-            health.degraded.extend(self.clustering.problems())
-        return health
+        return condition_of(self)
 
     # Embedding
 
@@ -602,17 +498,3 @@ class Broker(Configured):
         """
         async with self._clients.subscribe(filters, qos, limit, mountpoint) as client:
             yield client.messages()
-
-
-def _value(config: Config, key: str) -> object:
-    """The value of an option by its dotted key; None if it is gone."""
-    try:
-        return value_of(config, key)
-    except KeyError:
-        return None
-
-
-async def _wills_settled(core: Core) -> None:
-    """Returns when no plugin is asked about a will any more; each has its deadline."""
-    while core.awaited_wills:  # noqa: ASYNC110 - the core knows no loop
-        await asyncio.sleep(0.01)

@@ -1,6 +1,7 @@
 """The parts that every started broker has, whatever it listens on."""
 
-from collections.abc import Callable, Coroutine, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,12 @@ from plyvel import CorruptionError
 from vmq_hooks import Plugin
 
 from vmq.config.core import options_of
-from vmq.config.options import Config
-from vmq.config.overrides import LiveConfig
+from vmq.config.options import Config, value_of
 from vmq.config.session import SessionOverrides
 from vmq.core.registry import Registry
 from vmq.listeners.handshakes import Handshakes
+from vmq.listeners.listener import Listener
+from vmq.listeners.renewing import watch
 from vmq.persistence.damage import DamageReport
 from vmq.persistence.opening import open_core, store_folder
 from vmq.persistence.purging import Purger
@@ -21,8 +23,11 @@ from vmq.plugins.host import PluginHost
 from vmq.plugins.logins import Logins
 from vmq.plugins.manager import Plugins
 from vmq.plugins.reauthorize import Lapsed
+from vmq.plugins.starting import PluginError
+from vmq.resources.memory import MemoryWatch
+from vmq.resources.upkeep import Upkeep
 from vmq.runtime.banning import Banning
-from vmq.runtime.bans import Bans
+from vmq.runtime.bans import Bans, BansError
 from vmq.runtime.connections import Connections
 from vmq.runtime.draining import QueueTasks
 from vmq.runtime.errors import StartError
@@ -90,6 +95,9 @@ class Parts:
         self.tracer = Tracer(core, self.plugins)
         self.damage = DamageReport(self.store, registries)
         committer.on_damage = self.damage.tell
+        #: What the process may have; None before `begin_upkeep`.
+        self.memory: MemoryWatch | None = None
+        self._upkeep: Upkeep | None = None
 
     def registry(self, mountpoint: str = "") -> Registry:
         """The topic tree of a mountpoint with its sessions; made when first asked for."""
@@ -124,10 +132,58 @@ class Parts:
             raise StartError(str(damage)) from error
         self._spawn(self._purger.run())
 
-    def follow(self, live: LiveConfig, changed: list[str]) -> None:
-        """Goes by a configuration that is in force from now on."""
-        core = self.core
-        config, keys = live.config, set(changed)
+    async def begin(self, made: Mapping[str, Plugin], runs: Mapping[str, bool]) -> None:
+        """Has the operator's bans in force and the plugins run.
+
+        Args:
+            made: plugins that the program itself has made, by name.
+            runs: which plugins the operator has enabled or disabled since the configuration was read.
+
+        Raises:
+            StartError: the bans cannot be read, or a plugin does not start.
+        """
+        try:
+            self.banning.begin()
+            for name, plugin in made.items():
+                await self.plugins.add(name, plugin, self._config.plugins.get(name))
+            await self.plugins.start()
+            for name, is_on in runs.items():
+                if is_on != (name in self.plugins.loaded):
+                    await (self.plugins.enable(name) if is_on else self.plugins.disable(name))
+        except BansError as error:
+            raise StartError(f"{error}; mend or remove the file") from error
+        except PluginError as error:
+            raise StartError(str(error)) from error
+
+    def begin_upkeep(
+        self, sharers: Callable[[], int], listeners: Callable[[], Sequence[Listener]]
+    ) -> None:
+        """Has what is done from time to time run: bans end, memory and disk are watched, sessions expire.
+
+        Args:
+            sharers: how many processes are one broker now.
+            listeners: those whose certificates are read anew.
+        """
+        connections, limit = self.connections, self._config.limits.max_memory
+        self.memory = MemoryWatch(self.core, limit, connections.__iter__, sharers=sharers)
+        self._upkeep = Upkeep(self.core, self.registries, self._config, self.memory)
+        works = self.banning.run(), self.memory.run(), watch(listeners)
+        for work in (*works, *self._upkeep.works()):
+            self._spawn(work)
+
+    def end_upkeep(self) -> None:
+        """Says what was dropped since it was said last; the works themselves end with the broker's others."""
+        if self._upkeep is not None:
+            self._upkeep.drops.tell()
+
+    async def wills_settled(self) -> None:
+        """Returns when no plugin is asked about a will any more; each has its deadline."""
+        while self.core.awaited_wills:  # noqa: ASYNC110 - the core knows no loop
+            await asyncio.sleep(0.01)
+
+    def follow(self, config: Config, changed: Sequence[str]) -> None:
+        """Goes by a configuration that is in force from now on; `changed` names the options that differ."""
+        core, keys = self.core, set(changed)
         self._config = config
         had_retries = core.options.retry_interval > 0
         options_of(config, core.options)
@@ -138,3 +194,21 @@ class Parts:
         update_trees(keys, config, trees)
         update_connections(keys, config, self.connections)
         self.committer.flush_interval = config.store.flush_interval
+        others = {key: _value(config, key) for key in changed if not key.startswith("plugins.")}
+        self._spawn(self._tell_plugins(others))
+        if self.memory is not None:
+            self.memory.set_limit(config.limits.max_memory)
+        if self._upkeep is not None:
+            self._upkeep.configure(config)
+
+    async def _tell_plugins(self, others: Mapping[str, object]) -> None:
+        """Has the plugins go by the configuration; `others`: options that changed and are not theirs."""
+        await self.plugins.take_over(self._config.plugins, others)
+
+
+def _value(config: Config, key: str) -> object:
+    """The value of an option by its dotted key; None if it is gone."""
+    try:
+        return value_of(config, key)
+    except KeyError:
+        return None
