@@ -66,6 +66,8 @@ COMPILED = (
     "vmq/store/sent.py",
     "vmq/store/lines.py",
     "vmq/store/entries.py",
+    "vmq/store/writes.py",
+    "vmq/store/queue_entries.py",
     "vmq/store/store.py",
     "vmq/core/hook_sites.py",
     "vmq/runtime/deadlines.py",

@@ -32,7 +32,6 @@ LONG_FILES = {
     "vmq/clustering/takeover/takeover.py": (590, "goes when sessions have slots"),
     "vmq/config/options.py": (730, "a table: every option with its meaning"),
     "vmq/http/operations.py": (870, "a table: every operation of the API"),
-    "vmq/store/store.py": (910, "compiled: every record of the store, written in one batch"),
 }
 #: Functions of more than 60 lines: the lines that each may have, and why.
 LONG_FUNCTIONS = {
@@ -128,8 +127,8 @@ CALLBACKS = {
     "Queue.wake": "the draining of a backlog: once until it is drained",
     "Registry.purge": "the end of a durable session",
     "Registry.wake": "handed to queues",
-    "Store.on_unreadable": "damage",
-    "Store.schedule": "once a commit",
+    "Writes.on_unreadable": "damage",
+    "Writes.schedule": "once a commit",
 }
 
 CORE = ("vmq/core/", "vmq/protocol/", "vmq/mqtt/", "vmq/store/", "vmq/durable.py")
