@@ -7,6 +7,7 @@ among the jobs of one queue on one node.
 
 from array import array
 from heapq import heappop, heappush, nlargest, nsmallest
+from operator import attrgetter
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -83,7 +84,7 @@ class Job(Timed):
         self.priority: i64 = 0
         #: It waits for its time, and was never queued yet.
         self.is_delayed = False
-        #: Times that it was given to a worker, given up by one, and given again since nothing was heard.
+        #: Times that it was given to a worker, given up, and given again since nothing was heard.
         self.deliveries: i64 = 0
         self.nacks: i64 = 0
         self.repeats: i64 = 0
@@ -98,6 +99,8 @@ class Job(Timed):
         #: The key keeps others out still.
         self.holds_key = False
         self.is_gone = False
+        #: Somebody was told that it has his key: it stays, though who added it gives up.
+        self.is_vouched = False
         #: The id of another job that has its key, and is added in its place.
         self.twin: bytes = b""
         #: None: no other node knows of it.
@@ -124,7 +127,7 @@ class Job(Timed):
 
 
 class JobWaiter(Timed):
-    """Somebody who waits for jobs; subclasses know what to do with them. `due`: when that ends."""
+    """Somebody who waits for jobs. `due`: when that ends."""
 
     def __init__(self, queues: list["JobQueue"], count: int) -> None:
         super().__init__()
@@ -138,7 +141,7 @@ class JobWaiter(Timed):
         """There are jobs; it waits no more."""
 
     def give_up(self) -> None:
-        """The time is over; it waits no more."""
+        """The time is over."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -201,7 +204,7 @@ class LanePager:
         """Has the jobs of the first page go next; without pages, those that came last."""
 
     def load_stray(self, lane: "JobLane") -> None:
-        """Has the jobs of the first page of those that came back queued by their age."""
+        """Has the first page of strays queued by age."""
 
     def read(self, page: JobPage) -> list[Job]:
         """The jobs of a page, as they are; they stay in it."""
@@ -223,7 +226,7 @@ class LanePages:
         self.strays: list[JobPage] = []
 
     def has_next(self) -> bool:
-        return len(self.pages) > 0 or self.head is not None
+        return bool(self.pages) or self.head is not None
 
     def append(self, job: Job) -> None:
         """Queues a job that is newer than all that were appended."""
@@ -338,7 +341,7 @@ class JobLane:
         found = self.oldest_in_memory(count)
         more = self.more
         while more is not None and more.strays:
-            if len(found) >= count and not (found and is_before(more.strays[0], found[-1])):
+            if found[count - 1 :] and not is_before(more.strays[0], found[-1]):
                 break
             more.pager.load_stray(self)
             found = self.oldest_in_memory(count)
@@ -385,7 +388,9 @@ class JobLane:
         if self.returned:
             found.extend(nlargest(count, self.valid()))
             found.sort(reverse=True)
-        for page in [] if more is None else sorted(more.strays, key=last_of, reverse=True):
+        for page in (
+            [] if more is None else sorted(more.strays, key=attrgetter("last"), reverse=True)
+        ):
             if len(found) >= count and page.last < found[count - 1][0]:
                 break
             assert more is not None
@@ -405,11 +410,6 @@ class JobLane:
 def is_before(page: JobPage, job: Job | None) -> bool:
     """Whether a page has a job that is older than this one, or there is no other."""
     return job is None or page.first < job.created
-
-
-def last_of(page: JobPage) -> int:
-    """When the last job of a page was added."""
-    return page.last
 
 
 class JobQueue:

@@ -363,6 +363,7 @@ class JobStock(JobQueues):
         if known is None:
             return None
         self.counts.deduplicated += 1
+        known.job.is_vouched = True
         return known.job
 
     def find_key(self, name: tuple[bytes, bytes]) -> JobKey | None:

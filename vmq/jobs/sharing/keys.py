@@ -162,6 +162,7 @@ class KeyClaims:
 
             self.adder.wait(job, now + _COPYING, told)
         else:
+            known.job.is_vouched = True
             self._answer(sender, claim, known.job.id, True)
 
     def _answer(self, node: int, claim: Claim, known: bytes, is_added: bool) -> None:
