@@ -96,7 +96,7 @@ class House:
         shutil.copytree(data, left)
         with monkeypatch.context() as patch:
             patch.setattr(clustering(broker).node._link, "send", lambda *_: None)
-            patch.setattr(broker._committer, "finish_all", nothing)
+            patch.setattr(broker.parts.committer, "finish_all", nothing)
             patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
             await broker.stop()
         shutil.rmtree(data)
@@ -121,10 +121,7 @@ class House:
 
 
 def store_of(broker: Broker) -> Store:
-    core = broker._core
-    assert core is not None
-    assert core.store is not None
-    return core.store
+    return broker.parts.store
 
 
 async def nothing(*_: object) -> None:
