@@ -29,7 +29,7 @@ from tests.cluster_processes.test_replicas import (
 from tests.cluster_processes.test_streams import read
 from tests.vmq.cli.program import run
 
-#: Seconds until every node has to give all rows: tens of thousands, and each damage that a reader meets is mended first.
+#: Seconds until every node has to give all rows: tens of thousands, and damage that readers meet is mended first.
 PATIENCE = 300.0
 #: What happens to a node, and how often.
 FAULTS = {"kill": 6, "stop": 2, "wipe": 1, "flip": 2, "flip live": 2}
