@@ -138,8 +138,11 @@ class Faults:
             end(*episode.names)
 
     def end_all(self) -> None:
+        """Ends what goes wrong; clients keep to their sides until forks may be merged, as after each split."""
         while self.episodes:
             self.end(self.episodes[0])
+        while self.world.bound and self.world.now <= self.healed + HEAL:
+            self.world.step(publish=False)
         self.world.bound = {}
 
     # Nodes that die

@@ -6,7 +6,7 @@ disk and no sockets.
 
 from vmq.clustering.front.front import SessionFront
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import OfferTaken
+from vmq.clustering.messages.fronts import OfferTaken, SessionLimits
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.slots.here import LocalNode
@@ -123,10 +123,11 @@ class SessionNode:
         is_clean: bool = False,
         will: tuple[bytes, bytes, int] | None = None,
         user: str | None = None,
+        limits: SessionLimits | None = None,
     ) -> None:
-        """A client has connected to this node; `user`: whose session it is to be."""
+        """A client has connected to this node; `user`: whose session it is to be; `limits`: what is decided for it."""
         slot = slot_of(client, self.slots.slots)
-        self.front.connect(number, client, slot, is_clean, will, user)
+        self.front.connect(number, client, slot, is_clean, will, user, limits)
         self._finish()
 
     def unsubscribe(self, client: str, topic_filter: str) -> None:
@@ -156,13 +157,13 @@ class SessionNode:
     # What an owner publishes itself
 
     def _publish_wills(self, owner: SlotOwner) -> None:
-        attachments = owner.attachments
-        wills, attachments.wills = attachments.wills, []
+        away = owner.attachments.away
+        wills, away.wills = away.wills, []
         for client, attached_at, (topic, payload, qos) in wills:
 
             def then(client: str = client, at: int = attached_at) -> None:
                 self.slots.touch(owner.slot)
-                attachments.will_published(client, at)
+                away.will_published(client, at)
 
             addresses = self.origin.reserve(self.routes.targets(topic.decode()))
             self.origin.publish(addresses, topic, payload, qos, 0, then)

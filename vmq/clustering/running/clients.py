@@ -6,6 +6,8 @@ Each port stands in front of the one that was there, which goes on to serve what
 from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.routing.shared_dispatch import SlotTargets
+from vmq.clustering.running.limits import limits_of
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
 from vmq.core.ports import Claims, FrontPort, Peers, Propagation, SessionListener
@@ -27,13 +29,19 @@ class SlotClaims(Claims):
         self.before = before
 
     def claim(
-        self, registry: Registry, client_id: str, clean: bool, user: str = ""
+        self,
+        registry: Registry,
+        client_id: str,
+        clean: bool,
+        user: str = "",
+        options: CoreOptions | None = None,
     ) -> Pending | None:
         return self._fronts.connect(
             registry,
             client_id,
             clean,
             user,
+            limits_of(options),
             lambda: self.before.claim(registry, client_id, True, user),
         )
 
@@ -107,8 +115,8 @@ class SlotPackets(FrontPort):
         super().__init__()
         self._fronts = fronts
 
-    def keep(self, number: int, message: Message, qos: int) -> None:
-        self._fronts.keep(number, message, qos)
+    def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
+        self._fronts.keep(number, message, qos, retain)
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         self._fronts.on_acknowledged(number, kind, packet_id)

@@ -7,7 +7,7 @@ from typing import Final
 from vmq_hooks.verdicts import Refuse
 
 from vmq.clustering.front.sessions import SessionNode
-from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.messages.fronts import SessionLimits, SessionStep
 from vmq.clustering.slots import words
 from vmq.clustering.slots.words import ONLY, slot_of
 from vmq.core.context import CHANGED, CLAIMED, Core
@@ -118,9 +118,13 @@ class SlotFronts:
         client_id: str,
         clean: bool,
         user: str,
+        limits: SessionLimits | None,
         claim: Callable[[], Pending | None],
     ) -> Pending | None:
-        """A client has come. Its session's owner lets it have that; then `claim` has its older connection closed."""
+        """A client has come. Its session's owner lets it have that; then `claim` has its older connection closed.
+
+        `limits`: what a plugin has decided for its session.
+        """
         if registry.mountpoint and clean:
             return claim()
         number = self._random.getrandbits(62)
@@ -131,7 +135,7 @@ class SlotFronts:
             return pending
         self._arrivals[number] = SlotArrival(client_id, clean, pending, claim)
         owner = user if self._core.options.sessions_are_users else None
-        self._machines.connect(number, client_id, clean, None, owner)
+        self._machines.connect(number, client_id, clean, None, owner, limits)
         self._soon()
         return pending
 
@@ -307,8 +311,9 @@ class SlotFronts:
         queue = _queue_of(source)
         wait = None
         if publisher is not None:
-            wait = publisher.confirmations()
-            wait.expect()
+            if message.qos:
+                wait = publisher.confirmations()
+                wait.expect()
             if self._machines.origin.is_full() and publisher not in self._paused:
                 self._paused.append(publisher)
                 publisher.pause()
@@ -326,8 +331,8 @@ class SlotFronts:
             origin.publish(addresses, message.topic, message.payload, message.qos, number, then)
         self._soon()
 
-    def keep(self, number: int, message: Message, qos: int) -> None:
-        """A retained message joins the queue of one client."""
+    def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
+        """A message joins the queue of one client alone."""
         client = self._clients.get(number)
         if client is None:
             return
@@ -335,7 +340,8 @@ class SlotFronts:
         slot = slot_of(client_id, self._machines.slots.slots)
         origin = self._machines.origin
         addresses = origin.reserve([(slot, ONLY + client_id)])
-        origin.publish(addresses, message.topic, message.payload, qos, number, _nothing)
+        topic, payload = message.topic, message.payload
+        origin.publish(addresses, topic, payload, qos, number, _nothing, retain)
         self._soon()
 
     def acknowledged(self, number: int, packet_id: int) -> None:
@@ -430,8 +436,7 @@ class SlotFronts:
             _confirm(client.unsubscribing.pop(step.packet, None))
 
     def _send(self, client: SlotClient, step: SessionStep) -> None:
-        group = step.addresses[0][2]
-        message = Message(step.topic, step.payload, step.qos, group.startswith(ONLY))
+        message = Message(step.topic, step.payload, step.qos, step.retain)
         if client.queue.send_from_slot(step.packet, message, step.qos, step.is_again):
             if self._core.hooks.on_acked is not None:
                 delivery = Delivery(message, step.qos, message.retain, "")

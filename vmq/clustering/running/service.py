@@ -31,6 +31,7 @@ from vmq.clustering.running.clients import (
 )
 from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.fronts import SlotFronts
+from vmq.clustering.running.limits import limits_as_configured
 from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.status import SlotStatus, SlotTally
@@ -311,13 +312,7 @@ class SlotService:
 
     def _tune(self) -> None:
         """Options may change while the broker runs."""
-        options, limits = self._core.options, self.here.limits
-        self.here.window = options.max_inflight_messages or 32_767
-        limits.online, limits.offline = options.max_online_messages, options.max_offline_messages
-        limits.bytes, limits.drops_oldest = options.max_bytes, options.drop_oldest
-        limits.window_bytes = options.max_inflight_bytes
-        limits.age = int(options.max_age * 1000)
-        limits.expiry = int(options.persistent_client_expiration * 1000)
+        self.here.limits.set(limits_as_configured(self._core.options))
         self.here.tells_kept = self._core.hooks.on_offline_message is not None
 
     def _link_members(self) -> None:

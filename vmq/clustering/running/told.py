@@ -51,5 +51,5 @@ def _who(client_id: str) -> SubscriberId:
 
 
 def _seen(message: StoredMessage, qos: int) -> SeenMessage:
-    is_retained = message.group.startswith(ONLY)
+    is_retained = message.retain and message.group.startswith(ONLY)
     return SeenMessage(message.topic.decode(), message.payload, qos, is_retained)

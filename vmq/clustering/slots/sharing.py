@@ -162,7 +162,11 @@ class ShareGroups:
             return None
         drawn = int.from_bytes(digest_of(message.topic, message.payload), "big")
         client = sorted(members)[drawn % len(members)]
-        return client, min(members[client], message.qos)
+        return client, self._qos(client, members[client], message)
+
+    def _qos(self, client: str, granted: int, message: StoredMessage) -> int:
+        limits = self._here.limits.of(self._state.registers[client].limits)
+        return limits.qos(granted, message.qos)
 
     def _best(self, message: StoredMessage, members: dict[str, int]) -> tuple[str, int] | None:
         queues, size = self._state.queues, message.size()
@@ -178,7 +182,7 @@ class ShareGroups:
         if not ranked:
             return None
         client = min(ranked)[3]
-        return client, min(members[client], message.qos)
+        return client, self._qos(client, members[client], message)
 
     def _move(self, client: str, dot: Dot, to: str, qos: int) -> None:
         self._state.move(client, dot, to, qos)

@@ -17,6 +17,7 @@ A state contains another if it `includes` the other's version of its lineage.
 
 from typing import Final
 
+from vmq.clustering.slots.limits import Limits
 from vmq.clustering.slots.register import (
     NEVER_OVER,
     ClientRegister,
@@ -33,10 +34,17 @@ _TOPICS: Final = 256
 class StoredMessage:
     """A message in a slot. Stamps give the order in which owners took them."""
 
-    __slots__ = ("group", "moves", "payload", "qos", "stamp", "topic")
+    __slots__ = ("group", "moves", "payload", "qos", "retain", "stamp", "topic")
 
     def __init__(
-        self, stamp: int, topic: bytes, payload: bytes, qos: int, group: str, moves: int = 0
+        self,
+        stamp: int,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        group: str,
+        moves: int = 0,
+        retain: bool = False,
     ) -> None:
         self.stamp = stamp
         self.topic = topic
@@ -45,6 +53,8 @@ class StoredMessage:
         self.group = group
         #: How often it was taken from one member of its share group for another.
         self.moves = moves
+        #: As in `OfferedMessage`.
+        self.retain = retain
 
     def is_shared(self) -> bool:
         """Whether it is for one member of a share group."""
@@ -52,7 +62,8 @@ class StoredMessage:
 
     def placed(self, stamp: int, moves: int) -> "StoredMessage":
         """The same message in another place."""
-        return StoredMessage(stamp, self.topic, self.payload, self.qos, self.group, moves)
+        topic, payload, retain = self.topic, self.payload, self.retain
+        return StoredMessage(stamp, topic, payload, self.qos, self.group, moves, retain)
 
     def size(self) -> int:
         """What it counts in a queue."""
@@ -63,6 +74,8 @@ class SlotState:
     """What is known of the clients of a slot."""
 
     def __init__(self) -> None:
+        #: What holds for its clients: the broker's limits, or with what a plugin decided for a session.
+        self.limits = Limits()
         self.lineage: Lineage = NO_LINEAGE
         self.version: int = 0
         #: As `words.includes` reads it.
@@ -186,8 +199,9 @@ class SlotState:
                 if dot not in register.missed:
                     continue
                 granted = register.wants(message.topic.decode())
-                if granted > 0:
-                    self.put(client, dot, min(granted, message.qos), message)
+                qos = self.limits.of(register.limits).qos(granted, message.qos)
+                if qos > 0:
+                    self.put(client, dot, qos, message)
                 register.missed = NodeClock(dict(register.missed.beyond(one)))
                 self.changed["r", client, 0, 0] = None
             if self.lacks == NO_LINEAGE:
@@ -307,8 +321,8 @@ class SlotState:
         self._wanted.clear()
         self.touch(client)
 
-    def end_session(self, client: str, now: int) -> None:
-        """Drops all that a session had; the next one has a later number."""
+    def end_session(self, client: str, now: int, last: int = 0) -> None:
+        """Drops all that a session had; the next one has a later number. `last`: as in `Subscribers.end`."""
         register = self.registers[client]
         for packet in list(register.window):
             self.unsend(client, packet)
@@ -319,7 +333,8 @@ class SlotState:
         for each in register.granted():
             self.subscribe(client, each, -1, now)
         register.session, register.ended = 0, self.stamp(now)
-        register.ended_past = (*register.past, register.connection)
+        known = register.connection, last or register.connection
+        register.ended_past = (*register.past, *dict.fromkeys(known))
         self.touch(client)
 
     def forget(self, client: str) -> None:

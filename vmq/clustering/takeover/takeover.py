@@ -164,7 +164,7 @@ class Takeover(LocalSessions, Claims):
         return self._directory.user(mountpoint, client_id)
 
     def claim(
-        self, registry: Registry, client_id: str, clean: bool, user: str = ""
+        self, registry: Registry, client_id: str, clean: bool, user: str = "", options: Any = None
     ) -> Pending | None:
         """A client has come: `Claims.claim`."""
         who = (registry.mountpoint, client_id)
