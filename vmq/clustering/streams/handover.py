@@ -21,7 +21,7 @@ from vmq.clustering.streams.owners import Owners, is_unused
 from vmq.clustering.streams.rows import EMPTY, pack
 from vmq.streams.log.columns import within
 from vmq.streams.log.cursor import Cursor
-from vmq.streams.log.errors import StreamError
+from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.schema import STORED
 
 if TYPE_CHECKING:
@@ -282,9 +282,15 @@ def read(partition: "Partition", offset: int, keeps: bool) -> tuple[bytes, int]:
 
     `keeps`: with their own offsets, if some are gone.
     """
-    end = partition.end
-    with Cursor(partition, offset) as cursor:
-        span = cursor.read(None)
+    while True:
+        end = partition.end
+        try:
+            with Cursor(partition, max(offset, partition.earliest)) as cursor:
+                span = cursor.read(None)
+            break
+        except OutOfRangeError:  # retention was faster
+            if partition.earliest <= offset:
+                raise
     if span is None:  # of those that were there until then none is left
         return pack(EMPTY), end
     rows, _ = within(span.rows, span.offset, offset, span.end)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.vmq.streams.support import Clock, Row, make, plain, put, row
+from tests.vmq.streams.support import Clock, Row, make, options, plain, put, row
 from vmq.clustering.streams.handover import read
 from vmq.clustering.streams.rows import RowsError, newest_of, unpack
 from vmq.streams.log.cursor import LogReader
@@ -84,6 +84,21 @@ def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
     assert by_offset(there) == {}
     put(there, [row(2)])
     assert by_offset(there) == {2: row(2)}
+    here.close()
+    there.close()
+
+
+def test_what_retention_takes_meanwhile_is_a_gap(tmp_path: Path) -> None:
+    here = compacted(tmp_path / "here")
+    there = make(tmp_path / "there", Clock(), **OPTIONS)
+    offset = first = give(here, there, here.kept)
+    given = by_offset(there)
+    here.set_options(options(**{**OPTIONS, "retention_bytes": 1}))
+    here.retain()
+    assert here.earliest > first
+    while offset < here.end:
+        offset = give(here, there, offset)
+    assert by_offset(there) == {**given, **by_offset(here)}
     here.close()
     there.close()
 
