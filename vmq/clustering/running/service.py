@@ -288,7 +288,7 @@ class SlotService:
     # Time
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK, self._tick)
+        self._timer = self._loop.call_at(self._node.next_tick(TICK), self._tick)
         if not self._node.is_running:
             return
         try:
