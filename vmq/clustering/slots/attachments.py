@@ -253,7 +253,7 @@ class Attachments:
         step = SessionStep(
             SEND,
             packet,
-            [(self._owned.slot, sent.dot, message.group)],
+            [(self._owned.slot, sent.dot, message.address())],
             is_again=is_again,
             topic=message.topic,
             payload=message.payload,

@@ -153,7 +153,7 @@ class Takeover(LocalSessions, Claims):
 
     def _tick(self) -> None:
         if self._is_running:
-            self._timer = self._loop.call_later(TICK, self._tick)
+            self._timer = self._loop.call_at(self._node.next_tick(TICK), self._tick)
             self.moving.tick(self._now())
             self._patience.tick(self._now())
             self._core.outbox.flush()
