@@ -134,3 +134,24 @@ def test_an_acknowledgement_collects_copies_that_are_paged_out(paged: Paged) -> 
     assert [node.left() for node in paged.nodes] == [0, 0, 0]
     assert all(each.is_done for each in paged.world.promises.values())
     assert not any(node.machine.pager.pages for node in paged.nodes)
+
+
+def test_a_job_stays_of_which_somebody_was_told_that_it_has_his_key(tmp_path: Path) -> None:
+    """Who adds it may give up, and has all drop it; who was told its id counts on it."""
+    world = JobWorld(1, tmp_path, HOSTS)
+    world.is_idle = True
+    for _ in range(30):
+        world.step(adds=False)
+    first, second, third = world.nodes.values()
+    queue = first.machine.queue(QUEUE, first.clock_now)
+    job_id = first.machine.add(queue, b"x", first.clock_now, key=b"k", replicate=3).id
+    world._send(first.name)
+    while second.machine.find(job_id) is None or third.machine.find(job_id) is None:
+        world.step(adds=False)
+    queue = second.machine.queue(QUEUE, second.clock_now)
+    again = second.machine.add(queue, b"y", second.clock_now, key=b"k", replicate=3)
+    assert again.id == job_id
+    for node in (second, third):
+        node.replicas.ending.on_drop(job_id)
+    assert second.machine.find(job_id) is not None
+    assert third.machine.find(job_id) is None
