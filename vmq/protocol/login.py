@@ -183,7 +183,7 @@ class ClientLogin:
         check_owner(client.registry, client.client_id, self.user())
         claims = self.core.claims
         pending = claims.claim(
-            client.registry, client.client_id, connect.clean_session, self.user()
+            client.registry, client.client_id, connect.clean_session, self.user(), client.options
         )
         if pending is None:
             self.accept()

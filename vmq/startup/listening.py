@@ -11,9 +11,11 @@ from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.handed import HandedListener
 from vmq.listeners.listener import Listener
 from vmq.runtime.client_ids import new_client_id
+from vmq.runtime.errors import StartError
 from vmq.streams.serving.opening import check_libraries
 
 if TYPE_CHECKING:
+    from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
     from vmq.ports import BrokerView
     from vmq.streams.serving.listener import FlightListener
@@ -133,3 +135,21 @@ async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> 
     if broker.clustering is not None:
         broker.clustering.streams.set_address(listener.location)
     return listener
+
+
+async def open_admin(broker: "BrokerView", folder: Path) -> "AdminSocket":
+    """Opens the socket by which `vmq session` and its like look into a broker.
+
+    Raises:
+        StartError: it cannot be had.
+    """
+    # Late: an embedded broker without the socket needs no HTTP server.
+    from vmq.http.admin_socket import AdminSocket, SocketError
+    from vmq.http.app import make_admin_app
+
+    admin = AdminSocket(make_admin_app(broker), folder)
+    try:
+        await admin.start()
+    except SocketError as error:
+        raise StartError(str(error)) from error
+    return admin

@@ -18,6 +18,7 @@ import plyvel
 from vmq.store.copying import check_room, copy_database
 from vmq.store.damage import forget, load
 from vmq.store.files import StoreFlawError, is_table
+from vmq.store.flaws import show
 from vmq.store.opening import (
     StoreDamagedError,
     in_use,
@@ -29,7 +30,7 @@ from vmq.store.opening import (
 from vmq.store.orphans import FILE as ORPHANS
 from vmq.store.orphans import Orphans
 from vmq.store.store import StoreError
-from vmq.store.walk import StoreReport, Walk, show
+from vmq.store.walk import StoreReport, Walk
 
 __all__ = ["Progress", "StoreReport", "check", "repair"]
 

@@ -4,12 +4,71 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 #: Bytes that are read at once.
 _PIECE: Final = 1 << 16
+
+
+class SpareProcess:
+    """A process that has started before it is asked for: loading libraries takes longer than most questions.
+
+    The first one is not; there is another after each `refill`, until nobody has taken it for `idle` seconds.
+
+    Args:
+        command: what is run.
+        idle: seconds.
+    """
+
+    def __init__(self, command: Sequence[str], idle: float) -> None:
+        self.command = command
+        self.idle = idle
+        self.waiting: HelperProcess | None = None
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def take(self) -> "HelperProcess":
+        """The one that waits, or one that starts now.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        found = self._swap(None)
+        if found is not None and found.is_alive:
+            return found
+        if found is not None:
+            found.end()
+        return HelperProcess(self.command)
+
+    def refill(self) -> None:
+        """Has one wait from now on, if it can be started."""
+        with suppress(OSError):  # whoever asks next is told
+            self._end(self._swap(self.take()))
+
+    def close(self) -> None:
+        """Ends it."""
+        self._end(self._swap(None))
+
+    def _swap(self, process: "HelperProcess | None") -> "HelperProcess | None":
+        """Puts one in the place of the one that waits."""
+        with self._lock:
+            before, self.waiting = self.waiting, process
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if process is not None:
+                self._timer = threading.Timer(self.idle, self.close)
+                self._timer.daemon = True
+                self._timer.start()
+        return before
+
+    def _end(self, process: "HelperProcess | None") -> None:
+        if process is not None:
+            process.end()
 
 
 class HelperProcess:
@@ -41,6 +100,17 @@ class HelperProcess:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def has_said(self) -> bool:
+        """Whether something can be read of it at once, or its end is known."""
+        poll = select.poll()
+        poll.register(self._source, select.POLLIN)
+        return bool(poll.poll(0))
 
     def write(self, data: bytes, until: float) -> None:
         """Tells it something.

@@ -34,11 +34,13 @@ from vmq_cluster.messages import Frame
 def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
     base = config(folder, name, join, listen=f"ipc://{folder}/{name}.socket")
     queue = options.pop("queue", base.queue)
+    session = options.pop("session", base.session)
     chosen = {"replica_timeout": 10.0, "adopt_after": 0.3, "heartbeat_timeout": 0.6, **options}
     return replace(
         base,
         store=StoreOptions(durability="os"),
         queue=queue,
+        session=session,
         cluster=replace(base.cluster, **chosen),
     )
 
@@ -94,7 +96,7 @@ class House:
         shutil.copytree(data, left)
         with monkeypatch.context() as patch:
             patch.setattr(clustering(broker).node._link, "send", lambda *_: None)
-            patch.setattr(broker._committer, "finish_all", nothing)
+            patch.setattr(broker.parts.committer, "finish_all", nothing)
             patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
             await broker.stop()
         shutil.rmtree(data)
@@ -119,10 +121,7 @@ class House:
 
 
 def store_of(broker: Broker) -> Store:
-    core = broker._core
-    assert core is not None
-    assert core.store is not None
-    return core.store
+    return broker.parts.store
 
 
 async def nothing(*_: object) -> None:

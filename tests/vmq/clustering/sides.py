@@ -71,7 +71,7 @@ class Side:
         data, left = self.folder / self.name, self.folder / f"{self.name}.left"
         shutil.copytree(data, left)
         with monkeypatch.context() as patch:
-            patch.setattr(self.running._committer, "finish_all", nothing)
+            patch.setattr(self.running.parts.committer, "finish_all", nothing)
             patch.setattr("vmq.clustering.node.node.say_farewell", nothing)
             await self.stop()
         shutil.rmtree(data)
@@ -92,10 +92,7 @@ class Side:
 
     @property
     def store(self) -> Store:
-        core = self.running._core
-        assert core is not None
-        assert core.store is not None
-        return core.store
+        return self.running.parts.store
 
     def records(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """What is committed."""
@@ -135,18 +132,17 @@ class Side:
         await until(lambda: bool(route(topic.encode()).nodes))
 
     def commit(self) -> None:
-        committer = self.running._committer
+        committer = self.running.parts.committer
         assert committer is not None
         committer.commit()
 
     def commits_of_streams(self) -> None:
-        core = self.running._core
-        assert core is not None
+        core = self.running.parts.core
         STREAM.advance(STREAM.wanted)
         core.outbox.flush()
 
     def suspend_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(self.running._committer, "commit", lambda: None)
+        monkeypatch.setattr(self.running.parts.committer, "commit", lambda: None)
 
 
 BY_NAME: dict[str, Side] = {}

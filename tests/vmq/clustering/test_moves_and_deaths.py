@@ -46,7 +46,7 @@ class Life:
         """What a killed process leaves is on the disk now; what a stop would add is undone."""
         data, left = self.folder / self.name, self.folder / f"{self.name}.left"
         shutil.copytree(data, left)
-        committer = self.broker._committer
+        committer = self.broker.parts.committer
         assert committer is not None
         with monkeypatch.context() as patch:
             patch.setattr(committer, "finish_all", nothing)

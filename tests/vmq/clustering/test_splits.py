@@ -211,7 +211,7 @@ async def test_a_node_that_is_killed_while_it_takes_a_session_in_a_split_gets_on
         await s.disconnect()
         await nodes.part("b", "a", "c")
         with monkeypatch.context() as patch:
-            patch.setattr(nodes["a"]._committer, "commit", lambda: None)
+            patch.setattr(nodes["a"].parts.committer, "commit", lambda: None)
             await s.open(nodes["a"])
             await until(lambda: knows(nodes["c"], "s", "a"))
             storage = clustering(nodes["a"])._storage

@@ -92,8 +92,7 @@ def test_the_limits_are_live() -> None:
 
 
 def options(broker: Broker) -> CoreOptions:
-    assert broker._core is not None
-    return broker._core.options
+    return broker.parts.core.options
 
 
 async def test_live_options_hold_from_now_on(embedded: Broker) -> None:

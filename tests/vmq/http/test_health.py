@@ -64,8 +64,7 @@ async def test_a_listener_that_stopped_accepting_is_named(embedded: Broker) -> N
 
 
 async def test_a_store_that_cannot_write_is_a_reason(embedded: Broker) -> None:
-    assert embedded._core is not None
-    store = embedded._core.store
+    store = embedded.parts.core.store
     assert store is not None
     store.failing = True
     assert await health_of(embedded) == (503, ["the store cannot write"])
@@ -83,8 +82,7 @@ async def test_a_loop_that_is_late_is_a_reason(embedded: Broker) -> None:
 
 
 async def test_memory_that_is_high_keeps_new_clients_out(embedded: Broker) -> None:
-    assert embedded._core is not None
-    embedded._core.memory_is_high = True
+    embedded.parts.core.memory_is_high = True
     status, (reason,) = await health_of(embedded, "/health/ready")
     assert (status, reason.partition(":")[0]) == (503, "memory is high")
     assert await health_of(embedded, "/health/live") == (200, [])

@@ -77,8 +77,7 @@ async def test_a_session_in_use_is_cut_off_when_damage_is_found(tmp_path: Path) 
         store = broker.registry().core.store
         assert store is not None
         store.damage = Damage([LostKeys("1.ldb", q(2, 3), q(2, 4))])
-        assert broker._damage is not None
-        broker._damage.tell()
+        broker.parts.damage.tell()
         subscribers = broker.registry().subscribers
         await until(lambda: subscribers["dev-1"].output is None)
         assert subscribers["dev-0"].output is not None

@@ -23,9 +23,7 @@ from vmq.store.store import Store
 
 async def purged(broker: Broker) -> None:
     """Waits until nothing is left in the store of the sessions that ended."""
-    assert broker._core is not None
-    store = broker._core.store
-    assert store is not None
+    store = broker.parts.store
     await until(lambda: not records_of(store.db, b"q") and not ended_sessions(store))
 
 

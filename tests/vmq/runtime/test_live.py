@@ -102,7 +102,7 @@ async def test_flapping_is_watched_from_now_on(embedded: Broker) -> None:
 
 
 async def test_the_memory_limit_changes_and_ends_an_alarm(embedded: Broker) -> None:
-    memory = embedded._memory
+    memory = embedded.parts.memory
     assert memory is not None
     embedded.set_option("limits.max_memory", "1")
     memory.look()

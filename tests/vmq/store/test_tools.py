@@ -15,12 +15,12 @@ import plyvel
 import pytest
 
 from vmq.mqtt.message import Delivery, Message
-from vmq.store import walk as store_walk
+from vmq.store import references as counting
 from vmq.store.lines import END
 from vmq.store.opening import open_store, repair_folder, stored_retained, stored_sessions
+from vmq.store.references import References
 from vmq.store.store import FORMAT, Store, StoreError
 from vmq.store.tools import StoreReport, check, repair
-from vmq.store.walk import References
 
 LARGE = b"x" * 2000
 
@@ -520,7 +520,7 @@ def test_a_repair_tells_how_far_it_is(data: Path) -> None:
 def test_references_are_counted_in_sorted_runs(
     monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr(store_walk, "COUNTED_IN_MEMORY", in_memory)
+    monkeypatch.setattr(counting, "COUNTED_IN_MEMORY", in_memory)
     references = References()
     numbers = [5, 1, 2**63, 5, 300, 256, 255, 5, 1, 7]
     for each in numbers:
@@ -539,7 +539,7 @@ def test_references_of_nothing() -> None:
 
 
 def test_counts_are_compared_across_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_walk, "COUNTED_IN_MEMORY", 1)
+    monkeypatch.setattr(counting, "COUNTED_IN_MEMORY", 1)
     assert check(data).problems == []
     change(data, (b"c" + number(4), b"\0\0\0\2"))
     assert check(data).problems == ["wrong counts: 1 (first: message 4: 2 for 3)"]

@@ -54,9 +54,9 @@ def files(partition: Partition) -> list[str]:
 
 
 def ask(running: Running, query: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (
-        SqlRunner().run(query, sources_of(running.catalog, lambda _stream: True)).to_pylist()
-    )
+    with closing(SqlRunner()) as runner:
+        rows = runner.run(query, sources_of(running.catalog, lambda _stream: True))
+    found: list[dict[str, Any]] = rows.to_pylist()
     return found
 
 

@@ -6,7 +6,7 @@ owner has answered; `held` its acknowledgements while no owner serves it: the ta
 
 from collections import deque
 
-from vmq.clustering.messages.fronts import SessionStep, TableEntry
+from vmq.clustering.messages.fronts import SessionLimits, SessionStep, TableEntry
 from vmq.clustering.slots.words import Address, Lineage
 
 
@@ -34,6 +34,7 @@ class FrontConnection:
         is_clean: bool,
         will: tuple[bytes, bytes, int] | None,
         user: str | None = None,
+        limits: SessionLimits | None = None,
     ) -> None:
         self.number = number
         self.client = client
@@ -41,6 +42,7 @@ class FrontConnection:
         self.is_clean = is_clean
         self.will = will
         self.user = user
+        self.limits = limits
         #: Its number among the client's connections; 0: no owner has given it one.
         self.rank = 0
         self.attached: tuple[Lineage, int] | None = None

@@ -14,6 +14,7 @@ from vmq.clustering.messages.fronts import (
     Attached,
     AttachRefused,
     FromClient,
+    SessionLimits,
     SessionStep,
     TableEntry,
     ToClient,
@@ -71,6 +72,7 @@ class SessionFront:
         is_clean: bool = False,
         will: tuple[bytes, bytes, int] | None = None,
         user: str | None = None,
+        limits: SessionLimits | None = None,
     ) -> None:
         """A client has connected; `Effects.present` says when its session is there."""
         older = self._clients.get(client)
@@ -78,7 +80,7 @@ class SessionFront:
             self._close(older)
         self._clients[client] = number
         self.connections[number] = connection = FrontConnection(
-            number, client, slot, is_clean, will, user
+            number, client, slot, is_clean, will, user, limits
         )
         self._in_slot.setdefault(slot, {})[number] = connection
         self._attach(connection)
@@ -149,6 +151,7 @@ class SessionFront:
             connection.will,
             self._here.clock,
             connection.user,
+            connection.limits,
         )
         self._here.send(store_of(lineage[1]), asked)
 

@@ -5,7 +5,7 @@ buffer of their own: a file that is cut or goes away under a memory map would en
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
@@ -82,6 +82,27 @@ class Header:
             if schema.equals(each.schema, check_metadata=True):
                 return each, length
         return None
+
+
+class Active:
+    """The segment that grows, and how much of it readers may see."""
+
+    def __init__(self, path: Path, index: Index, began: float) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.index = index
+        self.began = began
+        self.synced = 0
+
+    def write(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Writes behind what the index covers, all of it or with an error."""
+        position = self.index.size
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                written = os.pwrite(self.fd, view, position)
+                position += written
+                view = view[written:]
 
 
 class PlacedFrame(NamedTuple):

@@ -158,7 +158,7 @@ class Streaming:
 
     async def stop(self) -> None:
         """Writes what is gathered and closes the files. No message comes any more."""
-        self.sql.is_over = True
+        self.sql.close()
         await self.readers.stop()
         self.core.stream_finder = StreamFinder()
         if self.receipts is not None:

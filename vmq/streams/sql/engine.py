@@ -34,6 +34,7 @@ from vmq.streams.sql.talk import (
     END,
     FAIL,
     HEAD,
+    READY,
     SqlAsk,
     SqlOrders,
     SqlPartition,
@@ -310,10 +311,14 @@ def main() -> None:
     warnings.simplefilter("ignore")  # a copy more of a result that has limits
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    orders = msgspec.json.decode(source.readline(), type=SqlOrders)
+    broker = AskingBroker(source, sink)
+    broker.say(READY, b"")
+    line = source.readline()
+    if not line:
+        os._exit(0)  # nobody asks
+    orders = msgspec.json.decode(line, type=SqlOrders)
     limit = orders.memory + _MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    broker = AskingBroker(source, sink)
     try:
         run(orders, broker)
     except MemoryError:

@@ -12,7 +12,7 @@ from pyarrow import ipc
 
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.flight.far import locate
-from vmq.streams.helper import HelperProcess
+from vmq.streams.helper import HelperProcess, SpareProcess
 from vmq.streams.log.columns import as_stream
 from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import OutOfRangeError, PassingError, StreamError
@@ -27,6 +27,7 @@ from vmq.streams.sql.talk import (
     HEAD,
     LOCATED,
     LONGEST,
+    READY,
     ROWS,
     SqlAsk,
     SqlOrders,
@@ -45,6 +46,8 @@ _MEMORY: Final = 512 << 20
 _RESULT_ROWS: Final = 1_000_000
 _RESULT_BYTES: Final = 64 << 20
 SECONDS: Final = 60.0
+#: Seconds after the last query in which a process is there for the next one.
+IDLE: Final = 60.0
 _PATIENCE: Final = 3.0
 _PAGE_ROWS: Final = 16_384
 _PAGE_BYTES: Final = 1 << 20
@@ -64,7 +67,7 @@ class SqlSource(NamedTuple):
 
 
 class SqlRunner:
-    """Runs queries.
+    """Runs queries. `close` it.
 
     Args:
         seconds: that a query may take.
@@ -73,7 +76,7 @@ class SqlRunner:
 
     def __init__(self, seconds: float = SECONDS, command: Sequence[str] = COMMAND) -> None:
         self.seconds = seconds
-        self.command = command
+        self.spare = SpareProcess(command, IDLE)
         self.turns = threading.Semaphore(MOST)
         self.is_over = False
         self.queries = 0
@@ -112,7 +115,7 @@ class SqlRunner:
         until = time.monotonic() + self.seconds
         process = None
         try:
-            process = HelperProcess(self.command)
+            process = self.spare.take()
             process.write(msgspec.json.encode(orders) + b"\n", until)
             return self._talk(process, until, sources)
         except TimeoutError:
@@ -124,6 +127,13 @@ class SqlRunner:
         finally:
             if process is not None:
                 process.end()
+            if not self.is_over:
+                self.spare.refill()
+
+    def close(self) -> None:
+        """Answers nothing more."""
+        self.is_over = True
+        self.spare.close()
 
     def _talk(self, process: HelperProcess, until: float, sources: Sequence[SqlSource]) -> pa.Table:
         """Answers the process until it has the result."""
@@ -133,6 +143,8 @@ class SqlRunner:
             if length > 2 * LONGEST:
                 break
             data = process.read(length, until)
+            if kind == READY:
+                continue
             if kind == ASK:
                 asked = msgspec.json.decode(data, type=SqlAsk)
                 answer = answer_to(asked, sources[asked.stream])

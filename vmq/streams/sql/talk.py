@@ -6,7 +6,9 @@ from typing import Final
 import msgspec
 
 HEAD: Final = struct.Struct(">cI")
-#: From the process: where do rows lie; a part of the result, an Arrow IPC stream; it is whole; there is none.
+#: From the process: it can take its orders; where do rows lie; a part of the result, an Arrow IPC stream; it is whole;
+#: there is none.
+READY: Final = b"Y"
 ASK: Final = b"A"
 DATA: Final = b"D"
 END: Final = b"E"

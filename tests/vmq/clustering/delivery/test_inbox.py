@@ -260,7 +260,7 @@ async def test_a_store_that_cannot_write_is_waited_for(
                 raise OSError("no space left")
             store.write()
 
-        monkeypatch.setattr(b.running._committer, "write", write)
+        monkeypatch.setattr(b.running.parts.committer, "write", write)
         a.send(b"1")
         await until(lambda: a.done == [True])
         assert b.got == [b"1"]
@@ -273,7 +273,7 @@ async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(
     monkeypatch.setattr("vmq.persistence.group_commit.RETRY_AFTER", 0.05)
     async with sides(tmp_path) as (a, b):
         with monkeypatch.context() as patch:
-            patch.setattr(b.running._committer, "write", full)
+            patch.setattr(b.running.parts.committer, "write", full)
             a.send(b"1")
             await until(lambda: b.store.failing)
             for payload in payloads(2, 50):
@@ -296,8 +296,7 @@ async def test_a_node_that_is_behind_takes_as_much_as_its_clients_would_be_let(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with sides(tmp_path) as (a, b):
-        core = b.running._core
-        assert core is not None
+        core = b.running.parts.core
         core.options.max_uncommitted_writes = 5
         most = 0
 

@@ -38,7 +38,7 @@ async def test_a_message_does_not_leave_before_it_is_safe_here(
             a.send(b"lane")
             await rounds(b, a)
             assert b"lane" not in b.got
-        a.running._committer.commit()  # type: ignore[union-attr]
+        a.running.parts.committer.commit()
         await until(lambda: a.done == [True])
 
 
@@ -46,7 +46,7 @@ async def test_what_is_sent_as_a_commit_begins_is_in_it_whole(tmp_path: Path) ->
     """As marks are, when the directory writes what changed."""
     async with sides(tmp_path) as (a, b):
         await b.stop()
-        committer = a.running._committer
+        committer = a.running.parts.committer
         assert committer is not None
         said: list[bytes] = []
 
@@ -113,7 +113,7 @@ async def test_without_a_start_there_are_no_lanes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Broker(config(tmp_path, "a")) as broker:
-        core, committer = broker._core, broker._committer
+        core, committer = broker.parts.core, broker.parts.committer
         assert core is not None
         assert committer is not None
         idle = Clustering(
@@ -294,8 +294,7 @@ async def test_with_a_store_that_acknowledges_early_everything_still_arrives(
             sent = [b"%d" % number + b"x" * 500 for number in range(300)]
             for payload in sent:
                 assert a.send(payload)
-            assert a.running._core is not None
-            a.running._core.outbox.flush()
+            a.running.parts.core.outbox.flush()
             await until(lambda: len(b.got) > 20)
             assert a.spooled() == 0
         a.commit()

@@ -340,7 +340,7 @@ async def test_an_acknowledgement_waits_for_the_store_of_the_sessions_node_while
         await publish(nodes["a"], b"quick")
         assert not outbox.has_any()
         with monkeypatch.context() as patch:
-            patch.setattr(nodes["b"]._committer, "commit", lambda: None)
+            patch.setattr(nodes["b"].parts.committer, "commit", lambda: None)
             async with peer_of(nodes["a"]) as peer:
                 await peer.connect("p")
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=1))
@@ -349,7 +349,7 @@ async def test_an_acknowledgement_waits_for_the_store_of_the_sessions_node_while
                 await peer.expect(b"\xd0\x00")  # which waits for nobody
                 await peer.expect(puback_packet(1))
                 assert not outbox.awaited
-        nodes["b"]._committer.commit()  # type: ignore[union-attr]
+        nodes["b"].parts.committer.commit()
         assert await taken(nodes, "b", "s", 2) == [b"quick", b"x"]
 
 

@@ -75,8 +75,7 @@ async def test_what_is_done_is_taken_out_and_nothing_else(
         assert (queue.first, queue.last, queue.backlog) == (1, 4, 4)
         await publish(nodes["b"], b"since")
         await take_out(nodes, [(2, 3)], [(2, 2)], [9])
-        core = nodes["b"]._core
-        assert core is not None
+        core = nodes["b"].parts.core
         assert set(nodes["b"].registry().subscribers["s"].received_ids(core)) == {9}
         await take_out(nodes, [], [])  # it has been said
         assert await left(nodes, 4) == ["1", "3", "4", "since"]

@@ -153,7 +153,7 @@ async def test_an_acknowledgement_waits_for_the_copy_and_no_longer_than_the_limi
     async with house(tmp_path, "ab", replica_timeout=0.5) as nodes:
         await subscribed(nodes["a"], "s")
         with monkeypatch.context() as patch:
-            patch.setattr(nodes["b"]._committer, "commit", lambda: None)
+            patch.setattr(nodes["b"].parts.committer, "commit", lambda: None)
             async with peer_of(nodes["a"]) as peer:
                 await peer.connect("p")
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=1))
@@ -163,7 +163,7 @@ async def test_an_acknowledgement_waits_for_the_copy_and_no_longer_than_the_limi
                 await peer.expect(puback_packet(1))
                 assert replicas.left_out == 1
         assert 'copies of sessions go on without node=b reason="it confirms nothing"' in caplog.text
-        nodes["b"]._committer.commit()  # type: ignore[union-attr]
+        nodes["b"].parts.committer.commit()
         await until(lambda: replicas.lagging() == 0 and replicas.peers()[0].is_active)
         figures = {each.name: each.samples[0].value for each in clustering(nodes["a"]).families()}
         assert figures["replicas_left_out"] == 1

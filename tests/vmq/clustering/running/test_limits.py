@@ -13,7 +13,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import named, owners_of, slotted
 from tests.vmq.sockets import peer_of
 from vmq.broker import Broker, StartError
-from vmq.config.options import QueueOptions, SessionOptions
+from vmq.config.options import QueueOptions
 
 BAD_ID, UNAVAILABLE = 2, 3
 
@@ -84,9 +84,6 @@ async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) ->
     more = replace(config, cluster=replace(config.cluster, slots=9))
     with pytest.raises(StartError, match=r"cluster.slots is 9, and this store's cluster has 8"):
         await Broker(more).start()
-    upgrading = replace(config, session=SessionOptions(upgrade_outgoing_qos=True))
-    with pytest.raises(StartError, match=r"upgrade_outgoing_qos does not go with"):
-        await Broker(upgrading).start()
     fresh = replace(other, broker=replace(other.broker, data_dir=str(tmp_path / "fresh")))
     async with Broker(fresh) as broker, Device("s") as device:
         await device.connect(broker)

@@ -103,7 +103,7 @@ async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
     ):
         owner, other = sides(a, b)
         await p.connect(other)
-        committer, name = other._committer, clustering(owner).node.name
+        committer, name = other.parts.committer, clustering(owner).node.name
         assert committer is not None
         holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 9))
         p.publish("x/1", "one", 1)

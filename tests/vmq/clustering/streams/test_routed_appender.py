@@ -118,7 +118,7 @@ async def test_a_message_is_acknowledged_when_the_store_has_it_for_the_owner(
     ):
         owner, other = sides(a, b)
         await p.connect(other)
-        committer = other._committer
+        committer = other.parts.committer
         assert committer is not None
         store = committer.store
         assert store is not None

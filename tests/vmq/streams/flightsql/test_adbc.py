@@ -36,12 +36,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         sensors=options(filters=["sensors/#"], schema={"temp": "double"}),
         **{"with-dash": options(filters=["other/#"])},
     )
-    with closing(running):
+    with closing(running), closing(SqlRunner()) as runner:
         for number in range(30):
             running.append(f"sensors/d{number % 5}", b'{"temp": %d}' % number)
         running.append("other/x", b"1")
         rules = Rules()
-        sql = FlightSql(running.catalog, rules, SqlRunner())
+        sql = FlightSql(running.catalog, rules, runner)
         with serving("front", running, access=rules, statements=sql) as server:
             yield f"grpc://127.0.0.1:{server.port}"
 

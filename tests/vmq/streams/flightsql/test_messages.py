@@ -24,8 +24,8 @@ def client(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[flight.FlightClient]:
     running = Running(tmp_path_factory.mktemp("sql"), sensors=options(filters=["sensors/#"]))
-    with closing(running):
-        sql = FlightSql(running.catalog, Anybody(), SqlRunner())
+    with closing(running), closing(SqlRunner()) as runner:
+        sql = FlightSql(running.catalog, Anybody(), runner)
         with serving(request.param, running, statements=sql) as server:
             yield flight.connect(f"grpc://127.0.0.1:{server.port}")
 

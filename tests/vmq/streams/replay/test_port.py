@@ -299,8 +299,7 @@ async def test_the_rights_of_its_filter_are_asked_with_the_history(tmp_path: Pat
         ]
 
     async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
-        assert broker._core is not None
-        broker._core.hooks.auth_on_subscribe = ChainOfOne(judge)
+        broker.parts.core.hooks.auth_on_subscribe = ChainOfOne(judge)
         await peer.connect("r")
         peer.send(
             subscribe_packet(
@@ -330,8 +329,7 @@ async def test_rights_that_are_taken_away_end_it(tmp_path: Path) -> None:
     async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
         await reading(peer, "$replay/earliest/s/#")
         assert len(readers(broker).by_number) == 1
-        assert broker._core is not None
-        broker._core.hooks.auth_on_subscribe = lambda *_: Refuse("no more")
+        broker.parts.core.hooks.auth_on_subscribe = lambda *_: Refuse("no more")
         assert await reauthorize(broker.registries, None) == 1
         assert not readers(broker).by_number
 
@@ -345,8 +343,7 @@ async def test_plugins_change_and_keep_back_what_is_delivered(tmp_path: Path, qo
 
     async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
         await fill(broker, "s/1", "s/2", "s/3")
-        assert broker._core is not None
-        broker._core.hooks.on_deliver = change
+        broker.parts.core.hooks.on_deliver = change
         await reading(peer, "$replay/@x;from=earliest/s/#", qos=qos)
         assert [await payload_of(peer) for _ in range(2)] == ["S/1", "S/3"]
         (replay,) = readers(broker).by_number.values()

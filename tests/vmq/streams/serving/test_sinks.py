@@ -79,8 +79,7 @@ async def durable_subscriber(broker: Broker) -> None:
         peer.send(subscribe_packet(1, ("out", 1)))
         await peer.packet()
     await until(lambda: broker.registry().subscribers["reader"].output is None)
-    assert broker._committer is not None
-    await broker._committer.finish_all()
+    await broker.parts.committer.finish_all()
 
 
 async def stored(broker: Broker, count: int) -> list[bytes]:
@@ -317,8 +316,7 @@ async def test_a_store_that_fails_in_the_middle_loses_and_doubles_nothing(
     wanted = numbers(0, 2 * STEP)
     await durable_subscriber(broker)
     stage(broker, 0, wanted)
-    assert broker._committer is not None
-    committer = broker._committer
+    committer = broker.parts.committer
 
     def full(_store: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,8 +1,11 @@
 """Queries on streams: what they see, and that they see and take nothing else."""
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from tests.support.until import reach
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import options
 from vmq.streams.log.errors import PassingError
@@ -42,7 +46,8 @@ def ask(running: Running, query: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def table(running: Running, query: str, **fields: Any) -> pa.Table:
-    return SqlRunner(**fields).run(query, sources_of(running.catalog, lambda _stream: True))
+    with closing(SqlRunner(**fields)) as runner:
+        return runner.run(query, sources_of(running.catalog, lambda _stream: True))
 
 
 def test_all_that_is_there(running: Running) -> None:
@@ -97,8 +102,8 @@ def test_it_agrees_with_duckdb_on_the_same_rows(running: Running) -> None:
 
 def test_only_what_may_be_read(running: Running) -> None:
     sources = sources_of(running.catalog, lambda stream: stream.name != "sensors")
-    with pytest.raises(SqlError, match="sensors does not exist"):
-        SqlRunner().run("from sensors", sources)
+    with closing(SqlRunner()) as runner, pytest.raises(SqlError, match="sensors does not exist"):
+        runner.run("from sensors", sources)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +178,32 @@ def test_a_result_has_its_limits(running: Running, monkeypatch: pytest.MonkeyPat
 
 def test_so_many_at_a_time(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURN", 0.01)
-    runner = SqlRunner()
-    for _ in range(module.MOST):
-        assert runner.turns.acquire(blocking=False)
-    with pytest.raises(PassingError, match="2 queries run already"):
-        runner.run("select 1", [])
-    runner.turns.release()
-    assert runner.run("select 1 as one", []).to_pylist() == [{"one": 1}]
+    with closing(SqlRunner()) as runner:
+        for _ in range(module.MOST):
+            assert runner.turns.acquire(blocking=False)
+        with pytest.raises(PassingError, match="2 queries run already"):
+            runner.run("select 1", [])
+        runner.turns.release()
+        assert runner.run("select 1 as one", []).to_pylist() == [{"one": 1}]
+
+
+def test_a_process_waits_for_the_next_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SqlRunner()) as runner:
+        waited = [runner.spare.waiting]
+        for number in range(3):
+            assert runner.run(f"select {number} as n", []).to_pylist() == [{"n": number}]
+            waited.append(runner.spare.waiting)
+        first, *pids = [None if each is None else each.pid for each in waited]
+        assert (first, len(set(pids))) == (None, 3)  # each process is for one query
+        last = waited[-1]
+        assert last is not None
+        os.kill(last.pid, signal.SIGKILL)
+        reach(lambda: not last.is_alive, "it lives on")
+        assert runner.run("select 4 as n", []).to_pylist() == [{"n": 4}]
+        monkeypatch.setattr(runner.spare, "idle", 0.01)
+        runner.run("select 5 as n", [])
+        reach(lambda: runner.spare.waiting is None, "it waits for ever")
+    assert runner.spare.waiting is None
 
 
 def test_a_process_that_says_nonsense(running: Running) -> None:

@@ -1,0 +1,40 @@
+"""What a whole broker says of itself: whether it is well, and the figures of its parts beside the core's."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from vmq.plugins.figures import families
+from vmq.runtime.health import Health, add_core, add_listener
+from vmq.runtime.metrics import Family
+
+if TYPE_CHECKING:
+    from vmq.startup.whole import WholeBroker
+
+
+def condition_of(broker: "WholeBroker") -> Health:
+    """What is wrong with a broker now, and which of it keeps new clients out."""
+    health = Health([], [])
+    for listener in broker.listeners.values():
+        add_listener(health, listener)
+    if broker.is_started:
+        health.degraded.extend(broker.parts.damage.reasons())
+        add_core(health, broker.parts.core, broker.monitor.recent_lag())
+    if broker.streaming is not None:
+        health.degraded.extend(broker.streaming.problems())
+    health.degraded.extend(broker.jobs.problems())
+    if broker.clustering is not None:
+        if broker.clustering.admission.reason:
+            health.failing.append(broker.clustering.admission.reason)
+        health.degraded.extend(broker.clustering.problems())
+    return health
+
+
+def families_of(broker: "WholeBroker") -> Iterator[Family]:
+    """The figures of plugins, streams, jobs and the cluster."""
+    plugins = broker.plugins
+    yield from families(plugins.guards, plugins.counters, plugins.gauges)
+    if broker.streaming is not None:
+        yield from broker.streaming.families()
+    yield from broker.jobs.families()
+    if broker.clustering is not None:
+        yield from broker.clustering.families()

@@ -1,0 +1,214 @@
+"""The parts that every started broker has, whatever it listens on."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plyvel import CorruptionError
+from vmq_hooks import Plugin
+
+from vmq.config.core import options_of
+from vmq.config.options import Config, value_of
+from vmq.config.session import SessionOverrides
+from vmq.core.registry import Registry
+from vmq.listeners.handshakes import Handshakes
+from vmq.listeners.listener import Listener
+from vmq.listeners.renewing import watch
+from vmq.persistence.damage import DamageReport
+from vmq.persistence.opening import open_core, store_folder
+from vmq.persistence.purging import Purger
+from vmq.persistence.restoring import restore
+from vmq.plugins.host import PluginHost
+from vmq.plugins.logins import Logins
+from vmq.plugins.manager import Plugins
+from vmq.plugins.reauthorize import Lapsed
+from vmq.plugins.starting import PluginError
+from vmq.resources.memory import MemoryWatch
+from vmq.resources.upkeep import Upkeep
+from vmq.runtime.banning import Banning
+from vmq.runtime.bans import Bans, BansError
+from vmq.runtime.connections import Connections
+from vmq.runtime.draining import QueueTasks
+from vmq.runtime.errors import StartError
+from vmq.runtime.live import begin_retries, update_connections, update_trees
+from vmq.runtime.metrics import Metrics
+from vmq.runtime.monitor import Monitor
+from vmq.runtime.registries import BrokerRegistries
+from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
+from vmq.tracing.tracer import Tracer
+
+
+class Parts:
+    """They are made together, over an open store, and end together.
+
+    Args:
+        config: the broker's; the store lies in its data directory.
+        registries: its topic trees by mountpoint, which fill as they are asked for.
+        host: what plugins may ask the broker for.
+        prepared: plugins of the configuration that are loaded and checked already.
+        counted: open MQTT connections by kind of listener.
+        spawn: runs work beside the broker's own until it stops.
+
+    Raises:
+        StartError: the store cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        registries: dict[str, Registry],
+        host: PluginHost,
+        prepared: Mapping[str, tuple[Plugin, Any]] | None,
+        counted: Callable[[], dict[str, int]],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._config = config
+        self._spawn = spawn
+        self.registries = registries
+        self.core, self.committer = core, committer = open_core(config)
+        assert core.store is not None
+        self.store = core.store
+        core.registries = BrokerRegistries(self.registry)
+        self.session_options = core.session_options = SessionOverrides(core.options)
+        core.rechecks = Lapsed(spawn)
+        self.connections = Connections(
+            core.clock, lambda: float(self._config.session.mqtt_connect_timeout)
+        )
+        self.handshakes = Handshakes(core.clock, core.call_soon, core.counters)
+        bans = Bans(Path(config.broker.data_dir), core.wall_clock)
+        self.banning = Banning(bans, core, lambda: self.connections)
+        self._purger = Purger(self.store, committer)
+        self._queue_tasks = QueueTasks(core)
+        self.monitor = monitor = Monitor(core)
+        self.metrics = Metrics(
+            core,
+            lambda: list(registries.values()),
+            committer.times,
+            monitor.lags,
+            monitor.recent_lag,
+            monitor.uptime,
+            counted,
+        )
+        logins = Logins(core)
+        self.plugins = Plugins(host, core.hooks, config, core.clock, prepared, logins.over)
+        self.tracer = Tracer(core, self.plugins)
+        self.damage = DamageReport(self.store, registries)
+        committer.on_damage = self.damage.tell
+        #: What the process may have; None before `begin_upkeep`.
+        self.memory: MemoryWatch | None = None
+        self._upkeep: Upkeep | None = None
+
+    def registry(self, mountpoint: str = "") -> Registry:
+        """The topic tree of a mountpoint with its sessions; made when first asked for."""
+        found = self.registries.get(mountpoint)
+        if found is None:
+            purge = self._purger.add
+            found = Registry(self.core, self._queue_tasks.wake, purge, mountpoint)
+            self.registries[mountpoint] = found
+        return found
+
+    def restore(self) -> None:
+        """Has sessions and retained messages as the store has them.
+
+        Raises:
+            StartError: the store is damaged.
+        """
+        committer = self.committer
+        try:
+            try:
+                restore(self.store, self.registry, self.registries)
+            except CorruptionError:
+                if not committer.isolate():
+                    raise
+                self.registries.clear()
+                restore(self.store, self.registry, self.registries)
+            for session in ended_sessions(self.store):
+                self._purger.add(session)
+            committer.limit_damage()
+            self.damage.tell()
+        except Exception as error:
+            damage = StoreDamagedError(store_folder(self._config), text_of(error))
+            raise StartError(str(damage)) from error
+        self._spawn(self._purger.run())
+
+    async def begin(self, made: Mapping[str, Plugin], runs: Mapping[str, bool]) -> None:
+        """Has the operator's bans in force and the plugins run.
+
+        Args:
+            made: plugins that the program itself has made, by name.
+            runs: which plugins the operator has enabled or disabled since the configuration was read.
+
+        Raises:
+            StartError: the bans cannot be read, or a plugin does not start.
+        """
+        try:
+            self.banning.begin()
+            for name, plugin in made.items():
+                await self.plugins.add(name, plugin, self._config.plugins.get(name))
+            await self.plugins.start()
+            for name, is_on in runs.items():
+                if is_on != (name in self.plugins.loaded):
+                    await (self.plugins.enable(name) if is_on else self.plugins.disable(name))
+        except BansError as error:
+            raise StartError(f"{error}; mend or remove the file") from error
+        except PluginError as error:
+            raise StartError(str(error)) from error
+
+    def begin_upkeep(
+        self, sharers: Callable[[], int], listeners: Callable[[], Sequence[Listener]]
+    ) -> None:
+        """Has what is done from time to time run: bans end, memory and disk are watched, sessions expire.
+
+        Args:
+            sharers: how many processes are one broker now.
+            listeners: those whose certificates are read anew.
+        """
+        connections, limit = self.connections, self._config.limits.max_memory
+        self.memory = MemoryWatch(self.core, limit, connections.__iter__, sharers=sharers)
+        self._upkeep = Upkeep(self.core, self.registries, self._config, self.memory)
+        works = self.banning.run(), self.memory.run(), watch(listeners)
+        for work in (*works, *self._upkeep.works()):
+            self._spawn(work)
+
+    def end_upkeep(self) -> None:
+        """Says what was dropped since it was said last; the works themselves end with the broker's others."""
+        if self._upkeep is not None:
+            self._upkeep.drops.tell()
+
+    async def wills_settled(self) -> None:
+        """Returns when no plugin is asked about a will any more; each has its deadline."""
+        while self.core.awaited_wills:  # noqa: ASYNC110 - the core knows no loop
+            await asyncio.sleep(0.01)
+
+    def follow(self, config: Config, changed: Sequence[str]) -> None:
+        """Goes by a configuration that is in force from now on; `changed` names the options that differ."""
+        core, keys = self.core, set(changed)
+        self._config = config
+        had_retries = core.options.retry_interval > 0
+        options_of(config, core.options)
+        self.session_options.refresh()
+        trees = self.registries.values()
+        if core.options.retry_interval and not had_retries:
+            begin_retries(core, trees)
+        update_trees(keys, config, trees)
+        update_connections(keys, config, self.connections)
+        self.committer.flush_interval = config.store.flush_interval
+        others = {key: _value(config, key) for key in changed if not key.startswith("plugins.")}
+        self._spawn(self._tell_plugins(others))
+        if self.memory is not None:
+            self.memory.set_limit(config.limits.max_memory)
+        if self._upkeep is not None:
+            self._upkeep.configure(config)
+
+    async def _tell_plugins(self, others: Mapping[str, object]) -> None:
+        """Has the plugins go by the configuration; `others`: options that changed and are not theirs."""
+        await self.plugins.take_over(self._config.plugins, others)
+
+
+def _value(config: Config, key: str) -> object:
+    """The value of an option by its dotted key; None if it is gone."""
+    try:
+        return value_of(config, key)
+    except KeyError:
+        return None
