@@ -314,16 +314,31 @@ class SlotFronts:
         if queue is not None and queue.arriving and queue.number in self._clients:
             packet, queue.arriving = queue.arriving, 0
             self._clients[queue.number].publishing[packet] = [] if wait is None else [wait]
-            topic, payload = message.topic, message.payload
-            is_again = queue.arrives_again
-            self._front.publish(queue.number, packet, 2, topic, payload, is_again, slots)
+            topic, payload, retain = message.topic, message.payload, message.retain
+            again, own = queue.arrives_again, _is_own(source, message)
+            number = queue.number
+            self._front.publish(number, packet, 2, topic, payload, again, slots, retain, own)
         else:
-            origin = self._machines.origin
-            number = 0 if queue is None else queue.number
-            then = _nothing if wait is None else wait.confirm
-            addresses = origin.reserve(slots)
-            origin.publish(addresses, message.topic, message.payload, message.qos, number, then)
+            self._publish(0 if queue is None else queue.number, slots, message, source, wait)
         self._soon()
+
+    def _publish(
+        self,
+        number: int,
+        slots: list[tuple[int, str]],
+        message: Message,
+        source: Source,
+        wait: Confirmations | None,
+    ) -> None:
+        """A message that no packet id in a slot stands for."""
+        origin = self._machines.origin
+        then = _nothing if wait is None else wait.confirm
+        addresses = origin.reserve(slots)
+        connection = self._front.connections.get(number)
+        if connection is not None and _is_own(source, message):
+            connection.keep_out(addresses)
+        topic, payload, retain = message.topic, message.payload, message.retain
+        origin.publish(addresses, topic, payload, message.qos, number, then, retain)
 
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         """A message joins the queue of one client alone."""
@@ -430,8 +445,15 @@ class SlotFronts:
             _confirm(client.unsubscribing.pop(step.packet, None))
 
     def _send(self, client: SlotClient, step: SessionStep) -> None:
-        message = Message(step.topic, step.payload, step.qos, step.retain)
-        if client.queue.send_from_slot(step.packet, message, step.qos, step.is_again):
+        _, dot, group = step.addresses[0]
+        connection = self._front.connections.get(client.queue.number)
+        is_own = connection is not None and connection.is_kept_out(dot)
+        # A bridge gets RETAIN as it was published, others of what is for them alone.
+        retain = step.retain and (client.queue.bridge or group.startswith(ONLY))
+        message = Message(step.topic, step.payload, step.qos, retain)
+        if not is_own and client.queue.send_from_slot(
+            step.packet, message, step.qos, step.is_again
+        ):
             if self._core.hooks.on_acked is not None:
                 delivery = Delivery(message, step.qos, message.retain, "")
                 client.unacknowledged[step.packet] = delivery
@@ -450,6 +472,14 @@ def _queue_of(source: Source) -> FrontQueue | None:
         return None
     queue = source.subscriber.queue
     return queue if isinstance(queue, FrontQueue) else None
+
+
+def _is_own(source: Source, message: Message) -> bool:
+    """Whether it is of a bridge, which gets nothing that it has published itself, and would by its subscriptions."""
+    queue = _queue_of(source)
+    if queue is None or not queue.bridge or not isinstance(source, Client):
+        return False
+    return source.registry.wants(queue, message.topic, "")
 
 
 def _confirm(wait: Confirmations | None) -> None:

@@ -26,7 +26,6 @@ from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessag
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.words import (
     GONE,
-    ONLY,
     PUBACK,
     PUBCOMP,
     PUBLISHED,
@@ -258,7 +257,7 @@ class Attachments:
             topic=message.topic,
             payload=message.payload,
             qos=sent.qos,
-            retain=message.retain and message.group.startswith(ONLY),
+            retain=message.retain,
         )
         self._when_safe(attachment, sent.qos, lambda: self._put(attachment, step))
 
