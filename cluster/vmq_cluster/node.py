@@ -42,6 +42,7 @@ from vmq_cluster.metadata.entries import Merge
 from vmq_cluster.metadata.versions import Versions
 from vmq_cluster.options import Options
 from vmq_cluster.storage import Storage
+from vmq_cluster.ticks import next_tick
 
 log = logging.getLogger("vmq.cluster")
 
@@ -77,6 +78,8 @@ class Surroundings:
     wall: Callable[[], int] = _wall
     #: What tells boots of the machine apart.
     boot: bytes = field(default_factory=this_boot)
+    #: When who looks every so often does so next, by the loop's clock.
+    next_tick: Callable[[float, float], float] = next_tick
 
 
 class ClusterNode:
@@ -396,7 +399,11 @@ class ClusterNode:
         if self._machine is not None:
             shortest = min(self._options.lazy_interval, self._options.heartbeat_interval)
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(shortest / 2, self._tick)
+            self._timer = loop.call_at(self.next_tick(shortest / 2), self._tick)
+
+    def next_tick(self, step: float) -> float:
+        """When who looks every so often does so next, by the loop's clock: at once with others."""
+        return self._world.next_tick(self._now(), step)
 
     def _receive(self, frame: Frame) -> None:
         if self._machine is not None:

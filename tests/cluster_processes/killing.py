@@ -10,7 +10,8 @@ runs by hand: `--seconds 60` ends it after a minute.
 import argparse
 import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -28,6 +29,8 @@ from tests.cluster_processes.test_replicas import (
 from tests.cluster_processes.test_streams import read
 from tests.vmq.cli.program import run
 
+#: Seconds until every node has to give all rows: tens of thousands, and damage that readers meet is mended first.
+PATIENCE = 300.0
 #: What happens to a node, and how often.
 FAULTS = {"kill": 6, "stop": 2, "wipe": 1, "flip": 2, "flip live": 2}
 
@@ -97,6 +100,17 @@ def fail(
     return took
 
 
+@contextmanager
+def telling(cluster: LinkedCluster) -> Iterator[None]:
+    """Should it not come to what is waited for: what the nodes said last."""
+    try:
+        yield
+    except AssertionError:
+        for node in cluster.running:
+            say(f"{node.name} said last:\n{node.process.stderr_text()[-6000:]}")
+        raise
+
+
 def main() -> int:
     """Runs it; raises AssertionError if something was lost."""
     parser = argparse.ArgumentParser(
@@ -135,17 +149,14 @@ def main() -> int:
             [fault] = random.choices([*FAULTS], [*FAULTS.values()])
             name = random.choice(names[1:] if options.spark else names)
             say(f"{number + 1}: {fault} {name}")
-            try:
+            with telling(cluster):
                 took = fail(cluster, devices, name, fault, random)
-            except AssertionError:
-                for node in cluster.running:
-                    say(f"{node.name} said last:\n{node.process.stderr_text()[-6000:]}")
-                raise
             say(f"{number + 1}: {fault} {name}: the others led everything after {took:.1f} s")
         for topic, each in devices.items():
             for publisher in each.publishers:
                 publisher.finish()
-            check(cluster, each.sent(), topic)
+            with telling(cluster):
+                check(cluster, each.sent(), topic, PATIENCE)
             say(f"{topic}: {len(each.sent())} acknowledged messages are on all nodes, in order")
         if table is not None:
             rows = [[each.payload for each in rows] for rows in read(cluster["a"], "log")]

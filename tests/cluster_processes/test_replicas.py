@@ -43,8 +43,10 @@ def shown(node: Node, name: str = "log") -> list[dict[str, object]]:
     return found
 
 
-def wait_until(holds: Callable[[], bool], what: str | Callable[[], str]) -> None:
-    deadline = monotonic() + TIMEOUT
+def wait_until(
+    holds: Callable[[], bool], what: str | Callable[[], str], timeout: float = TIMEOUT
+) -> None:
+    deadline = monotonic() + timeout
     while not holds():
         assert monotonic() < deadline, what if isinstance(what, str) else what()
         sleep(LOOK)
@@ -74,21 +76,38 @@ def wait_whole(*nodes: Node, names: Sequence[str] = ("log",)) -> None:
     wait_until(are_whole, lambda: f"not all nodes have all their copies: {[*map(shown, nodes)]}")
 
 
-def check(cluster: LinkedCluster, wanted: set[Message], name: str = "log") -> None:
+def check(
+    cluster: LinkedCluster, wanted: set[Message], name: str = "log", timeout: float = TIMEOUT
+) -> None:
     """Every node has the same rows, and all that was acknowledged is among them."""
     nodes = cluster.running
     found: list[list[list[Message]]] = []
+    refused = ""
+
+    def lacking() -> list[Message]:
+        there = {message for each in found[0] for message in each}
+        return sorted(wanted - there, key=lambda each: (each.publisher, each.qos, each.number))
 
     def is_whole() -> bool:
-        nonlocal found
+        nonlocal found, refused
         try:
             found = [read(node, name) for node in nodes]
-        except FlightError:  # the leader has just become another one
+        except FlightError as error:  # the leader has just become another one
+            refused = str(error)
             return False
-        there = {message for each in found[0] for message in each}
-        return wanted <= there and all(each == found[0] for each in found)
+        refused = ""
+        return not lacking() and all(each == found[0] for each in found)
 
-    wait_until(is_whole, "not all nodes have all that was acknowledged")
+    def what() -> str:
+        rows = {
+            node.name: [*map(len, each)] for node, each in zip(nodes, found, strict=bool(found))
+        }
+        return (
+            f"not all nodes have all that was acknowledged: {refused or 'nothing refused'}; rows {rows}; "
+            f"lacking {lacking()[:10] if found else 'unknown'}"
+        )
+
+    wait_until(is_whole, what, timeout)
     for partition in found[0]:
         for publisher, qos in {(each.publisher, each.qos) for each in partition}:
             numbers = [

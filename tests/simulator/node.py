@@ -133,6 +133,7 @@ class Broker:
                 Random(random.getrandbits(64)),
                 lambda: int(node.wall() * 1000),
                 node.boot,
+                lambda now, step: now + step,  # nodes are not to look at the same moments
             ),
         )
 

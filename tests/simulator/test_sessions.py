@@ -42,6 +42,8 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (("split",), 34),
         # One that was published on the other side before its subscriber subscribed: E1.
         (("split",), 59),
+        # A session that a client ended while its node did not know yet that the network was split.
+        (("split",), 1085),
     ],
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:
@@ -72,6 +74,18 @@ def test_three_copies_keep_the_promises_as_well() -> None:
             check(seed.number, KINDS, replicas=3)
 
 
+def test_a_client_with_a_window_of_its_own_loses_nothing_and_has_it_at_each_owner() -> None:
+    for seed in each_seed(3):
+        with seed:
+            check(seed.number, KINDS, narrow=True)
+
+
+def test_in_a_mountpoint_the_same_holds_and_nothing_gets_out_of_it() -> None:
+    for seed in each_seed(3):
+        with seed:
+            check(seed.number, KINDS, mounted=True)
+
+
 @pytest.mark.parametrize("name", [name for name, each in ABLATIONS.items() if each.seeds])
 def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """A seed that the rule itself passes."""
@@ -80,9 +94,9 @@ def test_without_a_rule_a_promise_breaks(name: str) -> None:
     most = 1 if strict else 3
     for seed in ablation.seeds:
         with ablation.off():
-            broken = run(seed, kinds, strict, most=most)
+            broken = run(seed, kinds, strict, most=most, narrow=ablation.narrow)
         assert faulty(broken, strict), f"{ablation.meaning}: seed {seed} gets on without: {broken}"
-        check(seed, kinds, strict, most=most)
+        check(seed, kinds, strict, most=most, narrow=ablation.narrow)
 
 
 def test_workers_of_one_host_are_no_copies_of_each_other() -> None:

@@ -66,7 +66,9 @@ class ClaimsOf(Claims):
     def __init__(self, machine: PacketMachine) -> None:
         self.machine = machine
 
-    def claim(self, registry: Any, client_id: str, clean: bool, user: str = "") -> Pending | None:
+    def claim(
+        self, registry: Any, client_id: str, clean: bool, user: str = "", options: Any = None
+    ) -> Pending | None:
         later = self.machine.claim_later and client_id == "c"
         return self.machine.later() if later else None
 

@@ -1,13 +1,15 @@
 """The streams of a running broker, for the operator."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.listing import Listing, Selection
 from vmq.config.streams import StreamOptions
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ _PATIENCE = 1.0
 _PLACING = 10.0
 #: Seconds that a move has to be decided.
 _DECIDING = 10.0
+#: Partitions of a stream that are looked at between two passes of the loop.
+_SLICE = 128
 #: Copies of each partition of a stream, if there are so many nodes and nobody says another number.
 _REPLICAS = 3
 
@@ -102,14 +106,21 @@ class StreamDetails(Struct):
     invalid: int = 0
 
 
-def list_streams(broker: "BrokerView") -> list[StreamRow]:
-    """All streams; none where none were ever made."""
+def list_streams(broker: "BrokerView", selection: Selection | None = None) -> "Listing[StreamRow]":
+    """All streams; none where none were ever made. Clients are served in between, however many partitions there are."""
+    return Listing(StreamRow, _rows(broker), selection)
+
+
+def _rows(broker: "BrokerView") -> Iterator[StreamRow | None]:
     if broker.streaming is None:
-        return []
+        return
     from vmq.streams import admin
 
-    catalog = broker.streaming.catalog
-    return [_row(broker, row) for row in admin.list_streams(catalog)]
+    streams = broker.streaming.catalog.streams
+    for name in sorted(streams):
+        if (stream := streams.get(name)) is not None:
+            yield _row(broker, admin.row(stream))
+            yield from repeat(None, len(stream.partitions))  # each was as much work as a row
 
 
 def _row(broker: "BrokerView", row: dict[str, Any]) -> StreamRow:
@@ -134,25 +145,32 @@ async def show_stream(broker: "BrokerView", name: str) -> StreamDetails:
     catalog = _catalog(broker, name)
     from vmq.streams import admin
 
-    shown = admin.show_stream(catalog, name)
-    rows = [{**each, "owner": ""} for each in shown["partitions"]]
-    details = msgspec.convert({**shown, "partitions": rows}, StreamDetails)
+    stream = catalog.streams[name]
+    details = msgspec.convert({**admin.show_stream(catalog, name), "partitions": []}, StreamDetails)
+    for number, partition in enumerate(list(stream.partitions)):
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)
+        details.partitions.append(PartitionRow(owner="", **admin.partition_row(partition)))
     given = details.options
     acks = given.acknowledged_by if given.replicas > 1 else given.acks or "leader"
     details.options = msgspec.structs.replace(given, acks=acks)
     if broker.clustering is not None:
-        await _ask_owners(broker.clustering.streams, catalog.streams[name], details)
+        await _ask_owners(broker.clustering.streams, stream, details)
     return details
 
 
 async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetails) -> None:
     """Completes what a node of a cluster knows of a stream."""
     owners = streams.owners(stream)
-    if streams.replicas.groups is not None:
+    groups = streams.replicas.groups
+    if groups is not None:
+        places = groups.places
         for row in details.partitions:
-            row.leader = streams.replicas.groups.places.leader(stream.name, row.partition)
-            row.replicas = streams.replicas.groups.places.replicas(stream.name, row.partition)
-            standing = streams.replicas.groups.places.standing(stream.name, row.partition)
+            if row.partition % _SLICE == 0:
+                await asyncio.sleep(0)
+            row.leader = places.leader(stream.name, row.partition)
+            row.replicas = places.replicas(stream.name, row.partition)
+            standing = places.standing(stream.name, row.partition)
             if standing is not None:
                 row.term, row.behind = standing.term, dict(standing.behind)
     found = {}

@@ -64,6 +64,7 @@ class SessionOverrides(SessionOptionsPort):
             setattr(options, name, getattr(self._base, name))
         for name, value in changes:
             setattr(options, name, value)
+        options.own = tuple(name for name, _ in changes)
 
 
 def changes_of(modifiers: RegisterModifiers) -> Changes:

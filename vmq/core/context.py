@@ -66,6 +66,8 @@ class CoreOptions:
         self.max_control_packet_size: int = 256 * 1024
         #: The largest remaining length of a PUBLISH to a client: what MQTT can express (section 2.2.3).
         self.max_outgoing_length: int = MAX_REMAINING_LENGTH
+        #: The names of those that a plugin has decided for a session.
+        self.own: tuple[str, ...] = ()
         self.upgrade_outgoing_qos = False
         #: Seconds; 0 is off.
         self.retry_interval: float = 0.0

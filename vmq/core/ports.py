@@ -34,9 +34,12 @@ class SessionListener:
 class Claims:
     """Who has which session, where other nodes may have it."""
 
-    def claim(self, registry: Any, client_id: str, clean: bool, user: str = "") -> Pending | None:
+    def claim(
+        self, registry: Any, client_id: str, clean: bool, user: str = "", options: Any = None
+    ) -> Pending | None:
         """A client of a user has come: None: it may have its session; else `Pending` comes when it may.
 
+        `options` are the `CoreOptions` of its session; None: the broker's.
         It brings None, `Refuse`, or `Placed`.
         """
         return None
@@ -58,8 +61,8 @@ class Placed:
 class FrontPort:
     """The owners of sessions that are in slots, for the connections of this node, which have numbers."""
 
-    def keep(self, number: int, message: Any, qos: int) -> None:
-        """A retained message, for this client alone."""
+    def keep(self, number: int, message: Any, qos: int, retain: bool) -> None:
+        """A message for this client alone, which it gets with RETAIN or without."""
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         """The client has sent PUBACK, PUBREC or PUBCOMP."""

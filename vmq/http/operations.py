@@ -668,9 +668,7 @@ OPERATIONS: Final = (
         "List the streams",
         List,
         streams.StreamRow,
-        lambda context, wanted: _listed(
-            streams.StreamRow, streams.list_streams(context.broker), wanted
-        ),
+        lambda context, wanted: streams.list_streams(context.broker, wanted),
         many=True,
     ),
     Operation(

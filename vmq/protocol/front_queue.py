@@ -52,6 +52,10 @@ class FrontQueue(Queue):
     def deliver(self, message: Message, qos: int, retain: bool, group: str, source: Source) -> None:
         if qos == 0:
             super().deliver(message, qos, retain, group, source)
+        elif message.qos == 0 and (group or not self.core.options.upgrade_outgoing_qos):
+            # A plugin has decided that it gets this at the QoS granted; else slots were offered it.
+            if not (self.bridge and source.output is self.output):
+                self.port.keep(self.number, message, qos, self.bridge and message.retain)
 
     def deliver_retained(
         self,
@@ -64,9 +68,9 @@ class FrontQueue(Queue):
         """Those of QoS 1 and 2 join the queue in the slot."""
         rest: list[Message] = []
         for message in messages:
-            qos = min(message.qos, granted)
+            qos = granted if self.options.upgrade_outgoing_qos else min(message.qos, granted)
             if qos and not self.is_too_large(message):
-                self.port.keep(self.number, message, qos)
+                self.port.keep(self.number, message, qos, True)
             else:
                 rest.append(message)
         super().deliver_retained(topic_filter, rest, granted, allowance, more)

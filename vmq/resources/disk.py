@@ -20,6 +20,7 @@ from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.core.waiting import STORE_FULL
 from vmq.store.store import StoreError
+from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.store")
 
@@ -97,7 +98,7 @@ class DiskWatch:
         """Looks every second."""
         while True:
             await self.look()
-            await asyncio.sleep(INTERVAL)
+            await sleep_to_tick(INTERVAL)
 
     async def look(self) -> None:
         """Compares, and drops what has to go."""

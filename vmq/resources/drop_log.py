@@ -1,11 +1,11 @@
 """Tells in the log what subscribers lost by policy: once a minute, by client and reason."""
 
-import asyncio
 import logging
 from typing import Final
 
 from vmq.core.context import Core
 from vmq.core.losses import ClientLosses
+from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.queue")
 
@@ -33,7 +33,7 @@ class DropLog:
     async def run(self) -> None:
         """Tells until cancelled: a first loss at once, further ones a minute later."""
         while True:
-            await asyncio.sleep(LOOK)
+            await sleep_to_tick(LOOK)
             self.look()
 
     def look(self) -> None:

@@ -1,6 +1,5 @@
 """The memory high-watermark: above it no new clients, publishers are not read, and the largest packets under way go."""
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ from vmq.core.ports import MemoryPort
 from vmq.protocol.connection import LARGE_CUT, Connection
 from vmq.resources.cgroups import memory_limit
 from vmq.runtime.process import give_back_memory, resident_bytes
+from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.memory")
 
@@ -104,7 +104,7 @@ class MemoryWatch(MemoryPort):
         while True:
             for _ in range(LOOKS_A_LIMIT):
                 self.look()
-                await asyncio.sleep(INTERVAL)
+                await sleep_to_tick(INTERVAL)
             self.read_limit()
 
     def look(self) -> None:

@@ -15,6 +15,7 @@ from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.core.waiting import MEMORY_FULL
 from vmq.resources.memory import NEAR
+from vmq_cluster.ticks import next_tick
 
 #: Seconds between two looks, and between two when the process is near the limit; `wake` asks for one at once.
 INTERVAL: Final = 0.2
@@ -65,7 +66,8 @@ class QueueMemory:
             if self.is_near or self.level or self.core.waiting_bytes:
                 await self.look()
             # No `asyncio.timeout`: what is done five times a second in a broker that rests has to be cheap.
-            timer = loop.call_later(NEAR_INTERVAL if self.is_near else INTERVAL, self.wanted.set)
+            due = next_tick(loop.time(), NEAR_INTERVAL if self.is_near else INTERVAL)
+            timer = loop.call_at(due, self.wanted.set)
             try:
                 await self.wanted.wait()
             finally:

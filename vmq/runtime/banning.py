@@ -1,6 +1,5 @@
 """Bans in force: who connects is looked up, who is connected and banned has to go."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -9,6 +8,7 @@ from vmq.core.context import Core
 from vmq.core.ports import BanList
 from vmq.protocol.connection import Connection
 from vmq.runtime.bans import Ban, Bans, BansError, Kind
+from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.broker")
 
@@ -58,7 +58,7 @@ class Banning(BanList):
     async def run(self) -> None:
         """Follows the file."""
         while True:
-            await asyncio.sleep(INTERVAL)
+            await sleep_to_tick(INTERVAL)
             try:
                 if self.bans.reload():
                     self.apply()

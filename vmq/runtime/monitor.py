@@ -11,6 +11,7 @@ from typing import Final
 from vmq.core.context import Core
 from vmq.runtime.histogram import Histogram
 from vmq.runtime.watchdog import STEP
+from vmq_cluster.ticks import next_tick
 
 #: Looks that `recent_lag` remembers: five seconds.
 RECENT: Final = 50
@@ -90,8 +91,10 @@ class Monitor:
             except Exception as error:  # noqa: BLE001 - raised where this is awaited
                 failed.set_exception(error)
                 return
-            wanted = clock() + STEP
-            timer = loop.call_later(STEP, step)
+            now = loop.time()
+            due = next_tick(now, STEP)
+            wanted = clock() + due - now
+            timer = loop.call_at(due, step)
 
         timer = loop.call_soon(step)
         try:

@@ -11,31 +11,17 @@ import msgspec
 from vmq.config.streams import from_plain
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.typed import Unfit
 
 
-def list_streams(catalog: Catalog) -> list[dict[str, Any]]:
-    """A row for each stream."""
-    return [row(each) for _, each in sorted(catalog.streams.items())]
-
-
 def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
-    """One stream: its row, its options, its partitions.
+    """One stream: its row, its options, what its typed columns lack.
 
     Raises:
         UnknownStreamError: there is none of this name.
     """
     stream = catalog.get(name)
-    partitions = [
-        {
-            "partition": each.number,
-            "earliest": each.earliest,
-            "end": each.end,
-            "segments": len(each.sealed) + 1,
-            "bytes": each.size,
-        }
-        for each in stream.partitions
-    ]
     counts = catalog.columns.counts(stream.partitions)
     columns = [
         {
@@ -48,9 +34,19 @@ def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
     return {
         **row(stream),
         "options": msgspec.to_builtins(stream.options),
-        "partitions": partitions,
         "columns": columns,
         "invalid": counts.invalid,
+    }
+
+
+def partition_row(partition: Partition) -> dict[str, Any]:
+    """One partition, as this process has it."""
+    return {
+        "partition": partition.number,
+        "earliest": partition.earliest,
+        "end": partition.end,
+        "segments": len(partition.sealed) + 1,
+        "bytes": partition.size,
     }
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import COPY, Active, Partition
-from vmq.streams.log.segment import SUFFIX, Header, Sealed, index_path
+from vmq.streams.log.partition import COPY, Partition
+from vmq.streams.log.segment import SUFFIX, Active, Header, Sealed, index_path
 from vmq.streams.parking import Parking, take_in
 
 #: What the operator is told to do.

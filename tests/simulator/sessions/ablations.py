@@ -19,7 +19,7 @@ from vmq.clustering.messages.fronts import TableEntry
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
-from vmq.clustering.slots import copies, merge
+from vmq.clustering.slots import copies, merge, records
 from vmq.clustering.slots.attachments import Attachment, Attachments
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
 from vmq.clustering.slots.effects import Effects
@@ -45,6 +45,8 @@ class Ablation:
     kinds: tuple[str, ...]
     seeds: tuple[int, ...] = ()
     strict: bool = True
+    #: As in `run`.
+    narrow: bool = False
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -63,6 +65,14 @@ def _at_once(
     self: Attachments, attachment: Attachment, qos: int, action: Callable[[], None]
 ) -> None:
     action()
+
+
+_load_head = records._load_head
+
+
+def _load_unlimited(register: ClientRegister, value: list[Any]) -> None:
+    _load_head(register, value)
+    register.limits = None
 
 
 _merge_registers = merge._merge_registers
@@ -152,9 +162,9 @@ _subscribe = SlotState.subscribe
 
 
 def _before_the_routes(
-    self: Subscribers, begun: list[str], ended: list[str], then: Callable[[], None]
+    self: Subscribers, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
 ) -> None:
-    _announce(self, begun, ended, _ignore)
+    _announce(self, client, begun, ended, _ignore)
     self._owned.when_safe(then)
 
 
@@ -371,6 +381,13 @@ ABLATIONS: dict[str, Ablation] = {
         "a front whose client is elsewhere drops its unanswered QoS 1 messages",
         ((Origin, "drop", _ignore),),
         ("halfopen", "pause", "oneway"),
+    ),
+    "limits": Ablation(
+        "what plugins have decided for a session goes to its next owner",
+        ((records, "_load_head", _load_unlimited),),
+        ("kill", "handover"),
+        seeds=(0,),
+        narrow=True,
     ),
     "takers": Ablation(
         "who took a message from a member of a share group knew that this one had gone",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.messages.fronts import SessionLimits, SessionStep
 from vmq.clustering.slots.words import (
     PUBACK,
     PUBCOMP,
@@ -99,6 +99,10 @@ class Client:
     topic_filter: str = ""
     #: It subscribes now and then.
     toggles: bool = False
+    #: Plugins decide something for its session: each time another window, from this one on; 0: nothing.
+    window: int = 0
+    #: The scope of its mountpoint.
+    scope: str = ""
     toggle: Toggle = field(default_factory=Toggle)
     number: int = 0
     node: str = ""
@@ -118,6 +122,14 @@ class Client:
     #: Packet ids at QoS 2 that came on this connection, and how many of them came again on it.
     on_connection: set[int] = field(default_factory=set)
     again: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.scope + self.name
+
+    def limits(self) -> SessionLimits | None:
+        """What plugins have decided at its last connection."""
+        return SessionLimits(window=self.window + self.number % 3) if self.window else None
 
     def next_text(self) -> str:
         self.sent += 1

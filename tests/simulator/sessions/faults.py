@@ -138,8 +138,11 @@ class Faults:
             end(*episode.names)
 
     def end_all(self) -> None:
+        """Ends what goes wrong; clients keep to their sides until forks may be merged, as after each split."""
         while self.episodes:
             self.end(self.episodes[0])
+        while self.world.bound and self.world.now <= self.healed + HEAL:
+            self.world.step(publish=False)
         self.world.bound = {}
 
     # Nodes that die
@@ -250,7 +253,7 @@ class Faults:
         bound = {}
         for client in world.clients.values():
             near = side if client.node in side else rest
-            if not set(holders_of(world, slot_of(client.name, SLOTS))) & set(near):
+            if not set(holders_of(world, slot_of(client.id, SLOTS))) & set(near):
                 return False
             bound[client.name] = near
         world.bound = bound

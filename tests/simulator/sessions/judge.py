@@ -1,12 +1,13 @@
 """What must be true of a world at rest: what was acknowledged has come, once at QoS 2, in order, and nothing waits."""
 
 from collections import Counter, defaultdict
+from functools import partial
 from itertools import pairwise
 
 from tests.simulator.sessions.client import Client
 from tests.simulator.sessions.ownership import owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld
-from vmq.clustering.slots.words import UNCLAIMED
+from vmq.clustering.slots.words import UNCLAIMED, slot_of
 
 _PATTERNS = ("t/#", "t/+")
 
@@ -27,9 +28,11 @@ def results(world: SessionWorld) -> Counter[str]:
         _judge_group(world, publisher, found)
     for client in world.clients.values():
         found["again"] += client.again
+        found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:
             found["stuck"] += node.machines.origin.waiting() + (node.machines.origin.bytes > 0)
+    found["unlimited"] = sum(map(partial(_is_unlimited, world), world.clients.values()))
     for slot in range(SLOTS):
         owner = owner_of(world, slot)
         found["stuck"] += owner is None or any(
@@ -37,6 +40,17 @@ def results(world: SessionWorld) -> Counter[str]:
             for client in owner.machines.slots.owners[slot].state.queues
         )
     return found
+
+
+def _is_unlimited(world: SessionWorld, client: Client) -> bool:
+    """Whether the owner of its session does not know, or does not keep to what plugins have decided for it."""
+    slot = slot_of(client.id, SLOTS)
+    owner = owner_of(world, slot)
+    limits = client.limits()
+    if owner is None or limits is None or not client.is_ready:
+        return False
+    register = owner.machines.slots.owners[slot].state.registers[client.id]
+    return register.limits != limits or len(register.window) > (limits.window or 0)
 
 
 def _judge(client: Client, publisher: Client, found: Counter[str]) -> None:
@@ -87,7 +101,8 @@ def _judge_toggle(
     for text, at in publisher.acknowledged.items():
         first, is_clear = world.published[text]
         if is_clear and text not in got:
-            found["lost"] += client.toggle.was_on(first, at)
+            # Until its own side has it, too: it may unsubscribe before.
+            found["lost"] += client.toggle.was_on(first, world.settled(first, at))
     if publisher.qos == 2:  # at QoS 1 the front of a former connection may read it later
         for text in got:
             first, is_clear = world.published[text]

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import nullcontext
 
 from tests.simulator.sessions.ablations import ABLATIONS
+from tests.simulator.sessions.client import Client
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER, Faults
 from tests.simulator.sessions.judge import results
 from tests.simulator.sessions.ownership import is_quiet
@@ -13,7 +14,7 @@ from tests.simulator.sessions.world import SessionWorld
 
 STEPS = 700
 #: What may be in no run, and what in none that is strict.
-NEVER = ("lost", "stuck", "silent")
+NEVER = ("lost", "stuck", "silent", "unlimited")
 STRICT = (*NEVER, "twice", "out of order", "again", "stray")
 #: Until everything that goes wrong has come to rest.
 REST = 1200
@@ -27,9 +28,20 @@ def run(
     steps: int = STEPS,
     most: int = 1,
     hosts: str = "",
+    narrow: bool = False,
+    mounted: bool = False,
 ) -> Counter[str]:
-    """One run: faults, then rest, then whether it still works. `hosts`: as many nodes, and where each of them is."""
+    """One run: faults, then rest, then whether it still works. `hosts`: as many nodes, and where each of them is.
+
+    `narrow`: a client has a window of one to three messages; `mounted`: all are in a mountpoint but one, who wants all.
+    """
     world = SessionWorld(seed, "abcdefgh"[: len(hosts)], replicas, hosts)
+    if narrow:
+        world.clients["e"].window = 1
+    if mounted:
+        for client in world.clients.values():
+            client.scope = "\0m\0"
+        world.clients["n"] = Client("n", 0, "#")
     while not world.are_subscribed():
         world.step()
     rest(world, kinds)
@@ -71,9 +83,11 @@ def faulty(found: Counter[str], strict: bool) -> list[str]:
     return [each for each in (STRICT if strict else NEVER) if found[each]]
 
 
-def _one(task: tuple[int, tuple[str, ...], bool, int, int]) -> tuple[int, Counter[str]]:
-    seed, kinds, strict, replicas, most = task
-    return seed, run(seed, kinds, strict, replicas, most=most)
+def _one(
+    task: tuple[int, tuple[str, ...], bool, int, int, bool, bool],
+) -> tuple[int, Counter[str]]:
+    seed, kinds, strict, replicas, most, narrow, mounted = task
+    return seed, run(seed, kinds, strict, replicas, most=most, narrow=narrow, mounted=mounted)
 
 
 def main() -> None:
@@ -86,6 +100,8 @@ def main() -> None:
     )
     parser.add_argument("--most", type=int, help="so many at once")
     parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--narrow", action="store_true", help="a client with a small window")
+    parser.add_argument("--mounted", action="store_true", help="clients are in a mountpoint")
     parser.add_argument("--without", choices=sorted(ABLATIONS))
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
@@ -97,8 +113,9 @@ def main() -> None:
     most = options.most or (3 if options.many else 1)
     if most > 1 and not options.many and not options.fault:
         kinds = TOGETHER
+    narrow = options.narrow or (ablation is not None and ablation.narrow)
     tasks = [
-        (seed, kinds, not options.many, options.replicas, most)
+        (seed, kinds, not options.many, options.replicas, most, narrow, options.mounted)
         for seed in range(options.first, options.first + options.seeds)
     ]
     total: Counter[str] = Counter()

@@ -263,14 +263,15 @@ class SessionWorld:
     def _from_client(self, node: WorldNode, number: int, what: tuple[Any, ...]) -> None:
         machines, client = node.machines, self.by_number[number]
         if what[0] == "connect":
-            machines.connect(number, client.name, client.toggle.is_clean)
+            limits = client.limits() if client.number == number else None
+            machines.connect(number, client.id, client.toggle.is_clean, limits=limits)
             return
         if what[0] == "step":
             machines.front.step(number, what[1])
         else:
             _, packet, qos, text, is_again = what
             topic = "t/" + client.name
-            targets = machines.routes.targets(topic)
+            targets = machines.routes.targets(topic, client.scope)
             payload = text.encode()
             machines.front.publish(number, packet, qos, topic.encode(), payload, is_again, targets)
         machines.finish()
@@ -338,6 +339,10 @@ class SessionWorld:
     def met_a_split(self, first: int, last: int) -> bool:
         """Whether what was under way from when to when may have been so on two sides."""
         return any(begin <= last and first <= end for begin, end in self.splits)
+
+    def settled(self, first: int, last: int) -> int:
+        """When what was under way from when to when had come to all sides of the splits that it met."""
+        return max([last, *[end for begin, end in self.splits if begin <= last and first <= end]])
 
     def are_subscribed(self) -> bool:
         return all(each.has_subscribed for each in self.clients.values() if each.topic_filter)

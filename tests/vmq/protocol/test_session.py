@@ -29,6 +29,7 @@ from tests.support.wire import (
 )
 from tests.vmq.support import Client, House, stored_house, watcher
 from vmq.config.options import LARGEST_CONNECT
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Answer, Pending
 from vmq.core.ports import Claims
 from vmq.core.registry import Registry
@@ -425,7 +426,14 @@ class OtherNode(Claims):
         self.pending: Pending | None = None
         house.core.claims = self
 
-    def claim(self, registry: Registry, client_id: str, clean: bool, user: str = "") -> Pending:
+    def claim(
+        self,
+        registry: Registry,
+        client_id: str,
+        clean: bool,
+        user: str = "",
+        options: CoreOptions | None = None,
+    ) -> Pending:
         self.asked.append((client_id, clean))
         self.pending = Pending(self.on_cancel)
         return self.pending

@@ -16,6 +16,7 @@ from tests.support.wire import (
     connect_packet,
 )
 from tests.vmq.support import Client, House
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Pending
 from vmq.core.ports import NOBODY, Claims
 from vmq.core.registry import Registry
@@ -105,7 +106,14 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
     pending = Pending(lambda: None)
 
     class Slow(Claims):
-        def claim(self, registry: Registry, client_id: str, clean: bool, user: str = "") -> Pending:
+        def claim(
+            self,
+            registry: Registry,
+            client_id: str,
+            clean: bool,
+            user: str = "",
+            options: CoreOptions | None = None,
+        ) -> Pending:
             return pending
 
     house.core.claims = Slow()

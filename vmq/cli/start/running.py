@@ -9,6 +9,7 @@ from vmq.cli.start.logs import BrokerLog
 from vmq.cli.start.service import Notifier
 from vmq.cli.terminal.console import CliError
 from vmq.runtime.audit import tell_of_reload
+from vmq_cluster.ticks import sleep_to_tick
 
 if TYPE_CHECKING:
     from vmq.config.options import Config
@@ -141,7 +142,7 @@ class Running:
         while True:
             self._notifier.alive()
             self._log.sum_up()
-            await asyncio.sleep(step)
+            await sleep_to_tick(step)
 
     def finish(self) -> None:
         """The last words."""

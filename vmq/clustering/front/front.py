@@ -14,6 +14,7 @@ from vmq.clustering.messages.fronts import (
     Attached,
     AttachRefused,
     FromClient,
+    SessionLimits,
     SessionStep,
     TableEntry,
     ToClient,
@@ -71,6 +72,7 @@ class SessionFront:
         is_clean: bool = False,
         will: tuple[bytes, bytes, int] | None = None,
         user: str | None = None,
+        limits: SessionLimits | None = None,
     ) -> None:
         """A client has connected; `Effects.present` says when its session is there."""
         older = self._clients.get(client)
@@ -78,7 +80,7 @@ class SessionFront:
             self._close(older)
         self._clients[client] = number
         self.connections[number] = connection = FrontConnection(
-            number, client, slot, is_clean, will, user
+            number, client, slot, is_clean, will, user, limits
         )
         self._in_slot.setdefault(slot, {})[number] = connection
         self._attach(connection)
@@ -149,6 +151,7 @@ class SessionFront:
             connection.will,
             self._here.clock,
             connection.user,
+            connection.limits,
         )
         self._here.send(store_of(lineage[1]), asked)
 
@@ -223,27 +226,42 @@ class SessionFront:
         payload: bytes,
         is_again: bool,
         targets: Targets,
+        retain: bool = False,
+        is_own: bool = False,
     ) -> None:
-        """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none."""
+        """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none.
+
+        `is_own`: the client itself is not to get it.
+        """
         connection = self.connections.get(number)
         if connection is None:
             return
         addresses = self._origin.reserve(targets)
         connection.began(qos, packet)
         if qos == 1:
+            if is_own:
+                connection.keep_out(addresses)
             self._origin.publish(
-                addresses, topic, payload, 1, number, lambda: self._on_safe(number, 1, packet)
+                addresses,
+                topic,
+                payload,
+                1,
+                number,
+                lambda: self._on_safe(number, 1, packet),
+                retain,
             )
             return
         digest = digest_of(topic, payload)
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
-        connection.unanswered.append(Unanswered(step, topic, payload))
+        connection.unanswered.append(Unanswered(step, topic, payload, retain, is_own))
         connection.send(step)
         self._touched[number] = None
 
     def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
         """The owner of the publisher's slot knows where a QoS 2 message goes."""
         number, packet = connection.number, each.step.packet
+        if each.is_own:
+            connection.keep_out(each.addresses or [])
         self._origin.publish(
             each.addresses or [],
             each.topic,
@@ -251,6 +269,7 @@ class SessionFront:
             2,
             number,
             lambda: self._on_safe(number, 2, packet),
+            each.retain,
         )
 
     def _on_safe(self, number: int, qos: int, packet: int) -> None:

@@ -6,13 +6,13 @@ disk and no sockets.
 
 from vmq.clustering.front.front import SessionFront
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import OfferTaken
+from vmq.clustering.messages.fronts import OfferTaken, SessionLimits
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of
+from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of, split_scope
 
 
 class SessionNode:
@@ -123,10 +123,11 @@ class SessionNode:
         is_clean: bool = False,
         will: tuple[bytes, bytes, int] | None = None,
         user: str | None = None,
+        limits: SessionLimits | None = None,
     ) -> None:
-        """A client has connected to this node; `user`: whose session it is to be."""
+        """A client has connected to this node; `user`: whose session it is to be; `limits`: what is decided for it."""
         slot = slot_of(client, self.slots.slots)
-        self.front.connect(number, client, slot, is_clean, will, user)
+        self.front.connect(number, client, slot, is_clean, will, user, limits)
         self._finish()
 
     def unsubscribe(self, client: str, topic_filter: str) -> None:
@@ -156,15 +157,17 @@ class SessionNode:
     # What an owner publishes itself
 
     def _publish_wills(self, owner: SlotOwner) -> None:
-        attachments = owner.attachments
-        wills, attachments.wills = attachments.wills, []
+        away = owner.attachments.away
+        wills, away.wills = away.wills, []
         for client, attached_at, (topic, payload, qos) in wills:
 
             def then(client: str = client, at: int = attached_at) -> None:
                 self.slots.touch(owner.slot)
-                attachments.will_published(client, at)
+                away.will_published(client, at)
 
-            addresses = self.origin.reserve(self.routes.targets(topic.decode()))
+            addresses = self.origin.reserve(
+                self.routes.targets(topic.decode(), split_scope(client)[0])
+            )
             self.origin.publish(addresses, topic, payload, qos, 0, then)
 
     def _hand_on(self, owner: SlotOwner) -> None:
@@ -179,4 +182,5 @@ class SessionNode:
             message = messages[dot]
             slot, group = of_group_queue(queue)
             address = slot, handed_on(owner.slot, dot), group
-            self.origin.publish([address], message.topic, message.payload, message.qos, 0, then)
+            topic, payload, qos = message.topic, message.payload, message.qos
+            self.origin.publish([address], topic, payload, qos, 0, then, message.retain)

@@ -33,14 +33,28 @@ ClientId = Annotated[str, Meta(min_length=1, max_length=66_000)]
 PacketId = Annotated[int, Meta(ge=0, le=65_535)]
 
 
+class SessionLimits(Struct, array_like=True, frozen=True):
+    """What a plugin has decided for one session, as `vmq.clustering.slots.limits` names it; None: as configured."""
+
+    window: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    online: Annotated[int, Meta(ge=-1)] | None = None
+    offline: Annotated[int, Meta(ge=-1)] | None = None
+    newest_first: bool | None = None
+    upgrades: bool | None = None
+
+
 class OfferedMessage(Struct, array_like=True, frozen=True):
-    """A message on its way to a slot; `group`: for one member of this share group there."""
+    """A message on its way to a slot; `group`: for one member of this share group there.
+
+    `retain`: it has RETAIN, as it was published, or as one client is to get it whom it is for alone.
+    """
 
     dot: DotOf
     topic: Annotated[bytes, Meta(min_length=1, max_length=65_535)]
     payload: bytes
-    qos: Annotated[int, Meta(ge=1, le=2)]
+    qos: Annotated[int, Meta(ge=0, le=2)]
     group: str = ""
+    retain: bool = False
 
 
 class Offer(NodeMessage, frozen=True, tag=109):
@@ -94,6 +108,7 @@ class Attach(NodeMessage, frozen=True, tag=111):
     clock: Number = 0
     #: Whose session it is to be; None: whoever had it before.
     user: Annotated[str, Meta(max_length=65_535)] | None = None
+    limits: SessionLimits | None = None
 
 
 class Attached(NodeMessage, frozen=True, tag=112):
@@ -133,6 +148,7 @@ class SessionStep(Struct, array_like=True, frozen=True):
     payload: bytes = b""
     qos: Annotated[int, Meta(ge=0, le=2)] = 0
     filters: Filters = msgspec.field(default_factory=list)
+    retain: bool = False
 
 
 class FromClient(NodeMessage, frozen=True, tag=114):

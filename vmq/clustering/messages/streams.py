@@ -74,13 +74,16 @@ class Define(NodeMessage, frozen=True, tag=52):
 class PartitionRows(NodeMessage, frozen=True, tag=53):
     """Rows of a partition as an Arrow IPC stream.
 
-    Where `first` is no -1, they are the first of a copy that begins with that offset.
+    Where `first` is no -1, they are the first of a copy that begins with that offset. Where `end` is no -1, they keep
+    their offsets, which reach up to there: their own, as a column behind the others, or consecutive ones. What is
+    missing before them was compacted.
     """
 
     stream: StreamName
     partition: _Partition
     first: _Offset
     rows: bytes
+    end: _Offset = -1
 
 
 class AskOffsets(NodeMessage, frozen=True, tag=54):

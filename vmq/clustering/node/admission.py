@@ -13,11 +13,12 @@ from typing import Final
 from vmq.clustering.node.joining import Joining
 from vmq.core.context import Core
 from vmq_cluster.errors import ClusterError
+from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.cluster")
 
 #: Seconds between two looks.
-LOOK: Final = 0.25
+LOOK: Final = 0.2
 
 DRAINED: Final = (
     "this node is drained: it serves clients again after `vmq cluster drain --undo` or a restart"
@@ -88,4 +89,4 @@ class Admission:
     async def _run(self) -> None:
         while True:
             await self.look()
-            await asyncio.sleep(LOOK)
+            await sleep_to_tick(LOOK)

@@ -64,12 +64,13 @@ class Origin:
         qos: int,
         connection: int,
         then: Callable[[], None],
+        retain: bool = False,
     ) -> None:
         """Offers a message to its slots; `then` follows when all have it safe."""
         size = len(topic) + len(payload) + _OVERHEAD
         publication = Publication(connection, qos, size, then)
         for slot, dot, group in addresses:
-            message = OfferedMessage(dot, topic, payload, qos, group)
+            message = OfferedMessage(dot, topic, payload, qos, group, retain)
             older = self._outbox(slot).add(message, publication)
             self._touched[slot] = None
             if older is not None:  # of a connection that is gone: nobody waits for it

@@ -272,7 +272,7 @@ class GroupService:
         self._is_soon = False
         if self._is_closed or not self._node.is_running:
             return
-        self._timer = self._loop.call_later(_LOOK, self._look)
+        self._timer = self._loop.call_at(self._node.next_tick(_LOOK), self._look)
         if not self._is_leaving:
             # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.
             self._records.put(self.places.name.encode(), "node", self._node.name)

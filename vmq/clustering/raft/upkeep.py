@@ -15,6 +15,8 @@ from vmq_cluster.raft.group import Group
 
 #: Seconds between two ticks of groups that are awake.
 TICK: Final = 0.05
+#: Seconds between two rounds of looks at groups that rest: of thousands, one is always due.
+ROUND: Final = 0.5
 #: Seconds until a group is looked at again in which something happened; and at most.
 LOOK: Final = 5.0
 _REST: Final = 60.0
@@ -38,7 +40,7 @@ class LookTimes:
         """Seconds for which the thread of the groups has nothing to do by itself."""
         if is_busy:
             return TICK
-        return min(LOOK, max(TICK, self._heap[0][0] - now)) if self._heap else LOOK
+        return min(LOOK, max(ROUND, self._heap[0][0] - now)) if self._heap else LOOK
 
     def due(self, now: float) -> Iterator[str]:
         """Those that are to be looked at now."""

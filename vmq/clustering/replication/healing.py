@@ -34,6 +34,7 @@ from vmq.store.lines import places, scan_line
 from vmq.store.opening import text_of
 from vmq.store.store import Store, StoreError
 from vmq_cluster.node import ClusterNode
+from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.cluster")
 
@@ -110,7 +111,7 @@ class Healing:
         """Looks again and again, until it is cancelled."""
         wait = LOOK
         while True:
-            await asyncio.sleep(wait)
+            await sleep_to_tick(wait)
             if self._store.damage is not None and self._up():
                 before = self.healed
                 await self.heal_all()

@@ -241,6 +241,7 @@ class Replication:
 
     async def _run(self) -> None:
         """Runs timers, and the background work as long as there is some."""
+        loop = asyncio.get_running_loop()
         while True:
             now = self._now()
             more = False
@@ -254,11 +255,12 @@ class Replication:
             if more:
                 await asyncio.sleep(0)
                 continue
+            # No `asyncio.timeout`: what is done five times a second in a broker that rests has to be cheap.
+            timer = loop.call_at(self._node.next_tick(_TICK), self._work_is_due.set)
             try:
-                async with asyncio.timeout(_TICK):
-                    await self._work_is_due.wait()
-            except TimeoutError:
-                pass
+                await self._work_is_due.wait()
+            finally:
+                timer.cancel()
 
     # --- commits
 

@@ -177,7 +177,7 @@ class Routing(Elsewhere):
                 slots = [*target.slots, *slots]
             elif not (target.quick_only and message.qos):
                 send(self._outboxes, target.node, target.qos, publish, publisher, target.keeps)
-        if slots and message.qos:
+        if slots and (message.qos or self._core.options.upgrade_outgoing_qos):
             self.slots.offer(slots, message, source)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
@@ -187,6 +187,9 @@ class Routing(Elsewhere):
         for target in route.nodes:
             if target.node:
                 self._outboxes.send_quick(target.node, run)
+            elif self._core.options.upgrade_outgoing_qos:
+                for message in split_run(frames, route.topic):
+                    self.slots.offer(target.slots, message, self._core.nobody)
 
     # --- publishes made elsewhere
 
@@ -257,9 +260,7 @@ class Routing(Elsewhere):
         tree = self._remotes.get(mountpoint)
         if tree is not None:
             self._find_nodes(tree, route)
-        if mountpoint:
-            return
-        slots, groups = self.slots.find(route.text)
+        slots, groups = self.slots.find(mountpoint, route.text)
         if slots:
             target = RouteTarget("", 2, True)
             target.slots = slots

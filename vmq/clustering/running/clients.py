@@ -6,6 +6,8 @@ Each port stands in front of the one that was there, which goes on to serve what
 from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.routing.shared_dispatch import SlotTargets
+from vmq.clustering.running.limits import limits_of
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
 from vmq.core.ports import Claims, FrontPort, Peers, Propagation, SessionListener
@@ -13,6 +15,7 @@ from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Message
+from vmq.store.entries import scope_of
 
 if TYPE_CHECKING:
     from vmq.clustering.running.fronts import SlotFronts
@@ -27,13 +30,19 @@ class SlotClaims(Claims):
         self.before = before
 
     def claim(
-        self, registry: Registry, client_id: str, clean: bool, user: str = ""
+        self,
+        registry: Registry,
+        client_id: str,
+        clean: bool,
+        user: str = "",
+        options: CoreOptions | None = None,
     ) -> Pending | None:
         return self._fronts.connect(
             registry,
             client_id,
             clean,
             user,
+            limits_of(options),
             lambda: self.before.claim(registry, client_id, True, user),
         )
 
@@ -90,11 +99,11 @@ class SlotPublishes(SlotTargets):
         self.are_asked = True
         self._fronts = fronts
 
-    def find(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
-        return self._fronts.targets(topic)
+    def find(self, mountpoint: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
+        return self._fronts.targets(scope_of(mountpoint), topic)
 
-    def choose(self, group: str, others: int) -> tuple[int, str] | None:
-        return self._fronts.choose(group, others)
+    def choose(self, mountpoint: str, group: str, others: int) -> tuple[int, str] | None:
+        return self._fronts.choose(scope_of(mountpoint) + group, others)
 
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         self._fronts.offer(slots, message, source)
@@ -107,8 +116,8 @@ class SlotPackets(FrontPort):
         super().__init__()
         self._fronts = fronts
 
-    def keep(self, number: int, message: Message, qos: int) -> None:
-        self._fronts.keep(number, message, qos)
+    def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
+        self._fronts.keep(number, message, qos, retain)
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         self._fronts.on_acknowledged(number, kind, packet_id)

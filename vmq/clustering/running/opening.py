@@ -28,7 +28,7 @@ def open_slots(
     The arguments are those of `SlotService`; `records` is the folder of the database.
 
     Raises:
-        ClusterError: the data directory has sessions of the other kind, or options do not go together.
+        ClusterError: the data directory has sessions of the other kind.
         StorageError: the records cannot be read.
     """
     if options.sessions == "nodes":
@@ -48,11 +48,5 @@ def open_slots(
             f'cluster.sessions is "slots", and the store has {kept} durable sessions of its node, which do not move '
             'into slots: set it to "nodes", or begin with an empty data directory'
         )
-    if core.options.upgrade_outgoing_qos:
-        raise ClusterError(
-            'session.upgrade_outgoing_qos does not go with cluster.sessions = "slots"'
-        )
-    if core.options.lifo:
-        raise ClusterError('queue.queue_type = "lifo" does not go with cluster.sessions = "slots"')
     where = None if durability == "memory" else records
     return SlotService(options, where, durability, node, core, outboxes, routing, registries)

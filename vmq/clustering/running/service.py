@@ -31,13 +31,14 @@ from vmq.clustering.running.clients import (
 )
 from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.fronts import SlotFronts
+from vmq.clustering.running.limits import limits_as_configured
 from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.told import SlotNews
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.words import incarnation_of, slot_of, store_of
+from vmq.clustering.slots.words import incarnation_of, slot_of, split_scope, store_of
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry
@@ -287,7 +288,7 @@ class SlotService:
     # Time
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK, self._tick)
+        self._timer = self._loop.call_at(self._node.next_tick(TICK), self._tick)
         if not self._node.is_running:
             return
         try:
@@ -311,13 +312,7 @@ class SlotService:
 
     def _tune(self) -> None:
         """Options may change while the broker runs."""
-        options, limits = self._core.options, self.here.limits
-        self.here.window = options.max_inflight_messages or 32_767
-        limits.online, limits.offline = options.max_online_messages, options.max_offline_messages
-        limits.bytes, limits.drops_oldest = options.max_bytes, options.drop_oldest
-        limits.window_bytes = options.max_inflight_bytes
-        limits.age = int(options.max_age * 1000)
-        limits.expiry = int(options.persistent_client_expiration * 1000)
+        self.here.limits.set(limits_as_configured(self._core.options))
         self.here.tells_kept = self._core.hooks.on_offline_message is not None
 
     def _link_members(self) -> None:
@@ -361,7 +356,8 @@ class SlotService:
             routes.lend(slot, store_of(self.machines.slots.view(slot).owner))
 
     def _route_changed(self, topic_filter: str) -> None:
-        registry = self._registries.get("")
+        scope, topic_filter = split_scope(topic_filter)
+        registry = self._registries.get(scope[1:-1])
         if registry is not None:
             registry.routes.filter_changed(topic_filter)
 

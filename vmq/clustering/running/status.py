@@ -186,7 +186,7 @@ def _away(owner: SlotOwner, client_id: str) -> AwaySession:
 def _figures(owner: SlotOwner, client_id: str) -> SessionFigures:
     register = owner.state.registers[client_id]
     under_way = len(register.window)
-    left = owner.attachments.left.get(client_id, 0)
+    left = owner.attachments.away.left.get(client_id, 0)
     return SessionFigures(
         is_online=client_id in owner.attachments.serving,
         is_durable=True,

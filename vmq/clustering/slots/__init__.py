@@ -8,6 +8,7 @@ Read in this order:
     reach        the failure detector                          followers    what an owner sends its followers
     owned        what is safe                                  subscribers  who in the slot gets a message
     sharing      which member of a share group does            attachments  the owner and its clients
+    away         who has no connection: wills, expiry          limits       of queues, as a plugin decided
     owner        followers, forks, messages                    machine      all slots of one node: views, takeover
     rounds       which of them a heartbeat looks at
 

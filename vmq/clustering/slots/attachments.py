@@ -20,6 +20,7 @@ from vmq.clustering.messages.fronts import (
     TableEntry,
     ToClient,
 )
+from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
 from vmq.clustering.slots.subscribers import Subscribers
@@ -44,8 +45,6 @@ from vmq.clustering.slots.words import (
 
 #: The packet ids of a session; those above are for what its connection is sent besides.
 PACKETS: Final = 32_767
-#: Milliseconds until a client without a session is forgotten: a front that learns late that it has gone may ask anew.
-FORGOTTEN_AFTER: Final = 600_000
 
 
 class Attachment:
@@ -68,23 +67,15 @@ class Attachments:
         self._here = owned.here
         self._state = owned.state
         self.serving: dict[str, Attachment] = {}
-        #: Since when sessions have no connection, as far as this owner knows, by stamps: no record, for it may not be
-        #: their writer.
-        self.left: dict[str, int] = {}
+        self.away = AwayClients(owned)
         self.subscribers = Subscribers(
-            owned, self.distribute, self.serving.__contains__, self.left.__contains__
+            owned, self.distribute, self.serving.__contains__, self.away.left.__contains__
         )
         #: Clients with steps for their fronts.
         self._touched: dict[str, None] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}
-        #: Clients with a will and no connection: since when, by the detector's running time.
-        self._orphans: dict[str, int] = {
-            client: 0 for client, each in self._state.registers.items() if each.will
-        }
         self._to_deliver: dict[str, None] = {}
-        #: Wills that are to be published: client, attached at, message.
-        self.wills: list[tuple[str, int, tuple[bytes, bytes, int]]] = []
 
     # Attaching
 
@@ -118,16 +109,17 @@ class Attachments:
                 return
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
-            self._publish_will(asked.client)  # its connection ends without DISCONNECT
-        is_new = register.connection != asked.connection
+            self.away.publish_will(asked.client)  # its connection ends without DISCONNECT
+        is_new, before = register.connection != asked.connection, register.connection
         register.rank = rank
         if is_new:
             register.connect(rank, asked.connection, not self._owned.has_all_forks())
             register.will = asked.will
             register.user = asked.user or register.user
+            register.limits = asked.limits
         is_present = register.session > 0 and not (asked.is_clean and is_new)
         if register.session and not is_present:
-            self.subscribers.end(asked.client)
+            self.subscribers.end(asked.client, before)
         self._begin(front, asked, register, is_present)
 
     def _is_link(self, front: int, link: int) -> bool:
@@ -167,7 +159,7 @@ class Attachments:
             register.last_packet = self._restart(register.last_packet, client)
         register.lineage = lineage
         register.attached_at, register.records = state.stamp(self._here.time()), 0
-        self.left.pop(client, None)
+        self.away.came(client)
         if not register.session and not asked.is_clean:
             state.begin_session(client, self._here.time())
         state.touch(client)
@@ -176,7 +168,6 @@ class Attachments:
         attachment = Attachment(client, asked.connection, front, asked.link)
         self.serving[client] = attachment
         self.subscribers.groups.came(client)
-        self._orphans.pop(client, None)
         self._here.heard_of(state.last)
         answer = Attached(
             client,
@@ -261,11 +252,12 @@ class Attachments:
         step = SessionStep(
             SEND,
             packet,
-            [(self._owned.slot, sent.dot, message.group)],
+            [(self._owned.slot, sent.dot, message.address())],
             is_again=is_again,
             topic=message.topic,
             payload=message.payload,
             qos=sent.qos,
+            retain=message.retain,
         )
         self._when_safe(attachment, sent.qos, lambda: self._put(attachment, step))
 
@@ -280,13 +272,15 @@ class Attachments:
         if attachment is None:
             return
         register, queue = self._state.registers[client], self._queue(client)
-        room = self._here.window - len(register.window)
+        limits = self._here.limits.of(register.limits)
+        room = limits.window - len(register.window)
         if room <= 0 or not queue:
             return
         under_way = {sent.dot for sent in register.window.values()}
-        most = self._here.limits.window_bytes
+        most = limits.window_bytes
         size = sum(self._size(dot) for dot in under_way) if most >= 0 else 0
-        for dot, qos in list(queue.items()):
+        waiting = list(queue.items())
+        for dot, qos in reversed(waiting) if limits.newest_first else waiting:
             if dot in under_way:
                 continue
             if most >= 0:
@@ -411,73 +405,32 @@ class Attachments:
         client = attachment.client
         del self.serving[client]
         register = self._state.registers[client]
-        self._leave(client, True)
+        self.away.went(client)
+        self.subscribers.groups.went(client, True)
         if register.will is not None:
             if in_order:
                 register.will = None
                 self._state.touch(client)
             else:
-                self._publish_will(client)
-
-    def _leave(self, client: str, is_told: bool) -> None:
-        """Its connection has ended; `is_told`: as its front says."""
-        self.left.setdefault(client, self._here.time())
-        self.subscribers.groups.went(client, is_told)
-
-    def expire(self) -> None:
-        """Ends what was to be there only for a while, and forgets clients of whom nobody has anything."""
-        limits, state = self._here.limits, self._state
-        self.subscribers.expire()
-        now = self._here.time()
-        has_all = self._owned.has_all_forks()
-        for client, register in list(state.registers.items()):
-            if client in self.serving or client in self._refused:
-                continue
-            left = self.left.setdefault(client, now)
-            if register.session and 0 < limits.expiry <= now - left:
-                self.subscribers.end(client)
-                self._here.effects.expired.append(client)
-            is_used = register.session or register.will or client in state.queues
-            since = max(register.ended, register.attached_at)
-            if has_all and not is_used and now - since > FORGOTTEN_AFTER:
-                state.forget(client)
-                del self.left[client]
-
-    def _publish_will(self, client: str) -> None:
-        register = self._state.registers[client]
-        if register.will is not None:
-            self.wills.append((client, register.attached_at, register.will))
-
-    def will_published(self, client: str, attached_at: int) -> None:
-        """A will is safe with whom it is for."""
-        register = self._state.registers.get(client)
-        if register is not None and register.attached_at == attached_at and register.will:
-            register.will = None
-            self._state.touch(client)
+                self.away.publish_will(client)
 
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
-        has_aging = self._here.limits.age > 0 and bool(self._state.queues)
-        is_waited_for = self._orphans or self._refused or self.wills
+        has_aging = self._here.limits.all.age > 0 and bool(self._state.queues)
+        is_waited_for = self._refused or self.away.are_waited_for()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
     def look(self) -> None:
-        """Time has passed: ends attachments whose link is another, publishes wills of those who stay away."""
-        reach = self._here.reach
+        """Time has passed: ends attachments whose link is another, and what was to be there only for a while."""
         for client, each in list(self.serving.items()):
             if not self._is_link(each.front, each.link):
                 del self.serving[client]
-                self._leave(client, False)
-                if self._state.registers[client].will is not None:
-                    self._orphans[client] = 0
+                self.away.was_cut_off(client)
+                self.subscribers.groups.went(client, False)
         if not self._owned.serves(self._here.store):
             return
-        self.expire()
-        for client in list(self._orphans):
-            self._orphans[client] += 1
-            if self._orphans[client] * reach.interval > reach.timeout:
-                del self._orphans[client]
-                self._publish_will(client)
+        self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
+        self.away.look()
         self.subscribers.groups.look()
 
     def on_merge(self) -> None:

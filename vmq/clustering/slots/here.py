@@ -4,25 +4,9 @@ from collections.abc import Callable
 
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.limits import Limits
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import Incarnation, store_of
-
-
-class QueueLimits:
-    """What may wait for one client; -1 is no limit."""
-
-    def __init__(self) -> None:
-        #: Messages while it is connected, and while it is not; bytes of them.
-        self.online = -1
-        self.offline = -1
-        self.bytes = -1
-        #: The oldest goes where there is no room, not the newest.
-        self.drops_oldest = False
-        #: Bytes of messages under way to it, but for one message.
-        self.window_bytes = -1
-        #: Milliseconds that a message waits, and that a session is without a connection; 0 is for ever.
-        self.age = 0
-        self.expiry = 0
 
 
 class LocalNode:
@@ -48,9 +32,8 @@ class LocalNode:
         self.store = store_of(incarnation)
         self.reach = reach
         self.replicas = replicas
-        self.window = window
+        self.limits = Limits(window)
         self.part_bytes = part_bytes
-        self.limits = QueueLimits()
         self.effects = Effects()
         #: Milliseconds, by this node's own clock, which may go wrong.
         self.now: int = 0

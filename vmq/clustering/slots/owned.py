@@ -29,6 +29,7 @@ class OwnedSlot:
         self.slot = slot
         self.view = view
         self.state = state
+        state.limits = here.limits
         self.disk = disk
         base = state.lineage, state.version
         self.followers = FollowerSet(here, slot, base, disk.recent.keys())

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from vmq.clustering.messages.fronts import SessionLimits
 from vmq.clustering.slots.register import BornAt, ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import Dot, Lineage
@@ -51,15 +52,16 @@ def _plain(state: SlotState, change: _Change) -> Any:
         message = state.messages.get((first, second))
         if message is None:
             return None
-        plain = [message.stamp, message.topic, message.payload, message.qos, message.group]
-        return [*plain, message.moves] if message.moves else plain
+        plain = [message.stamp, message.topic, message.payload, message.qos, message.address()]
+        has_more = message.moves or message.retain
+        return [*plain, message.moves, message.retain] if has_more else plain
     if kind == "q":
         return state.queues.get(name, {}).get((first, second))
-    register = state.registers.get(name.partition("\0")[0] if kind == "u" else name)
+    register = state.registers.get(name.rpartition("\0")[0] if kind == "u" else name)
     if register is None:
         return None
     if kind == "u":
-        topic_filter = name.partition("\0")[2]
+        topic_filter = name.rpartition("\0")[2]
         found = register.subscriptions.get(topic_filter)
         if found is None:
             return None
@@ -82,8 +84,10 @@ def _plain(state: SlotState, change: _Change) -> Any:
         sorted(register.ahead.runs.items()),
         register.user,
     ]
-    has_past = register.past or register.ended_past
-    return [*head, register.past, register.ended_past] if has_past else head
+    rest = [register.past, register.ended_past, register.limits]
+    if register.left:
+        return [*head, *rest, register.left]
+    return [*head, *rest] if any(rest) else head
 
 
 def take_changes(state: SlotState) -> list[tuple[bytes, bytes | None]]:
@@ -174,7 +178,7 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
         elif kind == b"r":
             _load_head(state.register(key[1:].decode()), _DECODER.decode(value))
         elif kind == b"u":
-            client, _, topic_filter = key[1:].decode().partition("\0")
+            client, _, topic_filter = key[1:].decode().rpartition("\0")
             stamp, qos, born, over = _DECODER.decode(value)
             register = state.register(client)
             register.subscriptions[topic_filter] = (stamp, qos)
@@ -213,4 +217,8 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
     register.ahead.runs.update(dict(value[10]))
     register.user = value[11]
     if value[12:]:
-        register.past, register.ended_past = map(tuple, value[12:])
+        register.past, register.ended_past = map(tuple, value[12:14])
+        if value[14] is not None:
+            register.limits = msgspec.convert(value[14], SessionLimits)
+    if value[15:]:
+        register.left = value[15]

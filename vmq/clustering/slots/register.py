@@ -8,6 +8,7 @@ client went from the side of a split where it ended it to the other, whatever cl
 
 from typing import Final
 
+from vmq.clustering.messages.fronts import SessionLimits
 from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock
@@ -74,12 +75,16 @@ class ClientRegister:
         self.connection: int = 0
         #: The client's connections before it: what is of these is older, in whatever fork. Empty while there are none.
         self.past: tuple[int, ...] = ()
-        #: These and itself when the last session was ended.
+        #: These, itself, and the session's last one when that was ended: a fork may have begun unnoticed.
         self.ended_past: tuple[int, ...] = ()
         self.last_packet: int = 0
         self.will: tuple[bytes, bytes, int] | None = None
         #: Whose session it is; "": nobody's.
         self.user = ""
+        #: The stamp at which its last connection ended; 0: it did not, or nobody needs to know.
+        self.left: int = 0
+        #: What a plugin has decided for it.
+        self.limits: SessionLimits | None = None
         self.window: dict[int, SentMessage] = {}
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
@@ -127,7 +132,7 @@ class ClientRegister:
         other.past, other.ended_past = self.past, self.ended_past
         other.last_packet = self.last_packet
         other.will = self.will
-        other.user = self.user
+        other.user, other.limits, other.left = self.user, self.limits, self.left
         for packet, sent in self.window.items():
             other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
         other.received = dict(self.received)

@@ -17,13 +17,22 @@ A state contains another if it `includes` the other's version of its lineage.
 
 from typing import Final
 
+from vmq.clustering.slots.limits import Limits
 from vmq.clustering.slots.register import (
     NEVER_OVER,
     ClientRegister,
     ReceivedId,
     SentMessage,
 )
-from vmq.clustering.slots.words import NO_LINEAGE, ONLY, UNCLAIMED, Dot, Lineage, includes
+from vmq.clustering.slots.words import (
+    NO_LINEAGE,
+    ONLY,
+    UNCLAIMED,
+    Dot,
+    Lineage,
+    includes,
+    split_scope,
+)
 from vmq_cluster.clocks import NodeClock
 
 #: Topics of which a slot remembers who wants them.
@@ -33,18 +42,33 @@ _TOPICS: Final = 256
 class StoredMessage:
     """A message in a slot. Stamps give the order in which owners took them."""
 
-    __slots__ = ("group", "moves", "payload", "qos", "stamp", "topic")
+    __slots__ = ("group", "moves", "payload", "qos", "retain", "scope", "stamp", "topic")
 
     def __init__(
-        self, stamp: int, topic: bytes, payload: bytes, qos: int, group: str, moves: int = 0
+        self,
+        stamp: int,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        group: str,
+        moves: int = 0,
+        retain: bool = False,
     ) -> None:
         self.stamp = stamp
         self.topic = topic
         self.payload = payload
         self.qos = qos
-        self.group = group
+        #: The scope of its mountpoint, and what is behind it: with it, if it is anything.
+        self.scope, rest = split_scope(group)
+        self.group = group if rest else ""
         #: How often it was taken from one member of its share group for another.
         self.moves = moves
+        #: As in `OfferedMessage`.
+        self.retain = retain
+
+    def address(self) -> str:
+        """Whom it is for, as in `words.Address`."""
+        return self.group or self.scope
 
     def is_shared(self) -> bool:
         """Whether it is for one member of a share group."""
@@ -52,7 +76,8 @@ class StoredMessage:
 
     def placed(self, stamp: int, moves: int) -> "StoredMessage":
         """The same message in another place."""
-        return StoredMessage(stamp, self.topic, self.payload, self.qos, self.group, moves)
+        topic, payload, retain = self.topic, self.payload, self.retain
+        return StoredMessage(stamp, topic, payload, self.qos, self.address(), moves, retain)
 
     def size(self) -> int:
         """What it counts in a queue."""
@@ -63,6 +88,8 @@ class SlotState:
     """What is known of the clients of a slot."""
 
     def __init__(self) -> None:
+        #: What holds for its clients: the broker's limits, or with what a plugin decided for a session.
+        self.limits = Limits()
         self.lineage: Lineage = NO_LINEAGE
         self.version: int = 0
         #: As `words.includes` reads it.
@@ -83,7 +110,7 @@ class SlotState:
         #: How many queues have a message.
         self.holders: dict[Dot, int] = {}
         self.registers: dict[str, ClientRegister] = {}
-        #: Topic -> clients that have subscribed to it, with the QoS, as far as it was asked for.
+        #: Topic behind its scope -> clients that have subscribed to it, with the QoS, as far as it was asked for.
         self._wanted: dict[str, list[tuple[str, int]]] = {}
         #: What changed since the last commit: kinds and names of records, as `slots.records` encodes them.
         self.changed: dict[tuple[str, str, int, int], None] = {}
@@ -185,9 +212,11 @@ class SlotState:
                 register = self.registers[client]
                 if dot not in register.missed:
                     continue
-                granted = register.wants(message.topic.decode())
-                if granted > 0:
-                    self.put(client, dot, min(granted, message.qos), message)
+                is_of_it = split_scope(client)[0] == message.scope
+                granted = register.wants(message.topic.decode()) if is_of_it else -1
+                qos = self.limits.of(register.limits).qos(granted, message.qos)
+                if qos > 0:
+                    self.put(client, dot, qos, message)
                 register.missed = NodeClock(dict(register.missed.beyond(one)))
                 self.changed["r", client, 0, 0] = None
             if self.lacks == NO_LINEAGE:
@@ -232,15 +261,19 @@ class SlotState:
             found = self.registers[client] = ClientRegister()
         return found
 
-    def wanted(self, topic: str) -> list[tuple[str, int]]:
+    def wanted(self, topic: str, scope: str = "") -> list[tuple[str, int]]:
         """The clients that are to get messages on a topic, with the QoS granted; share groups apart."""
-        found = self._wanted.get(topic)
+        found = self._wanted.get(scope + topic)
         if found is None:
-            asked = [(client, each.wants(topic)) for client, each in self.registers.items()]
+            asked = [
+                (client, each.wants(topic))
+                for client, each in self.registers.items()
+                if split_scope(client)[0] == scope
+            ]
             found = [each for each in asked if each[1] > 0]
             if len(self._wanted) >= _TOPICS:
                 self._wanted.clear()
-            self._wanted[topic] = found
+            self._wanted[scope + topic] = found
         return found
 
     def touch(self, client: str) -> None:
@@ -307,8 +340,8 @@ class SlotState:
         self._wanted.clear()
         self.touch(client)
 
-    def end_session(self, client: str, now: int) -> None:
-        """Drops all that a session had; the next one has a later number."""
+    def end_session(self, client: str, now: int, last: int = 0) -> None:
+        """Drops all that a session had; the next one has a later number. `last`: as in `Subscribers.end`."""
         register = self.registers[client]
         for packet in list(register.window):
             self.unsend(client, packet)
@@ -319,7 +352,8 @@ class SlotState:
         for each in register.granted():
             self.subscribe(client, each, -1, now)
         register.session, register.ended = 0, self.stamp(now)
-        register.ended_past = (*register.past, register.connection)
+        known = register.connection, last or register.connection
+        register.ended_past = (*register.past, *dict.fromkeys(known))
         self.touch(client)
 
     def forget(self, client: str) -> None:

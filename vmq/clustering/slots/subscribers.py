@@ -7,10 +7,18 @@ from collections.abc import Callable
 from typing import Final
 
 from vmq.clustering.messages.fronts import OfferedMessage
+from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import StoredMessage
-from vmq.clustering.slots.words import GROUP, NO_LINEAGE, ONLY, UNCLAIMED, Dot
+from vmq.clustering.slots.words import (
+    GROUP,
+    NO_LINEAGE,
+    ONLY,
+    UNCLAIMED,
+    Dot,
+    split_scope,
+)
 from vmq.mqtt.special import is_served
 
 #: Why a client lost a message, as plugins are told.
@@ -54,7 +62,7 @@ class Subscribers:
             self._state.subscribe(client, topic_filter, qos, self._here.time(), request)
             self.groups.joined(client, topic_filter, qos)
         routed = [each for each, qos in filters if qos and not is_served(each)]
-        self._announce(routed, [], then)
+        self._announce(client, routed, [], then)
 
     def unsubscribe(self, client: str, filters: list[str], then: Callable[[], None]) -> None:
         register = self._state.registers[client]
@@ -62,32 +70,39 @@ class Subscribers:
             if topic_filter in register.granted():
                 self._state.subscribe(client, topic_filter, -1, self._here.time())
                 self.groups.left(client, topic_filter)
-        self._announce([], [each for each in filters if not self._is_wanted(each)], then)
+        self._announce(client, [], filters, then)
 
-    def end(self, client: str) -> None:
-        """A session ends."""
+    def end(self, client: str, last: int = 0) -> None:
+        """A session ends; `last`: its last connection, if its client has another by now."""
         filters = list(self._state.registers[client].granted())
         held = {dot: self._state.messages[dot] for dot in self._state.shared.get(client, ())}
-        self._state.end_session(client, self._here.time())
+        self._state.end_session(client, self._here.time(), last)
         self.groups.ended(client, held, filters)
-        self._announce([], [each for each in filters if not self._is_wanted(each)], lambda: None)
+        self._announce(client, [], filters, lambda: None)
 
-    def _is_wanted(self, topic_filter: str) -> bool:
+    def _is_wanted(self, scope: str, topic_filter: str) -> bool:
         return any(
             each.subscriptions.get(topic_filter, (0, -1))[1] > 0
-            for each in self._state.registers.values()
+            for client, each in self._state.registers.items()
+            if split_scope(client)[0] == scope
         )
 
     def routes(self) -> set[str]:
-        """The filters whose messages are for this slot."""
+        """The filters whose messages are for this slot, behind their scopes."""
         return {
-            topic_filter
-            for register in self._state.registers.values()
+            split_scope(client)[0] + topic_filter
+            for client, register in self._state.registers.items()
             for topic_filter, qos in register.granted().items()
             if qos and not is_served(topic_filter)
         }
 
-    def _announce(self, begun: list[str], ended: list[str], then: Callable[[], None]) -> None:
+    def _announce(
+        self, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
+    ) -> None:
+        """Tells of a client's filters that begin, and that end unless others have them."""
+        scope = split_scope(client)[0]
+        begun = [scope + each for each in begun]
+        ended = [scope + each for each in ended if not self._is_wanted(scope, each)]
         self._tickets += 1
         ticket = self._tickets
         self._announced[ticket] = lambda: self._owned.when_safe(then)
@@ -106,17 +121,19 @@ class Subscribers:
         state = self._state
         stamp = state.stamp(self._here.time())
         self._here.heard_of(stamp)
-        message = StoredMessage(stamp, offered.topic, offered.payload, offered.qos, offered.group)
+        topic, payload, qos, group = offered.topic, offered.payload, offered.qos, offered.group
+        message = StoredMessage(stamp, topic, payload, qos, group, retain=offered.retain)
         if offered.group.startswith(ONLY):
             self._take_for(offered.group[len(ONLY) :], offered.dot, message)
             return
-        if offered.group:
+        if message.group:
             self._share(offered.dot, message)
             return
         found = []
-        for client, granted in state.wanted(offered.topic.decode()):
-            qos = min(granted, offered.qos)
-            is_new = offered.dot not in state.registers[client].ahead
+        for client, granted in state.wanted(topic.decode(), message.scope):
+            register = state.registers[client]
+            qos = self._limits(client).qos(granted, offered.qos)
+            is_new = qos > 0 and offered.dot not in register.ahead
             if is_new and self._makes_room(client, message, qos):
                 self._put(client, offered.dot, qos, message)
                 found.append(client)
@@ -148,10 +165,10 @@ class Subscribers:
 
     def _makes_room(self, client: str, message: StoredMessage, qos: int) -> bool:
         """Whether a message may wait for a client; the oldest go for it if the limits say so."""
-        limits, size = self._here.limits, message.size()
+        limits, size = self._limits(client), message.size()
         if not self._is_full(client, size):
             return True
-        is_hopeless = self._most(client) == 0 or 0 <= limits.bytes < size
+        is_hopeless = self._most(client, limits) == 0 or 0 <= limits.bytes < size
         while limits.drops_oldest and not is_hopeless:
             oldest = self._oldest(client)
             if oldest is None:
@@ -162,13 +179,17 @@ class Subscribers:
         self._here.effects.dropped.append((client, QUEUE_FULL, message, qos))
         return False
 
-    def _most(self, client: str) -> int:
-        limits = self._here.limits
+    def _limits(self, client: str) -> QueueLimits:
+        register = self._state.registers.get(client)
+        return self._here.limits.of(None if register is None else register.limits)
+
+    def _most(self, client: str, limits: QueueLimits) -> int:
         return limits.online if self._is_served(client) else limits.offline
 
     def _is_full(self, client: str, size: int) -> bool:
         """Whether a client's queue has no room for so many bytes more."""
-        most, most_bytes = self._most(client), self._here.limits.bytes
+        limits = self._limits(client)
+        most, most_bytes = self._most(client, limits), limits.bytes
         if most < 0 and most_bytes < 0:
             return False
         state = self._state
@@ -188,7 +209,7 @@ class Subscribers:
 
     def expire(self) -> None:
         """What has waited too long goes."""
-        age = self._here.limits.age
+        age = self._here.limits.all.age
         if not age:
             return
         state, oldest = self._state, self._here.time() - age

@@ -20,9 +20,8 @@ from vmq.clustering.streams.metadata import chosen
 from vmq.clustering.streams.owners import Owners, is_unused
 from vmq.clustering.streams.rows import EMPTY, pack
 from vmq.streams.log.columns import within
-from vmq.streams.log.copying import is_compacted
 from vmq.streams.log.cursor import Cursor
-from vmq.streams.log.errors import StreamError
+from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.schema import STORED
 
 if TYPE_CHECKING:
@@ -162,11 +161,18 @@ class Handover:
         writer = stream.appender.commits.writer
         return await asyncio.wrap_future(writer.call(lambda: partition.clear(end)))
 
-    async def _copy(self, partition: "Partition", node: str, offset: int, rest: int = 0) -> int:
-        """Sends the rows from an offset on, but for so many, each part after the one before; returns where they end."""
+    async def _copy(
+        self, partition: "Partition", node: str, offset: int, rest: int = 0, *, keeps: bool = False
+    ) -> int:
+        """Sends the rows from an offset on, but for so many, each part after the one before; returns where they end.
+
+        `keeps`: they keep their offsets there.
+        """
+        name, number = partition.stream, partition.number
         while offset + rest < partition.end:
-            raw, offset = await self._loop.run_in_executor(None, read, partition, offset)
-            await self._send(PartitionRows(partition.stream, partition.number, -1, raw), node)
+            raw, offset = await self._loop.run_in_executor(None, read, partition, offset, keeps)
+            end = offset if keeps else -1
+            await self._send(PartitionRows(name, number, -1, raw, end), node)
         return offset
 
     async def _send(self, rows: PartitionRows, node: str) -> None:
@@ -240,19 +246,13 @@ class Handover:
         async with self._giving:
             if self._owners.owner(stream.name, partition.number) is not None:
                 return  # somebody else had the same thought
-            if is_compacted(partition.header, partition.sealed):
-                # What is sent has no gaps, so its offsets would change.
-                raise StreamError(
-                    "it is compacted, and there is one copy; accepted: a stream with copies "
-                    f"(vmq stream alter {stream.name} --replicas 2)"
-                )
             first = partition.kept
             # Of no rows: whatever the copy had before is none, and offsets go on where they were.
             await self._send(
                 PartitionRows(partition.stream, partition.number, first, pack(EMPTY)), node
             )
             # Not to the very end, which may go on for ever.
-            offset = await self._copy(partition, node, first, _LAST)
+            offset = await self._copy(partition, node, first, _LAST, keeps=True)
             offset = await self._hand_over(stream, partition, node, offset)
             while not await self._clear(stream, partition, offset):  # a put was faster
                 offset = await self._copy(partition, node, offset)
@@ -270,17 +270,28 @@ class Handover:
             async with asyncio.timeout(_LONGEST_HOLD):
                 await commits.wait()
                 while offset < partition.end:
-                    offset = await self._copy(partition, node, offset)
+                    offset = await self._copy(partition, node, offset, keeps=True)
                     await commits.wait()
             partition.become_copy()
             self._streams.set_owner(name, number, node)
         return offset
 
 
-def read(partition: "Partition", offset: int) -> tuple[bytes, int]:
-    """Some rows from an offset on, and where they end; in any thread."""
-    with Cursor(partition, offset) as cursor:
-        span = cursor.read(None)
-    assert span is not None, "the rows that were seen are gone"
+def read(partition: "Partition", offset: int, keeps: bool) -> tuple[bytes, int]:
+    """Some rows from an offset on, and where they end; in any thread.
+
+    `keeps`: with their own offsets, if some are gone.
+    """
+    while True:
+        end = partition.end
+        try:
+            with Cursor(partition, max(offset, partition.earliest)) as cursor:
+                span = cursor.read(None)
+            break
+        except OutOfRangeError:  # retention was faster
+            if partition.earliest <= offset:
+                raise
+    if span is None:  # of those that were there until then none is left
+        return pack(EMPTY), end
     rows, _ = within(span.rows, span.offset, offset, span.end)
-    return pack(rows.select(STORED.names)), span.end
+    return pack(rows if keeps else rows.select(STORED.names)), span.end

@@ -291,7 +291,7 @@ class RemotePartitions:
             log.warning("rows from %s are dropped: no stream %r", peer, message.stream)
             return 0
         try:
-            rows = unpack(message.rows)
+            rows = unpack(message.rows, message.end)
         except RowsError as error:
             log.error("rows from %s for the stream %s: %s", peer, message.stream, error)
             return 0
@@ -299,7 +299,7 @@ class RemotePartitions:
         safe = appender.safe[message.partition]
         item = Item(stream.partitions[message.partition], rows, appender.keys, safe)
         item.newest = newest_of(rows)
-        item.first = message.first
+        item.first, item.end = message.first, message.end
         item.is_copy = self._streams.owner(message.stream, message.partition) is not None
         stream.appender.messages += rows.num_rows
         return catalog.commits.add(item, rows.nbytes)

@@ -153,7 +153,7 @@ class Takeover(LocalSessions, Claims):
 
     def _tick(self) -> None:
         if self._is_running:
-            self._timer = self._loop.call_later(TICK, self._tick)
+            self._timer = self._loop.call_at(self._node.next_tick(TICK), self._tick)
             self.moving.tick(self._now())
             self._patience.tick(self._now())
             self._core.outbox.flush()
@@ -164,7 +164,7 @@ class Takeover(LocalSessions, Claims):
         return self._directory.user(mountpoint, client_id)
 
     def claim(
-        self, registry: Registry, client_id: str, clean: bool, user: str = ""
+        self, registry: Registry, client_id: str, clean: bool, user: str = "", options: Any = None
     ) -> Pending | None:
         """A client has come: `Claims.claim`."""
         who = (registry.mountpoint, client_id)

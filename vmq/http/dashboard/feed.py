@@ -18,6 +18,7 @@ from vmq.http.dashboard.sampler import SERIES
 from vmq.http.dashboard.walk import shown
 from vmq.http.dashboard.worker_row import WorkerRow
 from vmq.runtime.health import Health
+from vmq_cluster.ticks import sleep_to_tick
 
 #: Pages at a time.
 MOST_PAGES: Final = 200
@@ -94,18 +95,15 @@ class Feed:
 
     Args:
         source: what is read.
-        clock: monotonic seconds.
         wall_clock: seconds since 1970.
     """
 
     def __init__(
         self,
         source: FigureSource,
-        clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
-        self._clock = clock
         self._wall_clock = wall_clock
         self._reasons = ReasonTimes()
         self._last: dict[str, bytes] = {}
@@ -139,12 +137,10 @@ class Feed:
     async def run(self) -> None:
         """Ticks until cancelled."""
         self._source.start()
-        due = self._clock()
         try:
             while True:
                 self.tick()
-                due = max(due + STEP, self._clock())
-                await asyncio.sleep(due - self._clock())
+                await sleep_to_tick(STEP)
         finally:
             self._source.stop()
 

@@ -28,6 +28,7 @@ from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine, recover_active, recover_sealed
 from vmq.streams.log.segment import (
     SUFFIX,
+    Active,
     Header,
     Sealed,
     expired,
@@ -47,27 +48,6 @@ SMALL: Final = 1 << 16
 CHECKPOINT: Final = "checkpoint"
 #: Stands beside segments that are a copy of another node's, which still owns the partition.
 COPY: Final = "copy"
-
-
-class Active:
-    """The segment that grows, and how much of it readers may see."""
-
-    def __init__(self, path: Path, index: Index, began: float) -> None:
-        self.path = path
-        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        self.index = index
-        self.began = began
-        self.synced = 0
-
-    def write(self, parts: Iterable[bytes | memoryview]) -> None:
-        """Writes behind what the index covers, all of it or with an error."""
-        position = self.index.size
-        for part in parts:
-            view = memoryview(part)
-            while view:
-                written = os.pwrite(self.fd, view, position)
-                position += written
-                view = view[written:]
 
 
 class Partition:
@@ -119,6 +99,8 @@ class Partition:
         self.active = self._recover()
         self.shown = self.active.index.mark()
         self.publish()
+        if self.header.of(self.active.fd).is_compacted:
+            self.roll()  # it was sealed, and another was to begin: it is not written on
 
     def note(self, damage: DamagedError) -> None:
         """Damage was found in a segment. The log tells it once, the broker for as long as the file is there."""
@@ -315,11 +297,31 @@ class Partition:
         with self.changed:
             self.sealed = (*self.sealed, sealed)
             self.unmerged.append(sealed)
-            self.active = fresh
-            self.shown = fresh.index.mark()
-            self.visible = fresh.index.size
-            self.end = fresh.index.end
+            self._go_on(fresh)
         os.close(active.fd)
+
+    def go_on_behind(self, work: Path, index: Index) -> None:
+        """Puts a sealed segment in the place of the active one, which has no rows, and begins another.
+
+        Raises:
+            OSError: the disk; call it again before anything else is written.
+        """
+        before = self.active
+        work.replace(before.path)
+        fresh = self._begin(index.end)
+        with suppress(OSError):
+            index.save(index_path(before.path))
+        with self.changed:
+            self.sealed = (*self.sealed, sealed_of(before.path, index))
+            self._go_on(fresh)
+        os.close(before.fd)
+
+    def _go_on(self, fresh: Active) -> None:
+        """Another segment is the one to write to; under `changed`."""
+        self.active = fresh
+        self.shown = fresh.index.mark()
+        self.visible = fresh.index.size
+        self.end = fresh.index.end
 
     def begin_at(self, base: int, is_copy: bool) -> None:
         """Has a partition without rows, or with a copy that counts for nothing, begin with an offset.
@@ -341,10 +343,7 @@ class Partition:
         before.path.unlink(missing_ok=True)  # first: two segments would have to join
         fresh = self._begin(base)
         with self.changed:
-            self.active = fresh
-            self.shown = fresh.index.mark()
-            self.visible = fresh.index.size
-            self.end = base
+            self._go_on(fresh)
         os.close(before.fd)
 
     def become_copy(self) -> None:

@@ -5,7 +5,7 @@ buffer of their own: a file that is cut or goes away under a memory map would en
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
@@ -82,6 +82,27 @@ class Header:
             if schema.equals(each.schema, check_metadata=True):
                 return each, length
         return None
+
+
+class Active:
+    """The segment that grows, and how much of it readers may see."""
+
+    def __init__(self, path: Path, index: Index, began: float) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.index = index
+        self.began = began
+        self.synced = 0
+
+    def write(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Writes behind what the index covers, all of it or with an error."""
+        position = self.index.size
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                written = os.pwrite(self.fd, view, position)
+                position += written
+                view = view[written:]
 
 
 class PlacedFrame(NamedTuple):
@@ -324,6 +345,20 @@ def _frames(
 def raise_other(frame: Frame) -> NoReturn:
     """A batch is whole, but another one should be in its place."""
     raise BadFrameError(f"the batch has offset {frame.offset}")
+
+
+class OpenSegment:
+    """A segment that is open for reading; `growing` while it is the partition's last."""
+
+    def __init__(self, fd: int, path: Path, index: Index, header: Header, *, growing: bool) -> None:
+        self.fd = fd
+        #: Which it begins with.
+        self.header = header.of(fd)
+        self.path = path
+        self.index = index
+        self.growing = growing
+        #: What lies beside it does not help this reader.
+        self.alone = growing
 
 
 class Sealed(NamedTuple):

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from vmq.durable import Durable
 from vmq.streams.log.gathering import Gathering
+from vmq.streams.log.given import append_given
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.small import FewRows
@@ -52,6 +53,8 @@ class Item:
         self.receipts = rows.receipts if isinstance(rows, Gathering) else []
         #: Where a copy of a partition begins that these are the first rows of; -1: they go on with what is there.
         self.first = -1
+        #: Up to where they reach, if they keep their offsets (`vmq.streams.log.given`); -1: they go on behind the last.
+        self.end = -1
         #: The copy counts for nothing yet.
         self.is_copy = False
 
@@ -177,7 +180,10 @@ class PartitionWriter:
                 if item.first >= 0:
                     partition.begin_at(item.first, item.is_copy)
                 before = partition.active
-                partition.append(item.batch(), item.newest, item.receipts)
+                if item.end >= 0:
+                    append_given(partition, item.batch(), item.newest, item.end)
+                else:
+                    partition.append(item.batch(), item.newest, item.receipts)
                 sealed += partition.active is not before
             for item in items:
                 if item.partition.options.durability == "fsync":

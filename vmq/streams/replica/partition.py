@@ -12,8 +12,8 @@ from vmq.config.streams import StreamOptions
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.index import Index
-from vmq.streams.log.partition import Active, Partition
-from vmq.streams.log.segment import Header, Sealed, index_path, sealed_of
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.segment import Active, Header, Sealed, index_path, sealed_of
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import CompactionNote

@@ -142,7 +142,7 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         await until(lambda: not places.leaders.get(places.places["s", 0].group))
         assert safe.reached < number
         assert any("without a leader" in each for each in brokers["a"].health())
-        [row] = list_streams(brokers["a"])
+        [row] = await list_streams(brokers["a"]).rows()
         assert (row.leaderless, row.under_replicated) == (1, 1)
         brokers["b"] = Broker(config)
         await brokers["b"].start()

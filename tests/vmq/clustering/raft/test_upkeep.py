@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmq.clustering.raft.upkeep import LOOK, TICK, LookTimes
+from vmq.clustering.raft.upkeep import LOOK, ROUND, TICK, LookTimes
 
 NAMES = st.sampled_from("abc")
 STEPS = st.lists(st.tuples(NAMES, st.integers(0, 20)) | st.integers(0, 20), max_size=40)
@@ -32,7 +32,7 @@ def test_a_thread_with_nothing_to_do_sleeps_until_the_next_look() -> None:
     assert looks.pause(0.0, is_busy=False) == LOOK
     looks.set("a", 3.0)
     assert looks.pause(0.0, is_busy=False) == 3.0
-    assert looks.pause(2.99, is_busy=False) == TICK
+    assert looks.pause(2.99, is_busy=False) == ROUND
     assert looks.pause(0.0, is_busy=True) == TICK
     looks.set("a", 100.0)
     assert looks.pause(0.0, is_busy=False) == 3.0, "earlier is decided already"

@@ -36,7 +36,7 @@ async def leave(nodes: House, device: Device) -> None:
     """It goes, and the owner of its slot knows."""
     await device.disconnect()
     [owner] = owners_of(nodes, device.client_id).values()
-    await until(lambda: device.client_id in owner.attachments.left)
+    await until(lambda: device.client_id in owner.attachments.away.left)
 
 
 async def test_on_acked_tells_at_the_node_of_the_client_and_once(tmp_path: Path) -> None:

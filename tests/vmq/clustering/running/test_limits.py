@@ -8,14 +8,12 @@ from msgspec.structs import replace
 from vmq_bridge import BridgePlugin
 
 from tests.support.until import until
-from tests.support.wire import connect_packet
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.running.slotted import named, owners_of, slotted
-from tests.vmq.sockets import peer_of
+from tests.vmq.clustering.running.slotted import named, owner_of, owners_of, slotted
 from vmq.broker import Broker, StartError
 from vmq.config.options import QueueOptions, SessionOptions
 
-BAD_ID, UNAVAILABLE = 2, 3
+BAD_ID = 2
 
 
 async def test_another_user_neither_takes_nor_ends_it(tmp_path: Path) -> None:
@@ -27,6 +25,31 @@ async def test_another_user_neither_takes_nor_ends_it(tmp_path: Path) -> None:
                 async with Device(name, username="bob", clean=clean) as bob:
                     assert await bob.refusal(nodes["b"]) == BAD_ID
             assert alice.is_connected
+
+
+async def test_the_next_owner_knows_since_when_a_client_is_away(tmp_path: Path) -> None:
+    session = SessionOptions(persistent_client_expiration="1h")
+    async with (
+        slotted(tmp_path, session=session) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+    ):
+        name = device.client_id
+        await device.connect(nodes["a"])
+        [owner] = owners_of(nodes, name).values()
+        away, register = owner.attachments.away, owner.state.registers[name]
+        await device.disconnect()
+        await until(lambda: name in away.left)
+        assert register.left == away.left[name]
+        await device.connect(nodes["a"])
+        assert register.left == 0
+        await device.disconnect()
+        await until(lambda: name in away.left)
+        since = away.left[name]
+        await nodes.brokers.pop("b").stop()
+        await until(lambda: owner_of(nodes, name) == "a")
+        [heir] = owners_of(nodes, name).values()
+        await until(lambda: name in heir.attachments.away.left)
+        assert heir.attachments.away.left[name] == since
 
 
 @pytest.mark.parametrize("drops", ["newest", "oldest"])
@@ -58,12 +81,6 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
             assert found == {b"0": (0, True), b"1": (1, True)}
 
 
-async def test_what_it_cannot_have_yet_is_refused(tmp_path: Path) -> None:
-    async with slotted(tmp_path) as nodes, peer_of(nodes["a"]) as bridge:
-        bridge.send(connect_packet("bridge", clean=False, level=0x84))
-        assert (await bridge.packet()).return_code == UNAVAILABLE
-
-
 async def test_a_bridge_ends_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with slotted(tmp_path, "a") as nodes:
         config = nodes["a"].config
@@ -84,9 +101,6 @@ async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) ->
     more = replace(config, cluster=replace(config.cluster, slots=9))
     with pytest.raises(StartError, match=r"cluster.slots is 9, and this store's cluster has 8"):
         await Broker(more).start()
-    upgrading = replace(config, session=SessionOptions(upgrade_outgoing_qos=True))
-    with pytest.raises(StartError, match=r"upgrade_outgoing_qos does not go with"):
-        await Broker(upgrading).start()
     fresh = replace(other, broker=replace(other.broker, data_dir=str(tmp_path / "fresh")))
     async with Broker(fresh) as broker, Device("s") as device:
         await device.connect(broker)

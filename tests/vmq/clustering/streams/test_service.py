@@ -126,7 +126,7 @@ async def test_an_operator_sees_who_has_what(tmp_path: Path) -> None:
         await until(lambda: kept([a, b], "s") == len(TOPICS))
         names = owners(a, "s")
         for each in (a, b):
-            [row] = admin.list_streams(each)
+            [row] = await admin.list_streams(each).rows()
             assert row.owned == names.count(clustering(each).node.name)
             shown = await admin.show_stream(each, "s")
             assert shown.messages == len(TOPICS)

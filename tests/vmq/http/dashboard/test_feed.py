@@ -41,7 +41,7 @@ def reader(broker: Broker, clock: Clock) -> BrokerReader:
 
 @pytest.fixture
 def feed(reader: BrokerReader, clock: Clock) -> Feed:
-    return Feed(reader, clock, clock)
+    return Feed(reader, clock)
 
 
 async def told(page: OpenPage) -> dict[str, Any]:

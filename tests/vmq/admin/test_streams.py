@@ -1,0 +1,65 @@
+"""Streams of many partitions are listed and shown while clients are served."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vmq.streams.support import options
+from vmq.admin.streams import list_streams, show_stream
+from vmq.broker import Broker
+from vmq.config.options import Config
+from vmq.streams import admin
+
+PARTITIONS = 200
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    streams = {
+        name: options(filters=[f"{name}/#"], partitions=PARTITIONS, durability="memory")
+        for name in "abcd"
+    }
+    async with Broker(Config(streams=streams), data_dir=tmp_path) as broker:
+        yield broker
+
+
+async def passes_during(asked: Awaitable[object], told: Callable[[int], None]) -> int:
+    """How many passes of the loop others have until an answer is there; each is told."""
+    answer = asyncio.ensure_future(asked)
+    passes = 0
+    while not answer.done():
+        passes += 1
+        told(passes)
+        await asyncio.sleep(0)
+    return passes
+
+
+async def test_streams_are_listed_some_partitions_at_a_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, looked_at = 0, dict[str, int]()
+    row = admin.row
+
+    def noted(stream: Any) -> dict[str, Any]:
+        looked_at[stream.name] = passes
+        return row(stream)
+
+    def told(now: int) -> None:
+        nonlocal passes
+        passes = now
+
+    monkeypatch.setattr(admin, "row", noted)
+    await passes_during(list_streams(broker).rows(), told)
+    assert [*looked_at] == [*"abcd"]
+    assert looked_at["a"] < looked_at["d"]
+    rows = await list_streams(broker).rows()
+    assert [(each.stream, each.partitions) for each in rows] == [(n, PARTITIONS) for n in "abcd"]
+
+
+async def test_a_stream_is_shown_some_partitions_at_a_time(broker: Broker) -> None:
+    assert await passes_during(show_stream(broker, "b"), lambda _: None) >= 3
+    shown = await show_stream(broker, "b")
+    assert [row.partition for row in shown.partitions] == [*range(PARTITIONS)]

@@ -1,0 +1,96 @@
+"""Clients without a connection: since when, what becomes of their wills, and when their sessions expire."""
+
+from collections.abc import Container
+from typing import Final
+
+from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.subscribers import Subscribers
+
+#: Milliseconds until a client without a session is forgotten: a front that learns late that it has gone may ask anew.
+FORGOTTEN_AFTER: Final = 600_000
+
+
+class AwayClients:
+    """The clients of one slot that are not connected, for its owner."""
+
+    def __init__(self, owned: OwnedSlot) -> None:
+        self._owned = owned
+        self._here = owned.here
+        self._state = owned.state
+        #: Since when sessions have no connection, as far as this owner knows, by stamps. Where they expire, it is in
+        #: the registers that this owner writes, too.
+        self.left: dict[str, int] = {}
+        #: Clients with a will and no connection: since when, by the detector's running time.
+        self._orphans: dict[str, int] = {
+            client: 0 for client, each in self._state.registers.items() if each.will
+        }
+        #: Wills that are to be published: client, attached at, message.
+        self.wills: list[tuple[str, int, tuple[bytes, bytes, int]]] = []
+
+    def came(self, client: str) -> None:
+        """A client is connected."""
+        self.left.pop(client, None)
+        self._state.registers[client].left = 0
+        self._orphans.pop(client, None)
+
+    def went(self, client: str) -> None:
+        """It is not any more."""
+        since = self.left.setdefault(client, self._here.time())
+        register = self._state.registers[client]
+        is_writer = register.lineage == self._owned.view.lineage
+        if self._here.limits.all.expiry and register.session and is_writer:
+            register.left = since
+            self._state.touch(client)
+
+    def was_cut_off(self, client: str) -> None:
+        """Its front is out of reach: it may come back with its connection."""
+        self.went(client)
+        if self._state.registers[client].will is not None:
+            self._orphans[client] = 0
+
+    def are_waited_for(self) -> bool:
+        """Whether some of them wait for a heartbeat."""
+        return bool(self._orphans or self.wills)
+
+    def publish_will(self, client: str) -> None:
+        register = self._state.registers[client]
+        if register.will is not None:
+            self.wills.append((client, register.attached_at, register.will))
+
+    def will_published(self, client: str, attached_at: int) -> None:
+        """A will is safe with whom it is for."""
+        register = self._state.registers.get(client)
+        if register is not None and register.attached_at == attached_at and register.will:
+            register.will = None
+            self._state.touch(client)
+
+    def look(self) -> None:
+        """With a heartbeat: publishes wills of those who stay away."""
+        reach = self._here.reach
+        for client in list(self._orphans):
+            self._orphans[client] += 1
+            if self._orphans[client] * reach.interval > reach.timeout:
+                del self._orphans[client]
+                self.publish_will(client)
+
+    def expire(self, subscribers: Subscribers, present: Container[str]) -> None:
+        """Ends what was to be there only for a while, and forgets clients of whom nobody has anything.
+
+        Those who are `present` have a connection, or are about to.
+        """
+        limits, state = self._here.limits.all, self._state
+        subscribers.expire()
+        now = self._here.time()
+        has_all = self._owned.has_all_forks()
+        for client, register in list(state.registers.items()):
+            if client in present:
+                continue
+            left = self.left.setdefault(client, register.left or now)
+            if register.session and 0 < limits.expiry <= now - left:
+                subscribers.end(client)
+                self._here.effects.expired.append(client)
+            is_used = register.session or register.will or client in state.queues
+            since = max(register.ended, register.attached_at)
+            if has_all and not is_used and now - since > FORGOTTEN_AFTER:
+                state.forget(client)
+                del self.left[client]
