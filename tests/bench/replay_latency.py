@@ -36,7 +36,7 @@ def read_forever(port: int, qos: int, messages: int) -> None:
     """All of it, over and over; says so when it has begun."""
     said = False
     while True:
-        reader = Receiver(Address(("127.0.0.1", port)), "reader", TOPICS, qos)
+        reader = Receiver(Address(("127.0.0.1", port)), "history", TOPICS, qos)
         if not said:
             receive([reader], 1)
             print("begun", flush=True)

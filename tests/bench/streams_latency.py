@@ -77,7 +77,8 @@ def reading(broker: BrokerProcess, count: int, *, sent: bool) -> list[list[str]]
 
 @contextmanager
 def running(loads: list[list[str]], *, beside: bool, module: str = __spec__.name) -> Iterator[None]:
-    """Processes of a module that load the machine."""
+    """Processes of a module that load the machine, all the while."""
+    processes = []
     command = [sys.executable, "-m", module, *(["--beside"] if beside else [])]
     with ExitStack() as stack:
         for load in loads:
@@ -90,9 +91,12 @@ def running(loads: list[list[str]], *, beside: bool, module: str = __spec__.name
                 )
             )
             stack.callback(process.kill)
+            processes.append(process)
             assert process.stdout is not None
             assert process.stdout.readline() == b"begun\n"
         yield
+        ended = [each.args for each in processes if each.poll() is not None]
+        assert not ended, f"no load any more: {ended}"
 
 
 def go_first() -> bool:

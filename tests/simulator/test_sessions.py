@@ -80,6 +80,12 @@ def test_a_client_with_a_window_of_its_own_loses_nothing_and_has_it_at_each_owne
             check(seed.number, KINDS, narrow=True)
 
 
+def test_in_a_mountpoint_the_same_holds_and_nothing_gets_out_of_it() -> None:
+    for seed in each_seed(3):
+        with seed:
+            check(seed.number, KINDS, mounted=True)
+
+
 @pytest.mark.parametrize("name", [name for name, each in ABLATIONS.items() if each.seeds])
 def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """A seed that the rule itself passes."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from vmq.clustering.messages.sessions import NOTHING
 from vmq.core.registry import Registry
 from vmq.core.trie import Route
+from vmq.store.entries import scope_of
 
 if TYPE_CHECKING:
     from vmq.clustering.directory.directory import Directory
@@ -53,13 +54,17 @@ async def ask(
 
 
 async def ask_slot(
-    broker: "BrokerView", client_id: str, does: int = NOTHING, topic_filter: str = ""
+    broker: "BrokerView",
+    mountpoint: str,
+    client_id: str,
+    does: int = NOTHING,
+    topic_filter: str = "",
 ) -> "SessionFigures | None":
     """The same of the owner of a session that is in a slot; None: there is none, or the owner does not answer."""
     clustering = broker.clustering
     if clustering is None or not clustering.is_running:
         return None
-    return await clustering.sessions.ask_owner(client_id, does, topic_filter)
+    return await clustering.sessions.ask_owner(scope_of(mountpoint) + client_id, does, topic_filter)
 
 
 async def away_in_slots_elsewhere(
@@ -76,21 +81,27 @@ async def away_in_slots_elsewhere(
                 yield node, found
 
 
-def home_of_slot(broker: "BrokerView", client_id: str) -> str:
+def home_of_slot(broker: "BrokerView", mountpoint: str, client_id: str) -> str:
     """The node whose slot has a client's session, if it has one; "": sessions are in no slots, or nobody has it."""
     slots = None if broker.clustering is None else broker.clustering.slots
-    return "" if slots is None else slots.owner_of(client_id)
+    return "" if slots is None else slots.owner_of(scope_of(mountpoint) + client_id)
 
 
-def end_in_slot(broker: "BrokerView", client_id: str) -> None:
+def mountpoints_in_slots(broker: "BrokerView") -> list[str]:
+    """The mountpoints in which sessions in slots subscribe to anything, on whatever node."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    return [] if slots is None else slots.machines.routes.mountpoints()
+
+
+def end_in_slot(broker: "BrokerView", mountpoint: str, client_id: str) -> None:
     """Ends a client's session in a slot, with its connection."""
     slots = None if broker.clustering is None else broker.clustering.slots
     if slots is not None:
-        slots.end_session(client_id)
+        slots.end_session(scope_of(mountpoint) + client_id)
 
 
 def away_in_slots(broker: "BrokerView") -> "Iterator[tuple[str, SessionFigures]]":
-    """The sessions in slots of this node whose clients are not connected."""
+    """The sessions in slots of this node whose clients are not connected; client ids stand behind their scopes."""
     slots = None if broker.clustering is None else broker.clustering.slots
     if slots is not None:
         yield from slots.status.away()

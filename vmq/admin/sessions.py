@@ -16,6 +16,7 @@ from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
 from vmq.runtime import own_sessions
 from vmq.runtime.own_sessions import SessionFigures, figures_of
+from vmq.store.entries import split_scope
 
 if TYPE_CHECKING:
     from vmq.clustering.directory.records import Record
@@ -115,12 +116,11 @@ def list_sessions(
     Only this node's with `local`.
     """
     rows = _rows(broker, registries(broker, mountpoint))
-    if not mountpoint:
-        rows = chain(rows, _rows_in_slots(broker))
+    rows = chain(rows, _rows_in_slots(broker, mountpoint))
     if local:
         return Listing(SessionRow, rows, selection)
     rows = chain(rows, _rows_elsewhere(broker, mountpoint))
-    others = None if mountpoint else _rows_in_slots_elsewhere(broker)
+    others = _rows_in_slots_elsewhere(broker, mountpoint)
     return Listing(SessionRow, rows, selection, others)
 
 
@@ -132,22 +132,34 @@ def _rows(broker: "BrokerView", trees: list[Registry]) -> Iterator[SessionRow | 
             yield None if subscriber is None else row_of(registry, subscriber, node)
 
 
-def _rows_in_slots(broker: "BrokerView") -> Iterator[SessionRow | None]:
+def _rows_in_slots(broker: "BrokerView", only: str | None) -> Iterator[SessionRow | None]:
     node = elsewhere.own_name(broker)
-    for client_id, figures in elsewhere.away_in_slots(broker):
-        yield _row(figures, node, "", client_id)
+    for scoped_id, figures in elsewhere.away_in_slots(broker):
+        mountpoint, client_id = _parted(scoped_id)
+        if only in (None, mountpoint):
+            yield _row(figures, node, mountpoint, client_id)
 
 
-async def _rows_in_slots_elsewhere(broker: "BrokerView") -> AsyncIterator[list[SessionRow]]:
+async def _rows_in_slots_elsewhere(
+    broker: "BrokerView", only: str | None
+) -> AsyncIterator[list[SessionRow]]:
     async for node, found in elsewhere.away_in_slots_elsewhere(broker):
-        yield [_row_away(node, each) for each in found]
+        rows = [_row_away(node, each) for each in found]
+        yield [each for each in rows if only in (None, each.mountpoint)]
+
+
+def _parted(scoped: str) -> tuple[str, str]:
+    """A mountpoint and a client id of it."""
+    mountpoint, client_id = split_scope(scoped.encode())
+    return mountpoint, client_id.decode()
 
 
 def _row_away(node: str, away: "AwaySession") -> SessionRow:
+    mountpoint, client_id = _parted(away.client_id)
     return SessionRow(
         node=node,
-        client_id=away.client_id,
-        mountpoint="",
+        client_id=client_id,
+        mountpoint=mountpoint,
         is_online=False,
         user=away.user,
         clean_session=False,
@@ -183,11 +195,12 @@ async def show_session(
     """One session with its subscriptions, also one that another node has (not with `local`): that node is asked."""
     registry = registry_of(broker, mountpoint)
     record = None
-    in_slot = None if mountpoint else await elsewhere.ask_slot(broker, client_id)
+    in_slot = await elsewhere.ask_slot(broker, mountpoint, client_id)
     if not local and client_id not in registry.subscribers:
         record = elsewhere.record_of(broker, mountpoint, client_id)
     if record is None and in_slot is not None and client_id not in registry.subscribers:
-        row = _row(in_slot, elsewhere.home_of_slot(broker, client_id), mountpoint, client_id)
+        node = elsewhere.home_of_slot(broker, mountpoint, client_id)
+        row = _row(in_slot, node, mountpoint, client_id)
         granted = in_slot.subscriptions
     elif record is None:
         subscriber = find(broker, client_id, mountpoint)
@@ -264,9 +277,9 @@ async def disconnect(
 ) -> Disconnected:
     """Closes a client's connection; its will is published. With `cleanup` its session ends, too."""
     registry = registry_of(broker, mountpoint)
-    in_slot = await elsewhere.ask_slot(broker, client_id) if cleanup and not mountpoint else None
+    in_slot = await elsewhere.ask_slot(broker, mountpoint, client_id) if cleanup else None
     if in_slot is not None:
-        elsewhere.end_in_slot(broker, client_id)
+        elsewhere.end_in_slot(broker, mountpoint, client_id)
         return Disconnected(
             client_id=client_id,
             mountpoint=mountpoint,
@@ -305,7 +318,7 @@ async def _there(
     node = elsewhere.home_of(broker, mountpoint, client_id)
     if node:
         return await elsewhere.ask(broker, node, mountpoint, client_id, does, topic_filter)
-    return None if mountpoint else await elsewhere.ask_slot(broker, client_id, does, topic_filter)
+    return await elsewhere.ask_slot(broker, mountpoint, client_id, does, topic_filter)
 
 
 async def unsubscribe(

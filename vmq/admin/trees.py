@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from vmq.admin.elsewhere import home_of
+from vmq.admin.elsewhere import home_of, mountpoints_in_slots
 from vmq.admin.errors import NotFoundError
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
@@ -19,9 +19,9 @@ Mountpoint = Annotated[
 
 
 def mountpoints(broker: "BrokerView") -> list[str]:
-    """Those that listeners have, or sessions and retained messages that outlived their listener."""
+    """Those that listeners have, or sessions and retained messages that outlived their listener, or are in slots."""
     named = (each.mountpoint for each in broker.config.listeners.values())
-    return sorted({"", *broker.registries, *named})
+    return sorted({"", *broker.registries, *named, *mountpoints_in_slots(broker)})
 
 
 def registry_of(broker: "BrokerView", mountpoint: str = "") -> Registry:

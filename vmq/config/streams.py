@@ -115,6 +115,13 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "node has it; 0 = three, or as many as there are. It may be raised later.",
         ),
     ] = 0
+    topic_order: Annotated[
+        bool,
+        Meta(
+            description="Beside each large sealed segment its rows lie once more, by topic, for readers of few topics; "
+            "about half of its bytes more, which retention_bytes does not count."
+        ),
+    ] = True
     archive: Annotated[
         str,
         Meta(

@@ -31,7 +31,7 @@ class SqlQueries:
             query = (await request.read()).decode()
         except UnicodeDecodeError:
             raise AdminError("a query is UTF-8") from None
-        from vmq.streams.log.cursor import as_ipc
+        from vmq.streams.log.columns import as_ipc
         from vmq.streams.log.errors import PassingError, StreamError
         from vmq.streams.sql.running import sources_of
 

@@ -54,7 +54,8 @@ class FrontQueue(Queue):
             super().deliver(message, qos, retain, group, source)
         elif message.qos == 0 and (group or not self.core.options.upgrade_outgoing_qos):
             # A plugin has decided that it gets this at the QoS granted; else slots were offered it.
-            self.port.keep(self.number, message, qos, False)
+            if not (self.bridge and source.output is self.output):
+                self.port.keep(self.number, message, qos, self.bridge and message.retain)
 
     def deliver_retained(
         self,

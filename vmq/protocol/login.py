@@ -5,7 +5,6 @@ that it goes through are authenticating, taking over and opening.
 """
 
 import logging
-from typing import Final
 
 from vmq_hooks.modifiers import RegisterModifiers
 from vmq_hooks.types import Subscription
@@ -47,9 +46,6 @@ from vmq.protocol.will import will_of
 from vmq.store.store import DAMAGED
 
 log = logging.getLogger("vmq.session")
-
-#: A session in a slot keeps no RETAIN as it was published.
-NO_BRIDGE: Final = 'a bridge has to connect with clean session where cluster.sessions is "slots"'
 
 
 def nothing() -> None:
@@ -198,8 +194,6 @@ class ClientLogin:
             raise ConnectRefused(answer.reason, REFUSED_CLIENT_ID)
         if isinstance(answer, Placed):
             self.placed = answer
-            if self.connect.bridge:
-                raise ConnectRefused(NO_BRIDGE, REFUSED_UNAVAILABLE)
         if isinstance(answer, Refuse):
             # It was never accepted: no CONNACK says that somebody else has its place.
             self.output.close(answer.reason)

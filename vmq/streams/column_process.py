@@ -1,4 +1,4 @@
-"""The process that makes the column files of segments: `python -m vmq.streams.column_process`.
+"""The process that makes what lies beside segments: `python -m vmq.streams.column_process`.
 
 Reading values out of payloads takes the interpreter for a microsecond or two a row, which is the event loop's in a
 broker. It hears lines of JSON (`ColumnOrder`) and answers each with one byte.
@@ -14,6 +14,7 @@ import msgspec
 
 from vmq.streams.log.column_file import make
 from vmq.streams.log.errors import StreamError
+from vmq.streams.log.ordered import making
 from vmq.streams.log.segment import Header, Sealed
 
 #: The file is there; there is none, since the segment is not there any more, or not what was written.
@@ -25,7 +26,7 @@ log = logging.getLogger("vmq.streams")
 
 
 class ColumnOrder(msgspec.Struct, frozen=True):
-    """The segment that is wanted, and where its columns are to lie."""
+    """The segment that is wanted, and where its columns are to lie, or its rows by topic, if there is no schema."""
 
     stream: str
     partition: int
@@ -33,8 +34,8 @@ class ColumnOrder(msgspec.Struct, frozen=True):
     base: int
     end: int
     size: int
-    schema: dict[str, str]
     target: str
+    schema: dict[str, str] | None
 
 
 def carry_out(order: ColumnOrder) -> bytes:
@@ -44,11 +45,15 @@ def carry_out(order: ColumnOrder) -> bytes:
     try:
         if path.stat().st_size != order.size:
             return NOT_MADE
-        make(Header(order.stream, order.partition), sealed, order.schema, Path(order.target))
+        header, target = Header(order.stream, order.partition), Path(order.target)
+        if order.schema is None:
+            making.make(header, sealed, target)
+        else:
+            make(header, sealed, order.schema, target)
     except FileNotFoundError:
         return NOT_MADE  # the retention was faster
     except (StreamError, OSError) as error:
-        log.warning("%s has no columns beside it: %s", path, error)
+        log.warning("nothing lies beside %s: %s", path, error)
         return NOT_MADE
     return MADE
 

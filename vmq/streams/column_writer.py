@@ -1,19 +1,25 @@
-"""The thread that has the columns of large sealed segments lie beside them (`vmq.streams.log.column_file`)."""
+"""The thread that has the columns of large sealed segments lie beside them, and their rows by topic.
+
+See `vmq.streams.log.column_file` and `vmq.streams.log.ordered.file`.
+"""
 
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from vmq.streams.column_process import MADE, ColumnOrder
 from vmq.streams.helper import HelperProcess
-from vmq.streams.log.column_file import ColumnCounts, counts_of, leftovers, path_of
+from vmq.streams.log import column_file
+from vmq.streams.log.column_file import ColumnCounts, counts_of
+from vmq.streams.log.ordered import file as ordered_file
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import Sealed
 from vmq.streams.log.typed import Unfit
@@ -24,8 +30,19 @@ COMMAND: Final = (sys.executable, "-P", "-m", "vmq.streams.column_process")
 #: Seconds between two rounds, and for one segment.
 EVERY: Final = 30.0
 LONGEST: Final = 300.0
-#: Bytes of a segment that is worth it: smaller ones are soon joined, and quickly read.
+#: Bytes of a segment that is worth it: smaller ones are soon joined, and quickly read. Ordering the rows costs more.
 LEAST: Final = 1 << 20
+LEAST_ORDERED: Final = 8 << 20
+_SUFFIXES: Final = tuple(
+    each + work for each in (column_file.SUFFIX, ordered_file.SUFFIX) for work in ("", ".tmp")
+)
+
+
+class _Wanted(NamedTuple):
+    """A file beside a segment: the columns of a schema, or the rows by topic."""
+
+    sealed: Sealed
+    schema: Mapping[str, str] | None
 
 
 class ColumnWriter:
@@ -33,7 +50,8 @@ class ColumnWriter:
 
     Args:
         partitions: those that there are.
-        least: bytes of a segment that is worth it.
+        least: bytes of a segment whose columns are worth it.
+        least_ordered: likewise, whose rows are; a quarter of a full segment is in any case.
         command: the process that makes them.
     """
 
@@ -42,9 +60,11 @@ class ColumnWriter:
         partitions: Callable[[], Iterable[Partition]],
         least: int = LEAST,
         command: Sequence[str] = COMMAND,
+        least_ordered: int = LEAST_ORDERED,
     ) -> None:
         self.partitions = partitions
         self.least = least
+        self.least_ordered = least_ordered
         self.command = command
         self.wanted = threading.Event()
         self.stopping = False
@@ -52,6 +72,8 @@ class ColumnWriter:
         self._process: HelperProcess | None = None
         #: What each partition had when it was looked at last, and what its files say.
         self._seen: WeakKeyDictionary[Partition, tuple[object, object]] = WeakKeyDictionary()
+        #: The files that were there then.
+        self._there: WeakKeyDictionary[Partition, list[Path]] = WeakKeyDictionary()
         self._counts: WeakKeyDictionary[Partition, dict[Path, ColumnCounts]] = WeakKeyDictionary()
 
     def start(self) -> None:
@@ -78,16 +100,18 @@ class ColumnWriter:
             for partition in list(self.partitions()):
                 if self.stopping:
                     return
-                sealed, schema = partition.sealed, partition.options.schema
+                sealed, options = partition.sealed, partition.options
                 seen = self._seen.get(partition)
-                if seen is not None and seen[0] is sealed and seen[1] == schema:
+                is_same = seen is not None and seen[0] is sealed and seen[1] is options
+                # One that was damaged is deleted by who reads it.
+                if is_same and all(map(os.path.exists, self._there.get(partition, ()))):
                     continue
                 try:
-                    self._see_to(partition, sealed, schema)
+                    self._see_to(partition, sealed)
                 except (OSError, EOFError, TimeoutError) as error:
                     log.error("%s: columns cannot be kept: %s", partition.folder, error)
                     self._end()
-                self._seen[partition] = (sealed, schema)
+                self._seen[partition] = (sealed, options)
         finally:
             self._end()
 
@@ -97,33 +121,44 @@ class ColumnWriter:
         if process is not None:
             process.end()
 
-    def _see_to(
-        self, partition: Partition, sealed: Sequence[Sealed], schema: Mapping[str, str]
-    ) -> None:
+    def _see_to(self, partition: Partition, sealed: Sequence[Sealed]) -> None:
         """Has a partition have the files that it should have, and no others."""
-        files = {
-            path_of(each.path, each.size, each.inode, schema): each
-            for each in (sealed if schema else ())
-            if each.size >= self.least and (each.merged or partition.is_replica)
-        }
-        for path in leftovers(partition.folder, set(files)):
+        files = self._files(partition, sealed)
+        for path in leftovers(partition.folder, files.keys()):
             path.unlink(missing_ok=True)
         known = self._counts.get(partition, {})
         counts = self._counts[partition] = {}
+        there = self._there[partition] = []
         for path, each in files.items():
             if self.stopping or partition.gone:
                 return
-            if not path.exists() and not self._have_made(partition, each, schema, path):
+            if not path.exists() and not self._have_made(partition, each, path):
                 continue
-            found = known.get(path) or counts_of(path)
-            if found is None:
-                path.unlink(missing_ok=True)  # the segment is read instead
-            else:
+            if each.schema is not None:
+                found = known.get(path) or counts_of(path)
+                if found is None:
+                    path.unlink(missing_ok=True)  # the segment is read instead
+                    continue
                 counts[path] = found
+            there.append(path)
 
-    def _have_made(
-        self, partition: Partition, sealed: Sealed, schema: Mapping[str, str], path: Path
-    ) -> bool:
+    def _files(self, partition: Partition, sealed: Sequence[Sealed]) -> dict[Path, _Wanted]:
+        """What should lie beside some segments."""
+        options = partition.options
+        least_ordered = min(self.least_ordered, options.segment_bytes // 4)
+        files: dict[Path, _Wanted] = {}
+        for each in sealed:
+            if not (each.merged or partition.is_replica):
+                continue
+            file = each.path, each.size, each.inode
+            if options.schema and each.size >= self.least:
+                files[column_file.path_of(*file, options.schema)] = _Wanted(each, options.schema)
+            if options.topic_order and each.size >= least_ordered:
+                files[ordered_file.path_of(*file)] = _Wanted(each, None)
+        return files
+
+    def _have_made(self, partition: Partition, wanted: _Wanted, path: Path) -> bool:
+        sealed = wanted.sealed
         if self._process is None:
             self._process = HelperProcess(self.command)
         order = ColumnOrder(
@@ -133,8 +168,8 @@ class ColumnWriter:
             sealed.base,
             sealed.end,
             sealed.size,
-            dict(schema),
             str(path),
+            None if wanted.schema is None else dict(wanted.schema),
         )
         until = time.monotonic() + LONGEST
         self._process.write(msgspec.json.encode(order) + b"\n", until)
@@ -153,3 +188,12 @@ class ColumnWriter:
                     sum_of.missing += unfit.missing
                     sum_of.unfit += unfit.unfit
         return ColumnCounts(rows, invalid, columns)
+
+
+def leftovers(folder: Path, wanted: Collection[Path]) -> Iterator[Path]:
+    """The files of a folder that lie beside no segment any more."""
+    with os.scandir(folder) as entries:
+        for each in entries:
+            path = Path(each.path)
+            if each.name.endswith(_SUFFIXES) and path not in wanted:
+                yield path

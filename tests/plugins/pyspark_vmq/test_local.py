@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,6 +37,8 @@ from vmq.streams.flight.tickets import Ticket, decode
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.merging import merge
+from vmq.streams.log.ordered import making
+from vmq.streams.log.ordered.file import path_of
 from vmq.streams.log.partition import Partition
 from vmq.streams.tidying.compaction import compact
 
@@ -511,6 +513,35 @@ def test_a_broker_names_its_files_to_readers_on_its_machine(
     with serving(face, running, access=Rules()) as server:
         assert payloads(client_of(server.port, "ann")) == [b"0", b"1", b"2"]
         assert gets == []
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_few_rows_of_a_segment_are_left_to_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, face: str, gets: list[str]
+) -> None:
+    """It has them by topic. Of a filter that keeps many, and without one, rows are read from the segment."""
+    monkeypatch.setattr(making, "BLOCK_ROWS", 4)
+    with closing(Running(tmp_path, s=options(filters=["s/#"]))) as running:
+        for number in range(160):
+            running.append(f"s/{number % 16}", b"%d" % number)
+        (partition,) = running.catalog.streams["s"].partitions
+        running.catalog.commits.writer.call(partition.roll).result(30)
+        running.append("s/3", b"160")
+        for each in partition.sealed:
+            target = path_of(each.path, each.size, each.inode)
+            making.make(partition.header, each, target)
+        with serving(face, running) as server:
+            client = client_of(server.port)
+
+            def found(topic: str) -> list[int]:
+                given = replace(LOCAL, topic=topic)
+                read = read_range(client, Range("s", 0, 0, 161), given, {"payload": False})
+                return [int(each["payload"]) for batch in read for each in batch.to_pylist()]
+
+            assert found("s/+") == found("") == [*range(161)]
+            assert gets == []
+            assert found("s/3") == [*range(3, 160, 16), 160]
+            assert (gets, client.has_files) == (["s"], True)
 
 
 @pytest.mark.parametrize("face", FACES)

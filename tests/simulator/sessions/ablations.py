@@ -162,9 +162,9 @@ _subscribe = SlotState.subscribe
 
 
 def _before_the_routes(
-    self: Subscribers, begun: list[str], ended: list[str], then: Callable[[], None]
+    self: Subscribers, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
 ) -> None:
-    _announce(self, begun, ended, _ignore)
+    _announce(self, client, begun, ended, _ignore)
     self._owned.when_safe(then)
 
 

@@ -101,6 +101,8 @@ class Client:
     toggles: bool = False
     #: Plugins decide something for its session: each time another window, from this one on; 0: nothing.
     window: int = 0
+    #: The scope of its mountpoint.
+    scope: str = ""
     toggle: Toggle = field(default_factory=Toggle)
     number: int = 0
     node: str = ""
@@ -120,6 +122,10 @@ class Client:
     #: Packet ids at QoS 2 that came on this connection, and how many of them came again on it.
     on_connection: set[int] = field(default_factory=set)
     again: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.scope + self.name
 
     def limits(self) -> SessionLimits | None:
         """What plugins have decided at its last connection."""

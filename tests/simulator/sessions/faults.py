@@ -253,7 +253,7 @@ class Faults:
         bound = {}
         for client in world.clients.values():
             near = side if client.node in side else rest
-            if not set(holders_of(world, slot_of(client.name, SLOTS))) & set(near):
+            if not set(holders_of(world, slot_of(client.id, SLOTS))) & set(near):
                 return False
             bound[client.name] = near
         world.bound = bound

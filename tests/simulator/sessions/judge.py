@@ -28,6 +28,7 @@ def results(world: SessionWorld) -> Counter[str]:
         _judge_group(world, publisher, found)
     for client in world.clients.values():
         found["again"] += client.again
+        found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:
             found["stuck"] += node.machines.origin.waiting() + (node.machines.origin.bytes > 0)
@@ -43,12 +44,12 @@ def results(world: SessionWorld) -> Counter[str]:
 
 def _is_unlimited(world: SessionWorld, client: Client) -> bool:
     """Whether the owner of its session does not know, or does not keep to what plugins have decided for it."""
-    slot = slot_of(client.name, SLOTS)
+    slot = slot_of(client.id, SLOTS)
     owner = owner_of(world, slot)
     limits = client.limits()
     if owner is None or limits is None or not client.is_ready:
         return False
-    register = owner.machines.slots.owners[slot].state.registers[client.name]
+    register = owner.machines.slots.owners[slot].state.registers[client.id]
     return register.limits != limits or len(register.window) > (limits.window or 0)
 
 

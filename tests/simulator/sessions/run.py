@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import nullcontext
 
 from tests.simulator.sessions.ablations import ABLATIONS
+from tests.simulator.sessions.client import Client
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER, Faults
 from tests.simulator.sessions.judge import results
 from tests.simulator.sessions.ownership import is_quiet
@@ -28,14 +29,19 @@ def run(
     most: int = 1,
     hosts: str = "",
     narrow: bool = False,
+    mounted: bool = False,
 ) -> Counter[str]:
     """One run: faults, then rest, then whether it still works. `hosts`: as many nodes, and where each of them is.
 
-    `narrow`: a client has a window of one to three messages.
+    `narrow`: a client has a window of one to three messages; `mounted`: all are in a mountpoint but one, who wants all.
     """
     world = SessionWorld(seed, "abcdefgh"[: len(hosts)], replicas, hosts)
     if narrow:
         world.clients["e"].window = 1
+    if mounted:
+        for client in world.clients.values():
+            client.scope = "\0m\0"
+        world.clients["n"] = Client("n", 0, "#")
     while not world.are_subscribed():
         world.step()
     rest(world, kinds)
@@ -77,9 +83,11 @@ def faulty(found: Counter[str], strict: bool) -> list[str]:
     return [each for each in (STRICT if strict else NEVER) if found[each]]
 
 
-def _one(task: tuple[int, tuple[str, ...], bool, int, int, bool]) -> tuple[int, Counter[str]]:
-    seed, kinds, strict, replicas, most, narrow = task
-    return seed, run(seed, kinds, strict, replicas, most=most, narrow=narrow)
+def _one(
+    task: tuple[int, tuple[str, ...], bool, int, int, bool, bool],
+) -> tuple[int, Counter[str]]:
+    seed, kinds, strict, replicas, most, narrow, mounted = task
+    return seed, run(seed, kinds, strict, replicas, most=most, narrow=narrow, mounted=mounted)
 
 
 def main() -> None:
@@ -93,6 +101,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="so many at once")
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--narrow", action="store_true", help="a client with a small window")
+    parser.add_argument("--mounted", action="store_true", help="clients are in a mountpoint")
     parser.add_argument("--without", choices=sorted(ABLATIONS))
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
@@ -106,7 +115,7 @@ def main() -> None:
         kinds = TOGETHER
     narrow = options.narrow or (ablation is not None and ablation.narrow)
     tasks = [
-        (seed, kinds, not options.many, options.replicas, most, narrow)
+        (seed, kinds, not options.many, options.replicas, most, narrow, options.mounted)
         for seed in range(options.first, options.first + options.seeds)
     ]
     total: Counter[str] = Counter()

@@ -264,14 +264,14 @@ class SessionWorld:
         machines, client = node.machines, self.by_number[number]
         if what[0] == "connect":
             limits = client.limits() if client.number == number else None
-            machines.connect(number, client.name, client.toggle.is_clean, limits=limits)
+            machines.connect(number, client.id, client.toggle.is_clean, limits=limits)
             return
         if what[0] == "step":
             machines.front.step(number, what[1])
         else:
             _, packet, qos, text, is_again = what
             topic = "t/" + client.name
-            targets = machines.routes.targets(topic)
+            targets = machines.routes.targets(topic, client.scope)
             payload = text.encode()
             machines.front.publish(number, packet, qos, topic.encode(), payload, is_again, targets)
         machines.finish()

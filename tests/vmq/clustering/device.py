@@ -37,10 +37,18 @@ class Device:
     With `answers` it acknowledges what it gets, and finishes what it began.
     """
 
-    def __init__(self, client_id: str, *, clean: bool = False, username: str | None = None) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        clean: bool = False,
+        username: str | None = None,
+        level: int = 4,
+    ) -> None:
         self.client_id = client_id
         self.username = username
         self.clean = clean
+        self.level = level
         self.answers = True
         #: What it got, in order, each packet of QoS 2 once.
         self.log: list[str] = []
@@ -82,7 +90,10 @@ class Device:
         if self.clean:
             self.pending.clear()
         self.is_connected = True
-        self.send(connect_packet(self.client_id, clean=self.clean, username=self.username))
+        packet = connect_packet(
+            self.client_id, clean=self.clean, username=self.username, level=self.level
+        )
+        self.send(packet)
         self._task = asyncio.create_task(self._read(reader))
 
     async def refusal(self, broker: Broker) -> int:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vmq.config.expressions import all_by_member, by_member
-from vmq.streams.log.cursor import as_stream
+from vmq.streams.log.columns import as_stream
 from vmq.streams.replay import evaluator as module
 from vmq.streams.replay.evaluator import Evaluator, Question, Verdict
 

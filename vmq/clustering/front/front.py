@@ -226,27 +226,42 @@ class SessionFront:
         payload: bytes,
         is_again: bool,
         targets: Targets,
+        retain: bool = False,
+        is_own: bool = False,
     ) -> None:
-        """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none."""
+        """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none.
+
+        `is_own`: the client itself is not to get it.
+        """
         connection = self.connections.get(number)
         if connection is None:
             return
         addresses = self._origin.reserve(targets)
         connection.began(qos, packet)
         if qos == 1:
+            if is_own:
+                connection.keep_out(addresses)
             self._origin.publish(
-                addresses, topic, payload, 1, number, lambda: self._on_safe(number, 1, packet)
+                addresses,
+                topic,
+                payload,
+                1,
+                number,
+                lambda: self._on_safe(number, 1, packet),
+                retain,
             )
             return
         digest = digest_of(topic, payload)
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
-        connection.unanswered.append(Unanswered(step, topic, payload))
+        connection.unanswered.append(Unanswered(step, topic, payload, retain, is_own))
         connection.send(step)
         self._touched[number] = None
 
     def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
         """The owner of the publisher's slot knows where a QoS 2 message goes."""
         number, packet = connection.number, each.step.packet
+        if each.is_own:
+            connection.keep_out(each.addresses or [])
         self._origin.publish(
             each.addresses or [],
             each.topic,
@@ -254,6 +269,7 @@ class SessionFront:
             2,
             number,
             lambda: self._on_safe(number, 2, packet),
+            each.retain,
         )
 
     def _on_safe(self, number: int, qos: int, packet: int) -> None:

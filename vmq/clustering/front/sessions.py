@@ -12,7 +12,7 @@ from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of
+from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of, split_scope
 
 
 class SessionNode:
@@ -165,7 +165,9 @@ class SessionNode:
                 self.slots.touch(owner.slot)
                 away.will_published(client, at)
 
-            addresses = self.origin.reserve(self.routes.targets(topic.decode()))
+            addresses = self.origin.reserve(
+                self.routes.targets(topic.decode(), split_scope(client)[0])
+            )
             self.origin.publish(addresses, topic, payload, qos, 0, then)
 
     def _hand_on(self, owner: SlotOwner) -> None:
@@ -180,4 +182,5 @@ class SessionNode:
             message = messages[dot]
             slot, group = of_group_queue(queue)
             address = slot, handed_on(owner.slot, dot), group
-            self.origin.publish([address], message.topic, message.payload, message.qos, 0, then)
+            topic, payload, qos = message.topic, message.payload, message.qos
+            self.origin.publish([address], topic, payload, qos, 0, then, message.retain)

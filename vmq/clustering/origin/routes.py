@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from vmq.clustering.slots.words import split_scope
 from vmq.mqtt.topics import split_shared
 
 
@@ -17,11 +18,12 @@ class RouteLevel:
 
 
 class SlotRoutes:
-    """The routes that a node knows."""
+    """The routes that a node knows: filters and share groups behind the scopes of their mountpoints."""
 
     def __init__(self) -> None:
         self._slots: dict[str, set[int]] = {}
-        self._root = RouteLevel()
+        #: By scope.
+        self._roots: dict[str, RouteLevel] = {}
         self._turn = 0
         #: Slots in which no member of a share group is connected.
         self._away: dict[str, set[int]] = {}
@@ -30,8 +32,9 @@ class SlotRoutes:
         slots = self._slots.get(topic_filter)
         if slots is None:
             slots = self._slots[topic_filter] = set()
-            level = self._root
-            for word in split_shared(topic_filter)[1].split("/"):
+            scope, plain = split_scope(topic_filter)
+            level = self._roots.setdefault(scope, RouteLevel())
+            for word in split_shared(plain)[1].split("/"):
                 level = level.below.setdefault(word, RouteLevel())
             level.filters[topic_filter] = None
         slots.add(slot)
@@ -45,8 +48,9 @@ class SlotRoutes:
         if slots:
             return
         del self._slots[topic_filter]
-        path = [self._root]
-        words = split_shared(topic_filter)[1].split("/")
+        scope, plain = split_scope(topic_filter)
+        path = [self._roots[scope]]
+        words = split_shared(plain)[1].split("/")
         for word in words:
             path.append(path[-1].below[word])
         del path[-1].filters[topic_filter]
@@ -68,30 +72,38 @@ class SlotRoutes:
         if not away:
             del self._away[group]
 
+    def mountpoints(self) -> list[str]:
+        """Those in which anything is subscribed to."""
+        return [scope[1:-1] for scope, root in self._roots.items() if root.below]
+
     def all(self) -> list[tuple[str, int]]:
         return [(each, slot) for each, slots in self._slots.items() for slot in sorted(slots)]
 
-    def targets(self, topic: str) -> list[tuple[int, str]]:
-        """Slot and share group ("": all subscribers there) for a message; of a group one slot, each in its turn."""
-        plain, groups = self.find(topic)
-        shared = [(self.slot_for(group, -1, True), group) for group in groups]
-        return [*[(slot, "") for slot in plain], *shared]
+    def targets(self, topic: str, scope: str = "") -> list[tuple[int, str]]:
+        """Slot and whom there for a message: a share group, or the scope alone for all other subscribers.
 
-    def find(self, topic: str) -> tuple[list[int], list[str]]:
+        Of a group it is one slot, each in its turn.
+        """
+        plain, groups = self.find(topic, scope)
+        shared = [(self.slot_for(group, -1, True), group) for group in groups]
+        return [*[(slot, scope) for slot in plain], *shared]
+
+    def find(self, topic: str, scope: str = "") -> tuple[list[int], list[str]]:
         """The slots whose subscribers are to get a topic's messages, and the share groups with members in slots."""
         plain: set[int] = set()
         groups: list[str] = []
-        for level in self._matching(topic):
+        for level in self._matching(topic, scope):
             for each in level.filters:
-                if split_shared(each)[0]:
+                if split_shared(each[len(scope) :])[0]:
                     groups.append(each)
                 else:
                     plain |= self._slots[each]
         return sorted(plain), groups
 
-    def _matching(self, topic: str) -> Iterator[RouteLevel]:
+    def _matching(self, topic: str, scope: str) -> Iterator[RouteLevel]:
         """The levels at which matching filters end: without recursion, for a topic may have 32,768 levels."""
-        current = [self._root]
+        root = self._roots.get(scope)
+        current = [] if root is None else [root]
         is_system = topic.startswith("$")  # hidden from leading wildcards [MQTT-4.7.2-1]
         for index, word in enumerate(topic.split("/")):
             following: list[RouteLevel] = []

@@ -260,9 +260,7 @@ class Routing(Elsewhere):
         tree = self._remotes.get(mountpoint)
         if tree is not None:
             self._find_nodes(tree, route)
-        if mountpoint:
-            return
-        slots, groups = self.slots.find(route.text)
+        slots, groups = self.slots.find(mountpoint, route.text)
         if slots:
             target = RouteTarget("", 2, True)
             target.slots = slots

@@ -32,11 +32,11 @@ class SlotTargets:
         #: Some session may be in a slot: they are asked.
         self.are_asked = False
 
-    def find(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
+    def find(self, mountpoint: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
         """The slots that want the messages of a topic at QoS 1 and 2, and the share groups with members in slots."""
         return [], []
 
-    def choose(self, group: str, others: int) -> tuple[int, str] | None:
+    def choose(self, mountpoint: str, group: str, others: int) -> tuple[int, str] | None:
         """A slot that gets a message for a share group, if none of so many connected members that are in none does."""
         return None
 
@@ -92,9 +92,10 @@ class SharedDispatch:
         """Gives a message to one member of a group, here or elsewhere; returns the slot that is to get it instead."""
         policy = source.policy() or self._core.options.shared_subscription_policy
         slots: SlotTargets | None = None
-        if self.slots.are_asked and message.qos and not registry.mountpoint:
+        mountpoint, group = registry.mountpoint, shared.name
+        if self.slots.are_asked and message.qos:
             slots = self.slots
-            slot = slots.choose(shared.name, self._connected(policy, shared.members))
+            slot = slots.choose(mountpoint, group, self._connected(policy, shared.members))
             if slot is not None:
                 return slot
         node = self._choose(policy, message, shared.members)
@@ -106,7 +107,7 @@ class SharedDispatch:
                 return None
             node = self._choose(policy, message, self._others(shared.members))
         if node is None:
-            return None if slots is None else slots.choose(shared.name, 0)
+            return None if slots is None else slots.choose(mountpoint, group, 0)
         publish = publish_of(registry, message, shared.name)
         self._send(node, shared.members, publish, source.publisher())
         return None
@@ -133,7 +134,7 @@ class SharedDispatch:
 
     def is_elsewhere(self, registry: Registry, name: str, away: bool) -> bool:
         """Whether a group has a member on another node; see `give_elsewhere`."""
-        if not registry.mountpoint and self.slots.choose(name, 0) is not None:
+        if self.slots.choose(registry.mountpoint, name, 0) is not None:
             return True
         if self._core.options.shared_subscription_policy == LOCAL_ONLY:
             return False
@@ -184,9 +185,9 @@ class SharedDispatch:
 
     def _give_to_slot(self, mountpoint: str, group: str, message: Message) -> bool:
         """Has a slot get what no node can give to a member any more; False: it has no members in slots."""
-        if mountpoint or not message.qos:
+        if not message.qos:
             return False
-        slot = self.slots.choose(group, 0)
+        slot = self.slots.choose(mountpoint, group, 0)
         if slot is not None:
             self.slots.offer([slot], message, self._core.nobody)
         return slot is not None

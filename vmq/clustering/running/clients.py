@@ -15,6 +15,7 @@ from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import Message
+from vmq.store.entries import scope_of
 
 if TYPE_CHECKING:
     from vmq.clustering.running.fronts import SlotFronts
@@ -98,11 +99,11 @@ class SlotPublishes(SlotTargets):
         self.are_asked = True
         self._fronts = fronts
 
-    def find(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
-        return self._fronts.targets(topic)
+    def find(self, mountpoint: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
+        return self._fronts.targets(scope_of(mountpoint), topic)
 
-    def choose(self, group: str, others: int) -> tuple[int, str] | None:
-        return self._fronts.choose(group, others)
+    def choose(self, mountpoint: str, group: str, others: int) -> tuple[int, str] | None:
+        return self._fronts.choose(scope_of(mountpoint) + group, others)
 
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         self._fronts.offer(slots, message, source)

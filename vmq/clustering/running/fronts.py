@@ -27,9 +27,6 @@ from vmq.protocol.front_queue import FrontQueue
 _STEPS: Final = {PUBACK: words.PUBACK, PUBREC: words.PUBREC, PUBCOMP: words.PUBCOMP}
 _TAKEN_OVER: Final = "taken over by a new connection of the client id [MQTT-3.1.4-2]"
 _OTHERS: Final = "the session belongs to another user (session.owner)"
-_NO_MOUNTPOINT: Final = (
-    'durable sessions are in the default mountpoint alone where cluster.sessions is "slots"'
-)
 
 
 class SlotArrival:
@@ -57,8 +54,10 @@ class SlotArrival:
 class SlotClient:
     """A client that has it."""
 
-    def __init__(self, queue: FrontQueue, early: list[SessionStep]) -> None:
+    def __init__(self, queue: FrontQueue, client_id: str, early: list[SessionStep]) -> None:
         self.queue = queue
+        #: Behind the scope of its mountpoint.
+        self.client_id = client_id
         #: Steps from before its CONNACK; None: that is sent.
         self.early: list[SessionStep] | None = early
         #: Tickets of its requests.
@@ -125,14 +124,9 @@ class SlotFronts:
 
         `limits`: what a plugin has decided for its session.
         """
-        if registry.mountpoint and clean:
-            return claim()
         number = self._random.getrandbits(62)
         pending = Pending(lambda: self._give_up(number))
-        if registry.mountpoint:
-            refusal = Refuse(_NO_MOUNTPOINT, unavailable=True)
-            self._core.call_soon(lambda: pending.finish(refusal))
-            return pending
+        client_id = registry.scope + client_id
         self._arrivals[number] = SlotArrival(client_id, clean, pending, claim)
         owner = user if self._core.options.sessions_are_users else None
         self._machines.connect(number, client_id, clean, None, owner, limits)
@@ -179,7 +173,7 @@ class SlotFronts:
         self._soon()
 
     def end(self, client_id: str) -> None:
-        """Ends a session: as a clean connection would that leaves at once."""
+        """Ends a session, by its client id behind the scope: as a clean connection would that leaves at once."""
         number = self._random.getrandbits(62)
         self._arrivals[number] = SlotArrival(client_id, True, Pending(_nothing), lambda: None)
         self._machines.connect(number, client_id, True)
@@ -212,8 +206,8 @@ class SlotFronts:
     ) -> None:
         """A session of the registry is claimed, or changed."""
         if event == CLAIMED:
-            adopted = self._adopting.pop(subscriber.client_id, None)
-            if adopted is not None and not registry.mountpoint:
+            adopted = self._adopting.pop(registry.scope + subscriber.client_id, None)
+            if adopted is not None:
                 self._adopt(registry, subscriber, *adopted)
         elif event == CHANGED and topic_filter:
             queue = subscriber.queue
@@ -228,7 +222,7 @@ class SlotFronts:
         queue = FrontQueue(subscriber.client_id, self._core, registry.wake, number, self.packets)
         queue.mountpoint, queue.username = before.mountpoint, before.username
         subscriber.queue = queue
-        self._clients[number] = SlotClient(queue, arrival.early)
+        self._clients[number] = SlotClient(queue, arrival.client_id, arrival.early)
         for topic_filter, qos in arrival.filters:
             registry.add_subscription(subscriber, topic_filter, qos)
 
@@ -287,10 +281,10 @@ class SlotFronts:
 
     # Messages come
 
-    def targets(self, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
-        """The slots that want a topic, and the share groups that have members in slots."""
-        plain, groups = self._machines.routes.find(topic)
-        return [(slot, "") for slot in plain], groups
+    def targets(self, scope: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
+        """The slots that want a topic of a mountpoint, and the share groups of it that have members in slots."""
+        plain, groups = self._machines.routes.find(topic, scope)
+        return [(slot, scope) for slot in plain], [each[len(scope) :] for each in groups]
 
     def choose(self, group: str, others: int) -> tuple[int, str] | None:
         """A slot for a message of a share group, which may go to so many members elsewhere as well.
@@ -320,23 +314,38 @@ class SlotFronts:
         if queue is not None and queue.arriving and queue.number in self._clients:
             packet, queue.arriving = queue.arriving, 0
             self._clients[queue.number].publishing[packet] = [] if wait is None else [wait]
-            topic, payload = message.topic, message.payload
-            is_again = queue.arrives_again
-            self._front.publish(queue.number, packet, 2, topic, payload, is_again, slots)
+            topic, payload, retain = message.topic, message.payload, message.retain
+            again, own = queue.arrives_again, _is_own(source, message)
+            number = queue.number
+            self._front.publish(number, packet, 2, topic, payload, again, slots, retain, own)
         else:
-            origin = self._machines.origin
-            number = 0 if queue is None else queue.number
-            then = _nothing if wait is None else wait.confirm
-            addresses = origin.reserve(slots)
-            origin.publish(addresses, message.topic, message.payload, message.qos, number, then)
+            self._publish(0 if queue is None else queue.number, slots, message, source, wait)
         self._soon()
+
+    def _publish(
+        self,
+        number: int,
+        slots: list[tuple[int, str]],
+        message: Message,
+        source: Source,
+        wait: Confirmations | None,
+    ) -> None:
+        """A message that no packet id in a slot stands for."""
+        origin = self._machines.origin
+        then = _nothing if wait is None else wait.confirm
+        addresses = origin.reserve(slots)
+        connection = self._front.connections.get(number)
+        if connection is not None and _is_own(source, message):
+            connection.keep_out(addresses)
+        topic, payload, retain = message.topic, message.payload, message.retain
+        origin.publish(addresses, topic, payload, message.qos, number, then, retain)
 
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         """A message joins the queue of one client alone."""
         client = self._clients.get(number)
         if client is None:
             return
-        client_id = client.queue.client_id
+        client_id = client.client_id
         slot = slot_of(client_id, self._machines.slots.slots)
         origin = self._machines.origin
         addresses = origin.reserve([(slot, ONLY + client_id)])
@@ -436,8 +445,15 @@ class SlotFronts:
             _confirm(client.unsubscribing.pop(step.packet, None))
 
     def _send(self, client: SlotClient, step: SessionStep) -> None:
-        message = Message(step.topic, step.payload, step.qos, step.retain)
-        if client.queue.send_from_slot(step.packet, message, step.qos, step.is_again):
+        _, dot, group = step.addresses[0]
+        connection = self._front.connections.get(client.queue.number)
+        is_own = connection is not None and connection.is_kept_out(dot)
+        # A bridge gets RETAIN as it was published, others of what is for them alone.
+        retain = step.retain and (client.queue.bridge or group.startswith(ONLY))
+        message = Message(step.topic, step.payload, step.qos, retain)
+        if not is_own and client.queue.send_from_slot(
+            step.packet, message, step.qos, step.is_again
+        ):
             if self._core.hooks.on_acked is not None:
                 delivery = Delivery(message, step.qos, message.retain, "")
                 client.unacknowledged[step.packet] = delivery
@@ -456,6 +472,14 @@ def _queue_of(source: Source) -> FrontQueue | None:
         return None
     queue = source.subscriber.queue
     return queue if isinstance(queue, FrontQueue) else None
+
+
+def _is_own(source: Source, message: Message) -> bool:
+    """Whether it is of a bridge, which gets nothing that it has published itself, and would by its subscriptions."""
+    queue = _queue_of(source)
+    if queue is None or not queue.bridge or not isinstance(source, Client):
+        return False
+    return source.registry.wants(queue, message.topic, "")
 
 
 def _confirm(wait: Confirmations | None) -> None:

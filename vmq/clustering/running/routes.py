@@ -13,6 +13,7 @@ from typing import Final
 
 from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
+from vmq.clustering.slots.words import split_scope
 from vmq.core.hook_sites import Pending
 from vmq.mqtt.topics import split_shared
 from vmq_cluster.effects import Changed
@@ -77,7 +78,7 @@ class ClusterRoutes:
         self._set_presence(slot, topic_filter)
 
     def _set_presence(self, slot: int, topic_filter: str) -> None:
-        if split_shared(topic_filter)[0]:
+        if split_shared(split_scope(topic_filter)[1])[0]:
             said = self._said[slot][topic_filter]
             self._routes.set_presence(topic_filter, slot, any(said.values()))
 

@@ -38,7 +38,7 @@ from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.told import SlotNews
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.words import incarnation_of, slot_of, store_of
+from vmq.clustering.slots.words import incarnation_of, slot_of, split_scope, store_of
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry
@@ -356,7 +356,8 @@ class SlotService:
             routes.lend(slot, store_of(self.machines.slots.view(slot).owner))
 
     def _route_changed(self, topic_filter: str) -> None:
-        registry = self._registries.get("")
+        scope, topic_filter = split_scope(topic_filter)
+        registry = self._registries.get(scope[1:-1])
         if registry is not None:
             registry.routes.filter_changed(topic_filter)
 

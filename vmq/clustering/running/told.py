@@ -12,7 +12,7 @@ from vmq_hooks.types import SubscriberId
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.state import StoredMessage
 from vmq.clustering.slots.subscribers import EXPIRED
-from vmq.clustering.slots.words import ONLY
+from vmq.clustering.slots.words import ONLY, split_scope
 from vmq.core.context import Core
 
 
@@ -33,9 +33,10 @@ class SlotNews:
         for client_id, reason, message, qos in dropped:
             core.counters.queue_message_drop += 1
             core.counters.queue_message_expired += reason == EXPIRED
-            core.losses.add("", client_id, reason, len(message.payload))
+            who = _who(client_id)
+            core.losses.add(who.mountpoint, who.client_id, reason, len(message.payload))
             load = partial(_seen, message, qos)
-            core.tell("on_message_drop", hooks.on_message_drop, _who(client_id), load, reason)
+            core.tell("on_message_drop", hooks.on_message_drop, who, load, reason)
         kept, effects.kept = effects.kept, []
         for client_id, message, qos in kept:
             seen = _seen(message, qos)
@@ -47,7 +48,8 @@ class SlotNews:
 
 
 def _who(client_id: str) -> SubscriberId:
-    return SubscriberId(client_id, "")
+    scope, client_id = split_scope(client_id)
+    return SubscriberId(client_id, scope[1:-1])
 
 
 def _seen(message: StoredMessage, qos: int) -> SeenMessage:

@@ -26,7 +26,6 @@ from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessag
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.words import (
     GONE,
-    ONLY,
     PUBACK,
     PUBCOMP,
     PUBLISHED,
@@ -253,12 +252,12 @@ class Attachments:
         step = SessionStep(
             SEND,
             packet,
-            [(self._owned.slot, sent.dot, message.group)],
+            [(self._owned.slot, sent.dot, message.address())],
             is_again=is_again,
             topic=message.topic,
             payload=message.payload,
             qos=sent.qos,
-            retain=message.retain and message.group.startswith(ONLY),
+            retain=message.retain,
         )
         self._when_safe(attachment, sent.qos, lambda: self._put(attachment, step))
 

@@ -52,16 +52,16 @@ def _plain(state: SlotState, change: _Change) -> Any:
         message = state.messages.get((first, second))
         if message is None:
             return None
-        plain = [message.stamp, message.topic, message.payload, message.qos, message.group]
+        plain = [message.stamp, message.topic, message.payload, message.qos, message.address()]
         has_more = message.moves or message.retain
         return [*plain, message.moves, message.retain] if has_more else plain
     if kind == "q":
         return state.queues.get(name, {}).get((first, second))
-    register = state.registers.get(name.partition("\0")[0] if kind == "u" else name)
+    register = state.registers.get(name.rpartition("\0")[0] if kind == "u" else name)
     if register is None:
         return None
     if kind == "u":
-        topic_filter = name.partition("\0")[2]
+        topic_filter = name.rpartition("\0")[2]
         found = register.subscriptions.get(topic_filter)
         if found is None:
             return None
@@ -176,7 +176,7 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
         elif kind == b"r":
             _load_head(state.register(key[1:].decode()), _DECODER.decode(value))
         elif kind == b"u":
-            client, _, topic_filter = key[1:].decode().partition("\0")
+            client, _, topic_filter = key[1:].decode().rpartition("\0")
             stamp, qos, born, over = _DECODER.decode(value)
             register = state.register(client)
             register.subscriptions[topic_filter] = (stamp, qos)

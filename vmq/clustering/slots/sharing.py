@@ -24,6 +24,7 @@ from vmq.clustering.slots.words import (
     digest_of,
     group_queue,
     of_group_queue,
+    split_scope,
 )
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import split_shared
@@ -54,7 +55,7 @@ class ShareGroups:
         self._distribute = distribute
         self._is_served = is_served
         self._is_full = is_full
-        #: Members by group, with the QoS granted.
+        #: Members by group, which stands behind the scope of its mountpoint, with the QoS granted.
         self._members: dict[str, dict[str, int]] = {}
         #: The heartbeats of this owner, and at which members went; who has gone as its front said; what was tried.
         self._beats = 0
@@ -82,8 +83,9 @@ class ShareGroups:
         """A client has subscribed."""
         if split_shared(topic_filter)[0] and not is_served(topic_filter):
             if qos:
-                self._members.setdefault(topic_filter, {})[client] = qos
-                self._touched[topic_filter] = None
+                group = split_scope(client)[0] + topic_filter
+                self._members.setdefault(group, {})[client] = qos
+                self._touched[group] = None
             else:
                 self._remove(client, topic_filter)
 
@@ -92,17 +94,19 @@ class ShareGroups:
         self._remove(client, topic_filter)
         state = self._state
         under_way = self._under_way(client)
+        group = split_scope(client)[0] + topic_filter
         for dot in list(state.shared.get(client, ())):
             message = state.messages[dot]
-            if message.group == topic_filter and dot not in under_way:
+            if message.group == group and dot not in under_way:
                 self._move(client, dot, *self.choose(dot, message))
 
     def _remove(self, client: str, topic_filter: str) -> None:
-        members = self._members.get(topic_filter)
+        group = split_scope(client)[0] + topic_filter
+        members = self._members.get(group)
         if members is not None and members.pop(client, 0):
-            self._touched[topic_filter] = None
+            self._touched[group] = None
             if not members:
-                del self._members[topic_filter]
+                del self._members[group]
 
     def ended(self, client: str, held: dict[Dot, StoredMessage], filters: list[str]) -> None:
         """A session is over, and what it held with it."""
@@ -134,9 +138,9 @@ class ShareGroups:
 
     def _touch(self, client: str) -> bool:
         """The groups of a client are to be looked at; whether it has any."""
-        found = [
-            each for each in self._state.registers[client].subscriptions if each in self._members
-        ]
+        scope, register = split_scope(client)[0], self._state.registers[client]
+        groups = [scope + each for each in register.subscriptions]
+        found = [each for each in groups if each in self._members]
         self._touched.update(dict.fromkeys(found))
         return bool(found)
 
@@ -224,9 +228,9 @@ class ShareGroups:
         """What a member holds that is away goes to others that are connected."""
         state = self._state
         is_nowhere = client in self._gone or self._is_sole()
-        groups = frozenset(
-            each for each in state.registers[client].granted() if self._has_other(each)
-        )
+        scope = split_scope(client)[0]
+        asked = [scope + each for each in state.registers[client].granted()]
+        groups = frozenset(each for each in asked if self._has_other(each))
         tried = len(state.shared[client]), groups, is_nowhere
         if not groups or self._tried.get(client) == tried:
             return

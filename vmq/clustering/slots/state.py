@@ -24,7 +24,15 @@ from vmq.clustering.slots.register import (
     ReceivedId,
     SentMessage,
 )
-from vmq.clustering.slots.words import NO_LINEAGE, ONLY, UNCLAIMED, Dot, Lineage, includes
+from vmq.clustering.slots.words import (
+    NO_LINEAGE,
+    ONLY,
+    UNCLAIMED,
+    Dot,
+    Lineage,
+    includes,
+    split_scope,
+)
 from vmq_cluster.clocks import NodeClock
 
 #: Topics of which a slot remembers who wants them.
@@ -34,7 +42,7 @@ _TOPICS: Final = 256
 class StoredMessage:
     """A message in a slot. Stamps give the order in which owners took them."""
 
-    __slots__ = ("group", "moves", "payload", "qos", "retain", "stamp", "topic")
+    __slots__ = ("group", "moves", "payload", "qos", "retain", "scope", "stamp", "topic")
 
     def __init__(
         self,
@@ -50,11 +58,17 @@ class StoredMessage:
         self.topic = topic
         self.payload = payload
         self.qos = qos
-        self.group = group
+        #: The scope of its mountpoint, and what is behind it: with it, if it is anything.
+        self.scope, rest = split_scope(group)
+        self.group = group if rest else ""
         #: How often it was taken from one member of its share group for another.
         self.moves = moves
         #: As in `OfferedMessage`.
         self.retain = retain
+
+    def address(self) -> str:
+        """Whom it is for, as in `words.Address`."""
+        return self.group or self.scope
 
     def is_shared(self) -> bool:
         """Whether it is for one member of a share group."""
@@ -63,7 +77,7 @@ class StoredMessage:
     def placed(self, stamp: int, moves: int) -> "StoredMessage":
         """The same message in another place."""
         topic, payload, retain = self.topic, self.payload, self.retain
-        return StoredMessage(stamp, topic, payload, self.qos, self.group, moves, retain)
+        return StoredMessage(stamp, topic, payload, self.qos, self.address(), moves, retain)
 
     def size(self) -> int:
         """What it counts in a queue."""
@@ -96,7 +110,7 @@ class SlotState:
         #: How many queues have a message.
         self.holders: dict[Dot, int] = {}
         self.registers: dict[str, ClientRegister] = {}
-        #: Topic -> clients that have subscribed to it, with the QoS, as far as it was asked for.
+        #: Topic behind its scope -> clients that have subscribed to it, with the QoS, as far as it was asked for.
         self._wanted: dict[str, list[tuple[str, int]]] = {}
         #: What changed since the last commit: kinds and names of records, as `slots.records` encodes them.
         self.changed: dict[tuple[str, str, int, int], None] = {}
@@ -198,7 +212,8 @@ class SlotState:
                 register = self.registers[client]
                 if dot not in register.missed:
                     continue
-                granted = register.wants(message.topic.decode())
+                is_of_it = split_scope(client)[0] == message.scope
+                granted = register.wants(message.topic.decode()) if is_of_it else -1
                 qos = self.limits.of(register.limits).qos(granted, message.qos)
                 if qos > 0:
                     self.put(client, dot, qos, message)
@@ -246,15 +261,19 @@ class SlotState:
             found = self.registers[client] = ClientRegister()
         return found
 
-    def wanted(self, topic: str) -> list[tuple[str, int]]:
+    def wanted(self, topic: str, scope: str = "") -> list[tuple[str, int]]:
         """The clients that are to get messages on a topic, with the QoS granted; share groups apart."""
-        found = self._wanted.get(topic)
+        found = self._wanted.get(scope + topic)
         if found is None:
-            asked = [(client, each.wants(topic)) for client, each in self.registers.items()]
+            asked = [
+                (client, each.wants(topic))
+                for client, each in self.registers.items()
+                if split_scope(client)[0] == scope
+            ]
             found = [each for each in asked if each[1] > 0]
             if len(self._wanted) >= _TOPICS:
                 self._wanted.clear()
-            self._wanted[topic] = found
+            self._wanted[scope + topic] = found
         return found
 
     def touch(self, client: str) -> None:

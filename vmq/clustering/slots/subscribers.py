@@ -11,7 +11,14 @@ from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import StoredMessage
-from vmq.clustering.slots.words import GROUP, NO_LINEAGE, ONLY, UNCLAIMED, Dot
+from vmq.clustering.slots.words import (
+    GROUP,
+    NO_LINEAGE,
+    ONLY,
+    UNCLAIMED,
+    Dot,
+    split_scope,
+)
 from vmq.mqtt.special import is_served
 
 #: Why a client lost a message, as plugins are told.
@@ -55,7 +62,7 @@ class Subscribers:
             self._state.subscribe(client, topic_filter, qos, self._here.time(), request)
             self.groups.joined(client, topic_filter, qos)
         routed = [each for each, qos in filters if qos and not is_served(each)]
-        self._announce(routed, [], then)
+        self._announce(client, routed, [], then)
 
     def unsubscribe(self, client: str, filters: list[str], then: Callable[[], None]) -> None:
         register = self._state.registers[client]
@@ -63,7 +70,7 @@ class Subscribers:
             if topic_filter in register.granted():
                 self._state.subscribe(client, topic_filter, -1, self._here.time())
                 self.groups.left(client, topic_filter)
-        self._announce([], [each for each in filters if not self._is_wanted(each)], then)
+        self._announce(client, [], filters, then)
 
     def end(self, client: str, last: int = 0) -> None:
         """A session ends; `last`: its last connection, if its client has another by now."""
@@ -71,24 +78,31 @@ class Subscribers:
         held = {dot: self._state.messages[dot] for dot in self._state.shared.get(client, ())}
         self._state.end_session(client, self._here.time(), last)
         self.groups.ended(client, held, filters)
-        self._announce([], [each for each in filters if not self._is_wanted(each)], lambda: None)
+        self._announce(client, [], filters, lambda: None)
 
-    def _is_wanted(self, topic_filter: str) -> bool:
+    def _is_wanted(self, scope: str, topic_filter: str) -> bool:
         return any(
             each.subscriptions.get(topic_filter, (0, -1))[1] > 0
-            for each in self._state.registers.values()
+            for client, each in self._state.registers.items()
+            if split_scope(client)[0] == scope
         )
 
     def routes(self) -> set[str]:
-        """The filters whose messages are for this slot."""
+        """The filters whose messages are for this slot, behind their scopes."""
         return {
-            topic_filter
-            for register in self._state.registers.values()
+            split_scope(client)[0] + topic_filter
+            for client, register in self._state.registers.items()
             for topic_filter, qos in register.granted().items()
             if qos and not is_served(topic_filter)
         }
 
-    def _announce(self, begun: list[str], ended: list[str], then: Callable[[], None]) -> None:
+    def _announce(
+        self, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
+    ) -> None:
+        """Tells of a client's filters that begin, and that end unless others have them."""
+        scope = split_scope(client)[0]
+        begun = [scope + each for each in begun]
+        ended = [scope + each for each in ended if not self._is_wanted(scope, each)]
         self._tickets += 1
         ticket = self._tickets
         self._announced[ticket] = lambda: self._owned.when_safe(then)
@@ -112,11 +126,11 @@ class Subscribers:
         if offered.group.startswith(ONLY):
             self._take_for(offered.group[len(ONLY) :], offered.dot, message)
             return
-        if offered.group:
+        if message.group:
             self._share(offered.dot, message)
             return
         found = []
-        for client, granted in state.wanted(offered.topic.decode()):
+        for client, granted in state.wanted(topic.decode(), message.scope):
             register = state.registers[client]
             qos = self._limits(client).qos(granted, offered.qos)
             is_new = qos > 0 and offered.dot not in register.ahead

@@ -11,7 +11,8 @@ Lineage = tuple[int, int]
 #: A message's identity: its origin, and the place in the origin's messages for one slot, from 1. The origin is the
 #: incarnation that published it; of one that another slot handed on, that slot stands in front (`handed_on`).
 Dot = tuple[int, int]
-#: Where a message goes: slot, its dot there, and the share group that is to get it ("": all other subscribers).
+#: Where a message goes: slot, its dot there, and the share group that is to get it ("": all other subscribers), behind
+#: the scope of its mountpoint.
 Address = tuple[int, Dot, str]
 
 #: Bits of an incarnation that count the lives of its store, and of the store. With a slot in front it fits 63 bits.
@@ -93,6 +94,15 @@ def of_group_queue(queue: str) -> tuple[int, str]:
     """The slot and the group of such a queue."""
     _, slot, group = queue.split(GROUP, 2)
     return int(slot), group
+
+
+def split_scope(scoped: str) -> tuple[str, str]:
+    """The scope of a mountpoint ("": of the default one) and the client id, filter or share group behind it.
+
+    A scope is its mountpoint between two NULs; none has another, and a client id has one in front of it at most.
+    """
+    end = scoped.find("\0", 1) + 1 if scoped[:1] == "\0" else 0
+    return scoped[:end], scoped[end:]
 
 
 def slot_of(client: str, slots: int) -> int:

@@ -15,6 +15,7 @@ from vmq.clustering.messages.groups import GroupTalk
 from vmq.clustering.raft.produce import DONE
 from vmq.clustering.raft.records import GroupRecords, node_of
 from vmq.streams.groups.coordinator import Answers, GroupCoordinator
+from vmq.streams.groups.copying import Copying
 from vmq.streams.groups.port import GroupHere
 from vmq.streams.groups.records import GroupKey, GroupPlace, encode_row, pairs
 from vmq.streams.groups.share import BEAT, LEASE, GroupShare
@@ -33,6 +34,7 @@ from vmq.streams.groups.talk import (
 )
 from vmq.streams.log.errors import PassingError, StreamError
 from vmq_cluster.node import ClusterNode
+from vmq_cluster.raft.placement import apart, order
 
 if TYPE_CHECKING:
     from vmq.clustering.raft.service import GroupService
@@ -99,6 +101,8 @@ class ClusterGroups:
         self.timer: asyncio.TimerHandle | None = None
         self.is_soon = False
         self.is_closed = False
+        #: Told what nodes say of what other hosts keep.
+        self.on_copy: Callable[[str, Copying], None] = lambda _node, _saying: None
         service.on_cursors = self.on_leading
         service.on_long_cursors = self.on_long
 
@@ -315,6 +319,8 @@ class ClusterGroups:
                 take = self.questions.get(saying.question)
                 if take is not None:
                     take(saying)
+            case _:
+                self.on_copy(node, saying)
         if self.coordinator.groups and self.timer is None:
             self.timer = self.loop.call_later(_TICK, self.look)
 
@@ -337,6 +343,40 @@ class ClusterGroups:
                 each.group.refuse(grant.error)
         if each.share.is_dirty or each.share.is_over:
             self.on_changed(each.share.key)
+
+    # What other hosts keep of commits that publish
+
+    @property
+    def store(self) -> str:
+        """The name of this node's store."""
+        return self.service.thread.name
+
+    def pass_on(self, node: str, saying: Copying) -> None:
+        """Says something to a node."""
+        self.send(node, saying)
+        self.outboxes.flush()
+
+    def keepers(self) -> list[str]:
+        """Nodes that can be reached, one of each host that is not this node's."""
+        if not self.node.is_running:
+            return []
+        names, labels = self.records.nodes(), self.records.labels()
+        own = labels.get(self.store, self.store)
+        up = [names[each] for each in self.node.up if each in names]
+        others = [each for each in order(self.store, up) if labels.get(each, each) != own]
+        return [node_of(each) for each in apart(others, labels)]
+
+    def has_hosts(self) -> bool:
+        """Whether there is another host than this node's."""
+        return self.service.hosts > 1
+
+    def is_lost(self, store: str) -> bool:
+        """Whether a node has another store, or is no member."""
+        if not self.node.is_running:
+            return False
+        node = node_of(store)
+        is_member = node == self.name or node in self.node.members
+        return not is_member or self.records.nodes().get(node, store) != store
 
     # What an operator asks
 

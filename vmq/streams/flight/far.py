@@ -11,15 +11,20 @@ first one, too: an answer costs as much time as thousands of rows do.
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from vmq.streams.log.cursor import Cursor, Extent, OpenSegment, PartitionLog
+from vmq.streams.log.columns import Projection
+from vmq.streams.log.cursor import Cursor, Extent, PartitionLog
 from vmq.streams.log.errors import DamagedError, PassingError, StreamError
+from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index
-from vmq.streams.log.segment import Header
+from vmq.streams.log.ordered.file import path_of
+from vmq.streams.log.ordered.reading import is_sparse
+from vmq.streams.log.segment import Header, OpenSegment
 
 #: Answers that are out of date when they come, one after the other, before it is given up.
 TRIES: Final = 10
@@ -50,7 +55,8 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of a partition, and where to begin; `spot` is None at its end.
 
     `further`: where to go on behind it, in the order of the segments; perhaps not all. `schema`: the typed columns of
-    the stream, for whoever makes them of what lies there.
+    the stream, for whoever makes them of what lies there. `sparse`: few of its rows are wanted, and a get finds them
+    at once.
     """
 
     start: int
@@ -59,6 +65,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     spot: Spot | None = None
     further: list[Spot] = []
     schema: dict[str, str] = {}
+    sparse: bool = False
 
 
 def locate(partition: PartitionLog, start: int, until: int | None = None) -> Located:
@@ -85,6 +92,21 @@ def locate(partition: PartitionLog, start: int, until: int | None = None) -> Loc
         return Located(
             start=start, earliest=earliest, end=max(end, last), spot=spot, further=further
         )
+
+
+def thinned(found: Located, projection: Projection, until: int) -> Located:
+    """The same for whoever wants few topics, up to an offset: without segments in which a get finds them at once."""
+
+    def is_sparse_at(spot: Spot) -> bool:
+        path = Path(spot.path)
+        beside = path_of(path, spot.limit + len(END), spot.inode)
+        offsets = min(until, spot.last) - max(found.start, spot.first)
+        return is_sparse(beside, spot.last - int(path.stem), projection, offsets)
+
+    if found.spot is None or not projection.asks_topics:
+        return found
+    further = list(takewhile(lambda spot: not is_sparse_at(spot), found.further))
+    return msgspec.structs.replace(found, further=further, sparse=is_sparse_at(found.spot))
 
 
 def examine(partition: PartitionLog, offset: int) -> None:

@@ -29,7 +29,7 @@ from vmq.streams.flight.access import (
 )
 from vmq.streams.flight.answering import answers
 from vmq.streams.flight.calls import Slot, sent
-from vmq.streams.flight.far import Located, examine, locate
+from vmq.streams.flight.far import Located, examine, locate, thinned
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.groups import ACTIONS as GROUP_ACTIONS
 from vmq.streams.flight.groups import ProgramGroups, group_answer
@@ -375,10 +375,11 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         partition, start = self.begin(context, asked)
         if asked.machine != self.machine:
             raise NotLocalError("files are read here by programs of this machine, if at all")
-        Projection(asked.columns, asked.filter)  # refuses what a get would refuse
+        projection = Projection(asked.columns, asked.filter)  # refuses what a get would refuse
+        until = partition.end if asked.end is None else asked.end
         slot = Slot(self.calls, "reads")
         try:
-            return locate(partition, start, partition.end if asked.end is None else asked.end)
+            return thinned(locate(partition, start, until), projection, until)
         finally:
             slot.free()
 

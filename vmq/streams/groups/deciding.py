@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from vmq.streams.groups.machine import GroupMachine
 from vmq.streams.groups.records import GroupPlace
-from vmq.streams.groups.steps import MOST_STORES, PublishStep, Steps, StoreSteps
+from vmq.streams.groups.steps import MOST_STORES, PublishStep, StepNumber, Steps, StoreSteps
 from vmq.streams.groups.talk import GroupBeat
 
 
@@ -25,12 +25,22 @@ def decide_steps(
     for step in beat.steps:
         known = steps.pop(step.store, StoreSteps())
         if step.number > known.last:
-            is_accepted = machine is not None and holds(step, place, machine, name(step.member))
+            if step.takes_over is not None:
+                is_accepted = take_over(*step.takes_over, steps)
+            else:
+                is_accepted = machine is not None and holds(step, place, machine, name(step.member))
+                if is_accepted:
+                    move(step, place)
             known = known.with_next(step.number, is_accepted=is_accepted)
-            if is_accepted:
-                move(step, place)
         steps[step.store] = known
         shorten(steps)
+
+
+def take_over(store: str, number: StepNumber, steps: Steps) -> bool:
+    """Whether a step of a store that is lost was accepted; it is not any more, nor will it be."""
+    known = steps.get(store, StoreSteps())
+    steps[store] = known.without(number)
+    return number in known.accepted
 
 
 def holds(step: PublishStep, place: GroupPlace, machine: GroupMachine, member: str) -> bool:

@@ -1,8 +1,9 @@
 """The groups of a cluster, as a node that has members of them knows it; without a cluster there are none."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from vmq.streams.groups.copying import Copying
 from vmq.streams.groups.machine import Effect
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.share import GroupShare
@@ -56,6 +57,29 @@ class GroupsElsewhere(Protocol):
 
     async def decided(self, key: GroupKey, step: PublishStep) -> bool:
         """Whether a commit that publishes is accepted; its messages are on the disk. Waits until that is known."""
+
+    # What other hosts keep of commits that publish
+
+    #: Told what nodes say of that.
+    on_copy: Callable[[str, Copying], None]
+
+    @property
+    def store(self) -> str:
+        """The name of this node's store."""
+
+    def pass_on(self, node: str, saying: Copying) -> None:
+        """Says something to a node; at most once."""
+
+    def keepers(self) -> list[str]:
+        """Nodes that can be reached, one of each host that is not this node's, in an order of preference."""
+
+    def has_hosts(self) -> bool:
+        """Whether there is another host than this node's."""
+
+    def is_lost(self, store: str) -> bool:
+        """Whether a store is not in the cluster any more: its node has another one, or is no member."""
+
+    # What an operator asks
 
     async def listed(self, group: str) -> list[FoundGroup]:
         """The groups of a name, or all.

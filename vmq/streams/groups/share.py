@@ -149,10 +149,15 @@ class GroupShare:
 
     # Commits that publish (`vmq.streams.groups.steps`)
 
-    def new_step(self, member: str, moves: Sequence[StepMove]) -> PublishStep:
+    def new_step(
+        self,
+        member: str,
+        moves: Sequence[StepMove],
+        takes_over: tuple[str, StepNumber] | None = None,
+    ) -> PublishStep:
         """A step that the coordinator hears of by `ask`, once its messages are on the disk."""
         self.last_step = self.boot, next(self.numbers)
-        step = PublishStep(self.store, self.last_step, member, list(moves))
+        step = PublishStep(self.store, self.last_step, member, list(moves), takes_over)
         self.steps[step.store, step.number] = step
         self.unready.add((step.store, step.number))
         return step

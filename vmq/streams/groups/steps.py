@@ -4,6 +4,9 @@ The messages lie on the disk of the member's node before anybody is asked. One e
 cursors and says that the step is accepted; from then on the node publishes, whenever it is there. A refusal is in the
 log, too: a node asks until it is answered, after a restart as well, and no coordinator takes back what one before it
 said. Steps of a store are decided in their order, so the last one says which of them are.
+
+Another host has the messages, too. When the store that staged them is lost that host asks for a step of its own, which
+takes the place of the lost one: accepted if that was, and from then on the lost one is not, whoever asks for it.
 """
 
 from collections.abc import Sequence
@@ -39,6 +42,12 @@ class PublishStep(Struct, array_like=True, frozen=True):
     number: StepNumber
     member: _Name
     moves: Annotated[list[StepMove], Meta(min_length=1, max_length=1024)]
+    #: Whose disk is lost, and which of its steps is published instead, if that was accepted: no cursor moves with it.
+    takes_over: tuple[StoreName, StepNumber] | None = None
+
+    def is_named(self, store: str, number: StepNumber) -> bool:
+        """Whether it is that step of that store."""
+        return (self.store, self.number) == (store, number)
 
 
 class StoreSteps(NamedTuple):
@@ -50,6 +59,11 @@ class StoreSteps(NamedTuple):
     def with_next(self, number: StepNumber, *, is_accepted: bool) -> "StoreSteps":
         """One more is decided."""
         return StoreSteps(number, (*self.accepted, number) if is_accepted else self.accepted)
+
+    def without(self, number: StepNumber) -> "StoreSteps":
+        """A step is somebody else's, or refused."""
+        kept = tuple(each for each in self.accepted if each != number)
+        return StoreSteps(max(self.last, number), kept)
 
     def since(self, oldest: StepNumber) -> "StoreSteps":
         """Nobody asks for what comes before a step."""

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.streams.groups.copying import Copying
 from vmq.streams.groups.steps import MOST_STEPS, DecidedStep, PublishStep, StepNumber
 
 _Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
@@ -134,7 +135,7 @@ class GroupChanged(Struct, tag=6, array_like=True, frozen=True):
     error: _Text = ""
 
 
-Saying = GroupBeat | Grant | AskGroups | FoundGroups | ChangeGroup | GroupChanged
+Saying = GroupBeat | Grant | AskGroups | FoundGroups | ChangeGroup | GroupChanged | Copying
 #: What the coordinator answers with.
 Answer = Grant | FoundGroups | GroupChanged
 

@@ -5,7 +5,6 @@ which they came, each group has every device. The segment stays the truth: the f
 its name says of what it was made. One that cannot be read, or fails its checksums, is as good as none.
 """
 
-import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -133,12 +132,3 @@ class ColumnFile:
     def close(self) -> None:
         """Lets go of the file."""
         self._file.close()
-
-
-def leftovers(folder: Path, wanted: set[Path]) -> Iterator[Path]:
-    """The files of a folder that belong to no segment any more."""
-    with os.scandir(folder) as entries:
-        for each in entries:
-            path = Path(each.path)
-            if each.name.endswith((SUFFIX, SUFFIX + ".tmp")) and path not in wanted:
-                yield path

@@ -5,6 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import ipc
 
 from vmq.config.columns import TypedColumn
 from vmq.streams.log.conditions import Condition, TopicFilter, bind
@@ -56,12 +57,36 @@ class Projection:
         if made:
             self.typed = Extraction(made)
             wanted |= {_TOPIC, _PAYLOAD} if self.typed.reads_payload else {_TOPIC}
+        #: Conditions on columns that are made of the topic alone.
+        self._of_topics = [
+            (condition, Extraction([each]))
+            for condition in self.where_made
+            for each in typed
+            if each.name == condition.column and each.level
+        ]
+        #: Something is asked of the topics.
+        self.asks_topics = self.filter is not None or bool(self._of_topics)
+        self.asks_topics |= any(each.column == "topic" for each in self.where)
         #: Numbers of the stored columns that have to be read.
         self.fields = sorted(wanted) or [_RETAIN]
 
     def empty(self) -> pa.RecordBatch:
         """No rows of these columns."""
         return pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def matching(self, topics: pa.StringArray) -> pa.BooleanArray:
+        """Which of some topics may have rows that are wanted."""
+        found = pa.repeat(pa.scalar(value=True), len(topics))
+        kept = None if self.filter is None else self.filter.mask(topics)
+        if kept is not None:
+            found = kept
+        for condition in self.where:
+            if condition.column == "topic":
+                found = pc.and_(found, condition.mask(topics))
+        for condition, extraction in self._of_topics:
+            (values,) = extraction.apply(pa.record_batch([topics], names=["topic"]))
+            found = pc.and_(found, condition.mask(values))
+        return found
 
     def apply(
         self, rows: pa.RecordBatch, stream: str, partition: int, offset: int
@@ -138,3 +163,20 @@ def ramp(length: int) -> pa.Array:
     if len(ramp) < length:
         _RAMP = ramp = pa.array(range(max(length, 1 << 16)), pa.int64())
     return ramp.slice(0, length)
+
+
+def as_stream(rows: pa.RecordBatch) -> pa.Buffer:
+    """Rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue()
+
+
+def as_ipc(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    whole: bytes = sink.getvalue().to_pybytes()
+    return whole

@@ -12,21 +12,22 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import ipc
 
 from vmq.config.columns import TypedColumn
 from vmq.streams.log.archive import PartitionArchive
-from vmq.streams.log.columns import Projection, offsets_of, within
+from vmq.streams.log.columns import Projection, as_stream, offsets_of, within
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
+from vmq.streams.log.ordered.reading import beside, portions
 from vmq.streams.log.recovery import examine
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import (
     SPAN_BYTES,
     BatchSpan,
     Header,
+    OpenSegment,
     Packed,
     Sealed,
     SegmentFlawError,
@@ -107,18 +108,6 @@ class PartitionLog(Extent, Protocol):
     def archive(self) -> PartitionArchive | None: ...
     def note(self, damage: DamagedError) -> None:
         """Damage was met in a segment."""
-
-
-class OpenSegment:
-    """A segment that is open for reading; `growing` while it is the partition's last."""
-
-    def __init__(self, fd: int, path: Path, index: Index, header: Header, *, growing: bool) -> None:
-        self.fd = fd
-        #: Which it begins with.
-        self.header = header.of(fd)
-        self.path = path
-        self.index = index
-        self.growing = growing
 
 
 class Cursor:
@@ -221,6 +210,20 @@ class Cursor:
                     return self.partition.visible, self.partition.end
             place.growing = False  # it was sealed meanwhile
         return place.index.size, place.index.end
+
+    def here(self) -> OpenSegment | None:
+        """The segment that holds the offset, open; None at the partition's end."""
+        if self.place is not None:
+            _, end = self.limits(self.place)
+            if self.offset < end or self.place.growing:
+                return self.place
+            self.close()
+        return self.open() if self.offset < self.partition.end else None
+
+    def pass_to(self, offset: int) -> None:
+        """Goes on at an offset further on."""
+        self.close()
+        self.offset = offset
 
     def open(self) -> OpenSegment:
         """Opens the segment that holds the offset, and finds the batch."""
@@ -338,6 +341,14 @@ class LogReader:
                 raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
             while cursor.offset < end:
                 at = cursor.offset
+                beside = self._beside(cursor, end)
+                if beside is not None:
+                    for span in portions(beside, SPAN_BYTES):
+                        found = self._chunk(span.rows, span.offset, span.end, None).rows
+                        if found.num_rows:
+                            sizes = found.num_rows, span.offset, span.end
+                            yield PackedChunk(as_stream(found), 0, *sizes)
+                    continue
                 packed = cursor.read_packed()
                 if packed is None or packed.offset >= end:
                     return  # only batches without rows were left
@@ -390,19 +401,42 @@ class LogReader:
             done = start == end or limit == 0
             if done:
                 yield Chunk(self.projection.empty(), start)
-            while not done:
-                at = cursor.offset
-                span = cursor.read(self.projection.fields)
-                if span is None or span.offset >= end:  # only batches without rows were left
-                    yield Chunk(self.projection.empty(), end)
-                    return
-                rows, offset = within(span.rows, span.offset, at, end)
+            if done:
+                return
+            for span in self._spans(cursor, end, most, limit):
+                rows, offset = within(span.rows, span.offset, start, end)
                 chunk = self._chunk(rows, offset, min(span.end, end), limit)
                 if limit is not None:
                     limit -= chunk.rows.num_rows
                 done = chunk.next >= end or limit == 0
                 if done or chunk.rows.num_rows:
                     yield chunk
+                if done:
+                    return
+            yield Chunk(self.projection.empty(), end)  # only batches without rows were left
+
+    def _spans(self, cursor: Cursor, end: int, most: int, limit: int | None) -> Iterator[BatchSpan]:
+        """Rows up to an offset: all that are wanted, and others perhaps."""
+        while cursor.offset < end:
+            beside = self._beside(cursor, end, limit)
+            if beside is not None:
+                yield from portions(beside, most)
+                continue
+            span = cursor.read(self.projection.fields)
+            if span is None or span.offset >= end:
+                return
+            yield span
+
+    def _beside(self, cursor: Cursor, end: int, limit: int | None = None) -> BatchSpan | None:
+        """What the segment at the cursor has of the wanted topics up to an offset, if what lies beside it helps.
+
+        The cursor is behind it then. `limit`: rows that are enough.
+        """
+        place = cursor.here() if self.projection.asks_topics else None
+        found = None if place is None else beside(place, self.projection, cursor.offset, end, limit)
+        if found is not None:
+            cursor.pass_to(found.end)
+        return found
 
     def _chunk(self, rows: pa.RecordBatch, offset: int, following: int, limit: int | None) -> Chunk:
         """The wanted columns of the wanted rows, which begin at an offset, and reach up to another."""
@@ -412,23 +446,6 @@ class LogReader:
             result = result.slice(0, limit)
             following = offsets[limit - 1].as_py() + 1
         return Chunk(result, following)
-
-
-def as_stream(rows: pa.RecordBatch) -> pa.Buffer:
-    """Rows as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return sink.getvalue()
-
-
-def as_ipc(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    whole: bytes = sink.getvalue().to_pybytes()
-    return whole
 
 
 def offset_at(partition: PartitionLog, time: int) -> int:

@@ -347,6 +347,20 @@ def raise_other(frame: Frame) -> NoReturn:
     raise BadFrameError(f"the batch has offset {frame.offset}")
 
 
+class OpenSegment:
+    """A segment that is open for reading; `growing` while it is the partition's last."""
+
+    def __init__(self, fd: int, path: Path, index: Index, header: Header, *, growing: bool) -> None:
+        self.fd = fd
+        #: Which it begins with.
+        self.header = header.of(fd)
+        self.path = path
+        self.index = index
+        self.growing = growing
+        #: What lies beside it does not help this reader.
+        self.alone = growing
+
+
 class Sealed(NamedTuple):
     """A segment that is complete. `inode` tells it from a merged copy that takes its place."""
 

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from vmq.streams.helper import HelperProcess
-from vmq.streams.log.cursor import as_stream
+from vmq.streams.log.columns import as_stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.evaluator import LENGTH, Question, Verdict
 

@@ -27,6 +27,8 @@ from vmq.mqtt.special import JOBS, is_served
 from vmq.streams.appender import REFUSED, AppendWay
 from vmq.streams.catalog import Catalog
 from vmq.streams.earlier import Earlier, marks_of
+from vmq.streams.log.errors import StreamError
+from vmq.streams.logs import LogsAnywhere
 from vmq.streams.serving.batch_commit import SinkStep
 from vmq.streams.staging.parts import MEMBERS, Staging, messages_of
 from vmq.streams.staging.state import BusyError, Marks, StagedCursor, StagingError
@@ -76,6 +78,8 @@ class Sinks:
         #: By query, what streams had of its batch when this broker took it up.
         self.earlier: dict[str, Earlier] = {}
         self.works: set[asyncio.Task[int]] = set()
+        #: Queries that somebody else goes on with after the start.
+        self.held: set[str] = set()
         self.is_stopping = False
         #: Adds jobs; returns, once they are safe, why that cannot be now, or nothing.
         self.add_jobs: Callable[[Sequence[StagedJob]], Awaitable[str]] = no_jobs
@@ -86,7 +90,8 @@ class Sinks:
 
     async def recover(self) -> None:
         """Goes on with the batches that were being published when the broker ended."""
-        waiting = [(query, batch) for query, batch, _ in self.staging.unfinished()]
+        unfinished = [(query, batch) for query, batch, _ in self.staging.unfinished()]
+        waiting = [each for each in unfinished if each[0] not in self.held]
         while waiting:
             waiting = [each for each in waiting if not await self.recover_batch(*each)]
             if waiting:
@@ -214,7 +219,15 @@ class Sinks:
         return marks_of(self.catalog.streams, self.catalog.places)
 
     async def look_up(self, query: str, batch: int, files: Sequence[Path]) -> None:
-        """Finds what the streams have of a batch that the broker before this one began to publish."""
+        """Finds what the streams have of a batch that the broker before this one began to publish, or another node.
+
+        Raises:
+            BusyError: one cannot be read now.
+        """
+        taken_since = await asyncio.to_thread(self.staging.taken_since, query)
+        if taken_since is not None:
+            self.earlier[query] = await self.look_everywhere(query, files, taken_since)
+            return
         marks = await asyncio.to_thread(self.staging.marks, query)
         self.earlier[query] = earlier = Earlier(marks, CLIENT_ID + query)
         done = self.done_before(query, batch)
@@ -229,6 +242,27 @@ class Sinks:
                         if tap.way(each.topic, earlier.client_id) is AppendWay.HERE:
                             met(earlier, tap, each)
             await asyncio.sleep(0)
+
+    async def look_everywhere(self, query: str, files: Sequence[Path], since: int) -> Earlier:
+        """What the streams of all nodes have of a batch that was staged at a time, on a disk that is lost.
+
+        Raises:
+            BusyError: one cannot be read now.
+        """
+        names: set[str] = set()
+        for rows in steps(messages_of(files), 0):
+            for each in self.routed(rows):
+                taps = self.registry.route(each.topic).taps
+                names.update(tap.name for tap in taps if not is_mapping(tap))
+            await asyncio.sleep(0)
+        streams = [self.catalog.streams[name] for name in sorted(names & {*self.catalog.streams})]
+        logs = [(each.name, LogsAnywhere(each, self.catalog.places)) for each in streams]
+        try:
+            found = Earlier({}, CLIENT_ID + query, is_everywhere=True)
+            await asyncio.to_thread(found.fetch, logs, since)
+        except StreamError as error:
+            raise BusyError(f"what was published cannot be read: {error}") from None
+        return found
 
     def done_before(self, query: str, batch: int) -> int:
         """How many messages of a batch were published before, by this broker or the one that ended."""
@@ -350,10 +384,14 @@ class Sinks:
     def send(self, query: str, row: "SinkRow", step: SinkStep) -> bool:
         """Sends a message to the nodes that own its partitions; False if one cannot take it."""
         client_id = CLIENT_ID + query
-        given = self.given[query]
+        earlier, given = self.earlier.get(query), self.given[query]
         now = int(self.core.wall_clock() * 1_000_000)
         for tap in self.registry.route(row.topic).taps:
             if (row.place, tap.name) not in given.rows:
+                is_known = earlier is not None and earlier.is_everywhere and not is_mapping(tap)
+                if is_known and earlier is not None and met(earlier, tap, row):
+                    given.rows.add((row.place, tap.name))
+                    continue
                 message = row.topic, row.payload, row.qos, row.retain
                 if not tap.send(*message, client_id, now, step):
                     return False

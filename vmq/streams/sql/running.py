@@ -13,7 +13,8 @@ from pyarrow import ipc
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.flight.far import locate
 from vmq.streams.helper import HelperProcess, SpareProcess
-from vmq.streams.log.cursor import PartitionLog, as_stream
+from vmq.streams.log.columns import as_stream
+from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import OutOfRangeError, PassingError, StreamError
 from vmq.streams.log.schema import STORED
 from vmq.streams.logs import LogsAnywhere, RowLogs

@@ -27,6 +27,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from vmq.streams.groups.steps import StepNumber
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.staging.state import (
     STATE,
@@ -35,7 +36,6 @@ from vmq.streams.staging.state import (
     Marks,
     StagedCursor,
     StagedState,
-    StagedStep,
     StagingError,
     load_state,
     read_state,
@@ -263,28 +263,36 @@ class Staging:
         self.make_folder(folder)
         return names
 
-    def prepare(
+    def asking(
         self,
         query: str,
         batch: int,
         parts: Sequence[tuple[int, int]],
         marks: Marks,
-        step: StagedStep,
-    ) -> None:
-        """Keeps the parts of a batch until somebody else has decided whether it is published (`settle`).
+        at: int,
+    ) -> Decided:
+        """A batch of which somebody else decides whether it is published, and when it was staged.
 
         Raises:
-            StagingError: a part is not there, a batch is being published, or the disk.
+            StagingError: a part is not there, or a batch is being published.
+        """
+        folder = self.folder_of(query)
+        with self.deciding:
+            state = load_state(folder)
+            if state.decided is not None or state.asked is not None:
+                raise BusyError(f"a batch of query {query} is being published")
+            return Decided(batch, self.names_of(folder, query, batch, parts), marks, None, None, at)
+
+    def prepare(self, query: str, asked: Decided) -> None:
+        """Keeps the parts of a batch until that is decided (`settle`).
+
+        Raises:
+            StagingError: the disk.
         """
         folder = self.folder_of(query)
         with self.deciding:
             try:
-                state = load_state(folder)
-                if state.decided is not None or state.asked is not None:
-                    raise BusyError(f"a batch of query {query} is being published")
-                names = self.names_of(folder, query, batch, parts)
-                asked = Decided(batch, names, marks, None, step)
-                write_state(folder, StagedState(state.last, None, asked))
+                write_state(folder, StagedState(load_state(folder).last, None, asked))
             except OSError as error:
                 raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
 
@@ -307,16 +315,25 @@ class Staging:
             if decided is None:
                 self.discard(query, state.asked.batch)
 
-    def asked(self) -> Iterator[tuple[str, int, StagedStep]]:
-        """The queries of which a batch waits for a decision, that batch, and what is to be decided.
+    def asked(self) -> Iterator[tuple[str, Decided, bool]]:
+        """The queries of which a batch goes with a step, and that batch; whether it is decided that it is published.
 
         Raises:
             StagingError: a file cannot be used.
         """
         for path in sorted(self.folder.glob(f"{MEMBERS}*/{STATE}")):
-            asked = load_state(path.parent).asked
-            if asked is not None and asked.step is not None:
-                yield path.parent.name, asked.batch, asked.step
+            state = load_state(path.parent)
+            for each in (state.asked, state.decided):
+                if each is not None and each.step is not None:
+                    yield path.parent.name, each, each is state.decided
+
+    def needs(self, query: str, store: str, number: StepNumber) -> bool:
+        """Whether a step may still be published."""
+        state = load_state(self.folder_of(query))
+        return any(
+            each is not None and each.step is not None and each.step.step.is_named(store, number)
+            for each in (state.asked, state.decided)
+        )
 
     def finish(self, query: str, batch: int) -> None:
         """All messages of a batch are published and safe: its number is remembered, its parts go."""
@@ -333,6 +350,13 @@ class Staging:
         """Where streams ended when the batch of a query that is being published was decided."""
         decided = load_state(self.folder_of(query)).decided
         return {} if decided is None else decided.marks
+
+    def taken_since(self, query: str) -> int | None:
+        """When the batch of a query that is being published was staged, if that was on a disk that is lost."""
+        decided = load_state(self.folder_of(query)).decided
+        if decided is None or decided.step is None or decided.step.step.takes_over is None:
+            return None
+        return decided.at
 
     def cursors(self) -> Iterator[tuple[str, StagedCursor]]:
         """The cursors that go with batches that are being published, and their queries.

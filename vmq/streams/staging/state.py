@@ -28,10 +28,11 @@ class StagedCursor(msgspec.Struct, frozen=True):
 
 
 class StagedStep(msgspec.Struct, frozen=True):
-    """What the coordinator of a group decides on together with a batch."""
+    """What the coordinator of a group decides on together with a batch. `keeper`: the node that has it, too, if any."""
 
     key: GroupKey
     step: PublishStep
+    keeper: str = ""
 
 
 class StagingError(StreamError):
@@ -43,13 +44,14 @@ class BusyError(StagingError):
 
 
 class Decided(msgspec.Struct):
-    """A batch that is being published, its files, and where streams ended before."""
+    """A batch that is being published, its files, where streams ended before, and when it was staged (microseconds)."""
 
     batch: int
     parts: list[str]
     marks: Marks = {}
     cursor: StagedCursor | None = None
     step: StagedStep | None = None
+    at: int = 0
 
 
 class StagedState(msgspec.Struct):

@@ -44,3 +44,18 @@ def test_what_has_no_member_here_goes_to_another_slot_if_there_is_one() -> None:
     routes.add(group, 7)
     assert routes.slots_of(group) == ([4, 7], [9])
     assert routes.all() == [(group, 4), (group, 7), (group, 9)]
+
+
+def test_mountpoints_have_routes_of_their_own() -> None:
+    routes = SlotRoutes()
+    routes.add("t/+", 1)
+    routes.add("\0west\0t/+", 2)
+    routes.add("\0west\0$share/g/#", 3)
+    assert routes.find("t/1") == ([1], [])
+    assert routes.find("t/1", "\0west\0") == ([2], ["\0west\0$share/g/#"])
+    assert routes.find("t/1", "\0east\0") == ([], [])
+    assert routes.find("$SYS/1", "\0west\0") == ([], [])
+    assert routes.mountpoints() == ["", "west"]
+    routes.remove("\0west\0t/+", 2)
+    routes.remove("\0west\0$share/g/#", 3)
+    assert routes.mountpoints() == [""]

@@ -8,14 +8,12 @@ from msgspec.structs import replace
 from vmq_bridge import BridgePlugin
 
 from tests.support.until import until
-from tests.support.wire import connect_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import named, owners_of, slotted
-from tests.vmq.sockets import peer_of
 from vmq.broker import Broker, StartError
 from vmq.config.options import QueueOptions
 
-BAD_ID, UNAVAILABLE = 2, 3
+BAD_ID = 2
 
 
 async def test_another_user_neither_takes_nor_ends_it(tmp_path: Path) -> None:
@@ -56,12 +54,6 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
             await device.until(lambda: sorted(device.log) == ["0", "1"])
             found = {each.payload: (each.qos, each.retain) for each in device.found(3)}
             assert found == {b"0": (0, True), b"1": (1, True)}
-
-
-async def test_what_it_cannot_have_yet_is_refused(tmp_path: Path) -> None:
-    async with slotted(tmp_path) as nodes, peer_of(nodes["a"]) as bridge:
-        bridge.send(connect_packet("bridge", clean=False, level=0x84))
-        assert (await bridge.packet()).return_code == UNAVAILABLE
 
 
 async def test_a_bridge_ends_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:

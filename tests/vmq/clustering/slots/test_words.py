@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from vmq.clustering.slots.words import (
     BOOT_BITS,
     MAX_SLOTS,
@@ -12,6 +14,7 @@ from vmq.clustering.slots.words import (
     incarnation_of,
     includes,
     slot_of,
+    split_scope,
     store_of,
 )
 
@@ -65,3 +68,18 @@ def test_up_to_an_epoch_all_lineages_are_included() -> None:
     assert not includes(included, (5, 20), 8)
     assert not includes(included, (5, 21), 1)
     assert not includes(included, (0, 20), 1)
+
+
+@pytest.mark.parametrize(
+    ("scoped", "parts"),
+    [
+        ("c", ("", "c")),
+        ("", ("", "")),
+        ("\0west\0c", ("\0west\0", "c")),
+        ("\0west\0", ("\0west\0", "")),
+        ("\0own", ("", "\0own")),
+        ("\0west\0\0own", ("\0west\0", "\0own")),
+    ],
+)
+def test_a_scope_parts_from_what_is_behind_it(scoped: str, parts: tuple[str, str]) -> None:
+    assert split_scope(scoped) == parts

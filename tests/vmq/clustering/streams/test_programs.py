@@ -1,13 +1,19 @@
 """Programs that are members of groups, at several nodes, on which the partitions are, too."""
 
 import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import vmq.streams
 from tests.support.until import until
-from tests.vmq.clustering.stream_nodes import nodes
+from tests.vmq.clustering.nodes import address, together
+from tests.vmq.clustering.raft.replicas import groups, is_led
+from tests.vmq.clustering.stream_nodes import nodes, with_streams
 from tests.vmq.clustering.streams.test_groups import STREAM, groups_of, publish, reaches
 from tests.vmq.streamed import payloads_of, streams_of
 from tests.vmq.streams.client.test_exactly_once import doubled, work
@@ -18,6 +24,8 @@ from vmq.clustering.streams.groups import ClusterGroups
 from vmq.streams.client.aio import AsyncStreamGroup
 from vmq.streams.groups.records import GroupKey
 from vmq.streams.groups.steps import PublishStep
+from vmq.streams.serving import sinks
+from vmq.streams.serving.sinks import SinkRows, Sinks
 
 
 def group(broker: Broker, patience: float = 60.0) -> vmq.streams.group:
@@ -132,3 +140,81 @@ async def test_a_node_that_ends_before_it_hears_the_answer_asks_again(
             await work(member, 20 - before)
             assert await member.read(0.0) is None
         assert await out_of(brokers) == [2 * each for each in range(20)]
+
+
+@asynccontextmanager
+async def copied(folder: Path) -> AsyncIterator[list[Broker]]:
+    """Three nodes, each of which has a copy of both streams."""
+    made = {
+        "s": msgspec.structs.replace(STREAM, replicas=3),
+        "out": msgspec.structs.replace(OUT, replicas=3),
+    }
+    brokers: list[Broker] = []
+    try:
+        for name in "abc":
+            join = address(brokers[0]) if brokers else ""
+            brokers.append(Broker(with_streams(folder, name, join, "", "memory", **made)))
+            await brokers[-1].start()
+        await together(*brokers)
+        await until(lambda: all(has_leaders(each) for each in brokers))
+        yield brokers
+    finally:
+        for each in brokers:
+            await each.stop()
+
+
+def has_leaders(broker: Broker) -> bool:
+    places = groups(broker).places
+    return is_led(broker, 4) and bool(places.leader("out", 0))
+
+
+async def wiped(brokers: list[Broker], number: int) -> None:
+    """A node ends, and comes back with an empty disk."""
+    broker = brokers[number]
+    await broker.stop()
+    shutil.rmtree(broker.config.broker.data_dir)
+    joins = [address(each) for each in brokers if each is not broker]
+    cluster = msgspec.structs.replace(broker.config.cluster, join=joins[:1])
+    config = msgspec.structs.replace(broker.config, cluster=cluster)
+    brokers[number] = Broker(config)
+    await brokers[number].start()
+
+
+@pytest.mark.parametrize("published", [0, 1])
+async def test_a_disk_that_is_lost_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: int
+) -> None:
+    """Its node dies when the step is accepted, before any of it is published, or behind some of it."""
+    real, waits = Sinks.publish_rows, asyncio.Event()
+    done: list[int] = []
+
+    async def publish_rows(self: Sinks, query: str, batch: int, rows: SinkRows) -> None:
+        if len(done) >= published:
+            waits.set()
+            await asyncio.Event().wait()
+        done.append(batch)
+        await real(self, query, batch, rows)
+
+    monkeypatch.setattr(sinks, "STEP", 4)
+    async with copied(tmp_path) as brokers:
+        await publish(brokers[2], range(20))
+        monkeypatch.setattr(Sinks, "publish_rows", publish_rows)
+        async with group(brokers[0], 0.0) as member:
+            working = asyncio.create_task(work(member, 20))
+            await waits.wait()
+            await wiped(brokers, 0)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        monkeypatch.setattr(Sinks, "publish_rows", real)
+        await until(lambda: not [*staged(tmp_path), *tmp_path.glob("*/copies/members.*")])
+        before = len(await rows_of(brokers[1]))
+        assert before > 4 * published
+        async with group(brokers[1]) as member:
+            await work(member, 20 - before)
+            assert await member.read(0.0) is None
+        assert await rows_of(brokers[1]) == [2 * each for each in range(20)]
+
+
+async def rows_of(broker: Broker) -> list[int]:
+    """What was published, of which each node has a copy."""
+    return sorted([int(row) for row in await payloads_of(broker, "out")])

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from concurrent.futures import Future
 from itertools import count
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ from vmq.streams.replay import group as module
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.replay import ReplayStart
 from vmq.streams.serving.programs import Judged, Programs
+from vmq.streams.staging.parts import Staging
 
 PARTITIONS = 3
 ASKED = JoinQuery(stream="s", group="g", start="earliest")
@@ -65,7 +67,8 @@ class World:
         readers: Any = SimpleNamespace(
             core=core, catalog=catalog, groups=self.groups, keeping=keeping
         )
-        self.programs = Programs(readers, SimpleNamespace())  # type: ignore[arg-type]
+        sinks: Any = SimpleNamespace(staging=Staging(Path("nowhere")))
+        self.programs = Programs(readers, sinks)
         self.programs.look = begin  # type: ignore[method-assign]
         self.members: list[Member] = []
         self.names = count()

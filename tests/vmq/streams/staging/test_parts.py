@@ -78,19 +78,23 @@ def test_what_is_decided_elsewhere_stays_until_it_is(staging: Staging, is_accept
     """Over a crash, and whatever else is said meanwhile; then it is published, or goes."""
     step = StagedStep(GroupKey("g", "s"), PublishStep("a@1", (1, 1), "m", [StepMove(0, 1, 0, 5)]))
     put(staging, "members.q", 0, 0, 0, b"a")
-    staging.prepare("members.q", 0, [(0, 0)], {"s": {0: 5}}, step)
+    what = staging.asking("members.q", 0, [(0, 0)], {"s": {0: 5}}, 7)
+    what.step = step
+    staging.prepare("members.q", what)
     with pytest.raises(BusyError, match="is being published"):
-        staging.prepare("members.q", 0, [(0, 0)], {}, step)
+        staging.asking("members.q", 0, [(0, 0)], {}, 7)
     again = Staging(staging.folder)
     with pytest.raises(StagingError, match="is being published already"):
         put(again, "members.q", 0, 0, 0, b"b")
     again.discard("members.q", 0)
     again.forget("members.q")
-    assert list(again.asked()) == [("members.q", 0, step)]
+    assert list(again.asked()) == [("members.q", what, False)]
+    assert again.needs("members.q", "a@1", (1, 1))
+    assert not again.needs("members.q", "a@1", (1, 2))
     assert list(again.unfinished()) == []
     again.settle("members.q", is_accepted=is_accepted)
     again.settle("members.q", is_accepted=not is_accepted)
-    assert list(again.asked()) == []
+    assert list(again.asked()) == ([("members.q", what, True)] if is_accepted else [])
     if is_accepted:
         assert again.marks("members.q") == {"s": {0: 5}}
         assert found(again.decide("members.q", 0, [])) == [b"a"]
