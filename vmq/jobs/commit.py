@@ -137,7 +137,7 @@ class JobCommit:
         writer = self.writer
         machine.memory -= writer.spilled
         writer.spilled = 0
-        if machine.pager.crowded:
+        if machine.pager.wants_out():
             machine.pager.page_out(now)
         writer.keeps_bodies = machine.memory < self.spill_above
         if not self.is_watching and self.watch_time is not None:

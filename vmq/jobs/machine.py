@@ -14,7 +14,9 @@ from vmq.jobs import record
 from vmq.jobs.queue import (
     ACKED,
     ACTIVE,
+    AWAY,
     DEAD,
+    GONE,
     QUEUED,
     WAITING,
     Job,
@@ -23,10 +25,10 @@ from vmq.jobs.queue import (
     JobQueue,
     JobWaiter,
 )
-from vmq.jobs.queues import JOB_BYTES, JobRefusedError
+from vmq.jobs.queues import JOB_BYTES, JobKey, JobRefusedError, key_name
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing_port import RemoteWaiter
-from vmq.jobs.stock import JobKey, JobStock, key_name
+from vmq.jobs.stock import JobStock
 
 
 class JobMachine(JobStock):
@@ -202,6 +204,8 @@ class JobMachine(JobStock):
             self.log.note(record.GONE, job)
             if not job.holds_key:
                 self.log.forget(job)
+            else:
+                self.pager.offer_gone(job)
 
     def nack(self, job: Job, now: float) -> bool:
         """Its worker gives it up: queued again at once, or after the queue's back-off. Whether a worker had it."""
@@ -419,8 +423,24 @@ class JobMachine(JobStock):
             elif isinstance(timed, JobKey):
                 self.end_key(timed)
             elif isinstance(timed, JobPage):
-                self.pager.end(timed, now)
+                if timed.kind == GONE:
+                    self.end_keys(timed, now)
+                elif timed.kind == AWAY and self.sharing.is_on:
+                    self.sharing.look_at_page(timed, now)
+                else:
+                    self.pager.end(timed, now)
         self.serve(now)
+
+    def end_keys(self, page: JobPage, now: float) -> None:
+        """The keys of jobs that are gone keep nobody out any more."""
+        self.pager.now = now
+        for job in self.pager.take_apart(page):
+            if job.holds_key:
+                known = self.keys[key_name(job.queue.name, job.key)]
+                self.timers.cancel(known)
+                self.end_key(known)
+            elif job.serial:
+                self.log.forget(job)
 
     def on_due(self, job: Job, now: float) -> None:
         copies = job.copies

@@ -7,6 +7,7 @@ among the jobs of one queue on one node.
 
 from array import array
 from heapq import heappop, heappush, nlargest, nsmallest
+from operator import attrgetter
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -83,7 +84,7 @@ class Job(Timed):
         self.priority: i64 = 0
         #: It waits for its time, and was never queued yet.
         self.is_delayed = False
-        #: Times that it was given to a worker, given up by one, and given again since nothing was heard.
+        #: Times that it was given to a worker, given up, and given again since nothing was heard.
         self.deliveries: i64 = 0
         self.nacks: i64 = 0
         self.repeats: i64 = 0
@@ -98,6 +99,8 @@ class Job(Timed):
         #: The key keeps others out still.
         self.holds_key = False
         self.is_gone = False
+        #: Somebody was told that it has his key: it stays, though who added it gives up.
+        self.is_vouched = False
         #: The id of another job that has its key, and is added in its place.
         self.twin: bytes = b""
         #: None: no other node knows of it.
@@ -124,7 +127,7 @@ class Job(Timed):
 
 
 class JobWaiter(Timed):
-    """Somebody who waits for jobs; subclasses know what to do with them. `due`: when that ends."""
+    """Somebody who waits for jobs. `due`: when that ends."""
 
     def __init__(self, queues: list["JobQueue"], count: int) -> None:
         super().__init__()
@@ -138,7 +141,7 @@ class JobWaiter(Timed):
         """There are jobs; it waits no more."""
 
     def give_up(self) -> None:
-        """The time is over; it waits no more."""
+        """The time is over."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -153,8 +156,15 @@ class JobHolder:
         """It has a job no more: that is done, gone, or given to others."""
 
 
+#: What the jobs of a page are: next in their lane's order; such that came back; copies; gone, but for their keys.
+IN_ORDER: Final = 0
+STRAY: Final = 1
+AWAY: Final = 2
+GONE: Final = 3
+
+
 class JobPage(Timed):
-    """Queued jobs of a lane that are paged out (`vmq.jobs.paging`). `due`: when the time of the first of them ends."""
+    """Jobs that are paged out (`vmq.jobs.paging`). `due`: when the first one's time ends, or copies are asked for."""
 
     def __init__(
         self,
@@ -167,8 +177,10 @@ class JobPage(Timed):
         self.lane = lane
         self.ids = ids
         self.columns = columns
-        #: What their ids are found by, rising; none until that was made.
-        self.marks = array("I")
+        self.kind: i64 = IN_ORDER
+        #: No other has it; and the packed keys of its jobs, if they have some.
+        self.number: int = 0
+        self.keys = b""
         #: Jobs that it was made of, and that it has still; the places of those that were taken out.
         self.size: int = size
         self.count: int = size
@@ -177,6 +189,12 @@ class JobPage(Timed):
         self.first: int = 0
         self.last: int = 0
         self.segment: int = 0
+        #: When the time of the first of them ends; how often one of them was named.
+        self.ends: float = 0.0
+        self.hits: i64 = 0
+        #: Asked for: answers that have not come, jobs that others serve.
+        self.awaited: int = 0
+        self.seen: set[bytes] | None = None
 
 
 class LanePager:
@@ -184,6 +202,9 @@ class LanePager:
 
     def load(self, lane: "JobLane") -> None:
         """Has the jobs of the first page go next; without pages, those that came last."""
+
+    def load_stray(self, lane: "JobLane") -> None:
+        """Has the first page of strays queued by age."""
 
     def read(self, page: JobPage) -> list[Job]:
         """The jobs of a page, as they are; they stay in it."""
@@ -201,6 +222,11 @@ class LanePages:
         self.head: Job | None = None
         self.tail: Job | None = None
         self.count: i64 = 0
+        #: Pages of jobs that came back, by their first ones.
+        self.strays: list[JobPage] = []
+
+    def has_next(self) -> bool:
+        return bool(self.pages) or self.head is not None
 
     def append(self, job: Job) -> None:
         """Queues a job that is newer than all that were appended."""
@@ -226,7 +252,7 @@ class JobLane:
         self.returned: list[tuple[int, int, Job]] = []
         self.returns: int = 0
         self.returned_now: i64 = 0
-        #: What comes behind them, if some of it is paged out.
+        #: If some of it is paged out, what comes behind.
         self.more: LanePages | None = None
 
     def append(self, job: Job) -> None:
@@ -251,8 +277,17 @@ class JobLane:
 
     def first(self) -> Job | None:
         """The oldest job."""
+        job = self.first_in_memory()
+        more = self.more
+        while more is not None and more.strays and is_before(more.strays[0], job):
+            more.pager.load_stray(self)
+            job = self.first_in_memory()
+            more = self.more
+        return job
+
+    def first_in_memory(self) -> Job | None:
         job = self.head
-        while job is None and self.more is not None:
+        while job is None and self.more is not None and self.more.has_next():
             self.more.pager.load(self)
             job = self.head
         if not self.returned:
@@ -303,6 +338,17 @@ class JobLane:
 
     def oldest(self, count: int) -> list[Job]:
         """So many, the oldest first."""
+        found = self.oldest_in_memory(count)
+        more = self.more
+        while more is not None and more.strays:
+            if found[count - 1 :] and not is_before(more.strays[0], found[-1]):
+                break
+            more.pager.load_stray(self)
+            found = self.oldest_in_memory(count)
+            more = self.more
+        return found
+
+    def oldest_in_memory(self, count: int) -> list[Job]:
         found: list[tuple[int, int, Job]] = []
         job = self.head
         last: Job | None = None
@@ -311,7 +357,7 @@ class JobLane:
                 found.append((job.created, 0, job))
                 last = job
                 job = job.newer
-            elif self.more is not None:
+            elif self.more is not None and self.more.has_next():
                 self.more.pager.load(self)
                 job = self.head if last is None else last.newer
             else:
@@ -342,6 +388,14 @@ class JobLane:
         if self.returned:
             found.extend(nlargest(count, self.valid()))
             found.sort(reverse=True)
+        for page in (
+            [] if more is None else sorted(more.strays, key=attrgetter("last"), reverse=True)
+        ):
+            if len(found) >= count and page.last < found[count - 1][0]:
+                break
+            assert more is not None
+            found.extend([(int(each.created), 0, each) for each in more.pager.read(page)])
+            found.sort(reverse=True)
         return [each[2] for each in found[:count]]
 
     def valid(self) -> list[tuple[int, int, Job]]:
@@ -351,6 +405,11 @@ class JobLane:
             if self.has_returned(entry[2]):
                 found[entry[2].id] = entry
         return list(found.values())
+
+
+def is_before(page: JobPage, job: Job | None) -> bool:
+    """Whether a page has a job that is older than this one, or there is no other."""
+    return job is None or page.first < job.created
 
 
 class JobQueue:

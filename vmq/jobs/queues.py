@@ -7,7 +7,7 @@ from mypy_extensions import i64
 
 from vmq.jobs.queue import DEAD, Job, JobQueue
 from vmq.jobs.rules import JobRules
-from vmq.jobs.timers import JobTimers
+from vmq.jobs.timers import JobTimers, Timed
 
 #: Bytes that a job has in memory beside its body, as measured.
 JOB_BYTES: Final = 480
@@ -15,10 +15,21 @@ JOB_BYTES: Final = 480
 QUEUE_BYTES: Final = 700
 #: Seconds after which a queue without jobs and waiters is forgotten.
 QUEUE_IDLE: Final = 300.0
+#: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
+RECEIVED_WINDOW: Final = 14 * 86_400
 
 
 class JobRefusedError(Exception):
     """Something is refused; the text begins with Disque's word for it."""
+
+
+class JobKey(Timed):
+    """A key keeps a second job out, until it is due."""
+
+    def __init__(self, name: tuple[bytes, bytes], job: Job) -> None:
+        super().__init__()
+        self.name = name
+        self.job = job
 
 
 class JobCounts:
@@ -54,6 +65,8 @@ class JobQueues:
         #: The jobs that are in memory.
         self.jobs: dict[bytes, Job] = {}
         self.timers = JobTimers()
+        #: Keys that keep others out, of jobs that are in memory, or are gone.
+        self.keys: dict[tuple[bytes, bytes], JobKey] = {}
         #: No job came from elsewhere, or was paged out: they are in the order of adding.
         self.is_in_order = True
         self.queues: dict[bytes, JobQueue] = {}
@@ -110,3 +123,24 @@ class JobQueues:
         for queue in idle:
             del self.queues[queue.name]
             self.memory -= QUEUE_BYTES + len(queue.name)
+
+    def remember_key(self, job: Job, until: float, now: float) -> None:
+        """Keeps out a second job with the key, unless another one does, which was added on another side of a split."""
+        name = key_name(job.queue.name.removesuffix(DEAD), job.key)
+        if name in self.keys:
+            return
+        job.holds_key = True
+        known = JobKey(name, job)
+        self.keys[name] = known
+        self.memory += JOB_BYTES
+        self.timers.set(known, until, now)
+
+
+def key_name(queue: bytes, key: bytes) -> tuple[bytes, bytes]:
+    """Under which a key is known: it counts for one queue, but a packet id for the session that its bytes name."""
+    return (b"", key) if key[:1] == b"\0" else (queue, key)
+
+
+def window_of(key: bytes, rules: JobRules) -> int:
+    """Seconds that a key keeps a second job out."""
+    return RECEIVED_WINDOW if key[:1] == b"\0" else rules.key_window

@@ -21,6 +21,8 @@ SHARED: Final = 9
 DONE: Final = 10
 #: Added behind another in the same pass, and but for its id and when that was the same.
 ADDED_ALIKE: Final = 11
+#: The same, and the same nodes may have it.
+SHARED_ALIKE: Final = 13
 #: In an index: the body of the next job lies there, which stands where a job's number does.
 PLACED: Final = 12
 

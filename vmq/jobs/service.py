@@ -324,6 +324,8 @@ class JobService:
             self.machine.pager.scatter(page)
             jobs = movable(self.machine.jobs, oldest.number, oldest.live)
         self.journal.clean(jobs)
+        for job in jobs:
+            self.machine.pager.offer(job)
         if jobs:
             self._sweeper.cancel()
             self._sweeper = self.loop.call_later(TICK, self._sweep)

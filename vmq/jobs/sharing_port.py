@@ -5,7 +5,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from vmq.jobs.queue import Job, JobQueue, JobWaiter
+from vmq.jobs.queue import Job, JobPage, JobQueue, JobWaiter
 
 #: The queue of a job that is not here and is done.
 UNKNOWN: Final = b"$unknown"
@@ -55,6 +55,9 @@ class JobSharing:
 
     def look(self, job: Job, now: float) -> None:
         """A job that another node has, or that is done, is due."""
+
+    def look_at_page(self, page: JobPage, now: float) -> None:
+        """Copies that are paged out are due."""
 
     def ended(self, job: Job) -> None:
         """A job that others may have is done."""

@@ -11,16 +11,13 @@ from mypy_extensions import i64
 
 from vmq.jobs import record
 from vmq.jobs.ids import JobIds, derived
-from vmq.jobs.paging import JobPager
-from vmq.jobs.queue import ACTIVE, DEAD, WAITING, Job, JobCopies, JobHolder, JobQueue
-from vmq.jobs.queues import JOB_BYTES, JobQueues, JobRefusedError
+from vmq.jobs.paging.pager import JobPager
+from vmq.jobs.queue import ACTIVE, WAITING, Job, JobCopies, JobHolder, JobQueue
+from vmq.jobs.queues import JOB_BYTES, JobKey, JobQueues, JobRefusedError, key_name, window_of
 from vmq.jobs.record import JobRecord
 from vmq.jobs.rules import OFF, JobRules
 from vmq.jobs.sharing_port import JobSharing
-from vmq.jobs.timers import Timed
 
-#: How long an unreleased packet id of QoS 2 keeps a second job out: as long as dead letters are kept.
-RECEIVED_WINDOW: Final = 14 * 86_400
 #: Why a job of class at most once is refused that several hosts would have.
 ONE_HOST: Final = (
     "ERR With RETRY set to 0 please explicitly set REPLICATE to 1 (at-most-once delivery)"
@@ -29,15 +26,6 @@ ONE_HOST: Final = (
 NO_HOSTS: Final = "NOREPL Not enough reachable nodes for the requested replication level"
 #: The longest time to live and delay: some 136 years.
 LONGEST: Final = 0xFFFF_FFFF
-
-
-class JobKey(Timed):
-    """A key keeps a second job out, until it is due."""
-
-    def __init__(self, name: tuple[bytes, bytes], job: Job) -> None:
-        super().__init__()
-        self.name = name
-        self.job = job
 
 
 class JobStock(JobQueues):
@@ -62,7 +50,6 @@ class JobStock(JobQueues):
         self.log = log or JobRecord()
         self.wall = wall
         self.pager = JobPager(self, wall)
-        self.keys: dict[tuple[bytes, bytes], JobKey] = {}
         #: Who has which job, of those who are told.
         self.holders: dict[bytes, JobHolder] = {}
         #: Queues that have both jobs and waiters.
@@ -255,8 +242,8 @@ class JobStock(JobQueues):
         copies = job.copies
         if copies is None:
             job.copies = copies = JobCopies(wanted, sorted(nodes))
-        else:
-            copies.add(nodes)
+        elif not copies.add(nodes):
+            return copies
         self.note_shared(job)
         return copies
 
@@ -344,15 +331,6 @@ class JobStock(JobQueues):
             raise JobRefusedError("MAXLEN Queue is already longer than the specified MAXLEN count")
         raise JobRefusedError("OOM command not allowed: jobs have all of limits.max_job_memory")
 
-    def remember_key(self, job: Job, until: float, now: float) -> None:
-        """Keeps out a second job with the key."""
-        name = key_name(job.queue.name.removesuffix(DEAD), job.key)
-        job.holds_key = True
-        known = JobKey(name, job)
-        self.keys[name] = known
-        self.memory += JOB_BYTES
-        self.timers.set(known, until, now)
-
     def put(self, job: Job, now: float, back: bool) -> None:
         """Queues a job. The others are told of it, but for a new one: their copies came with that."""
         queue = job.queue
@@ -365,8 +343,8 @@ class JobStock(JobQueues):
             copies.is_away = copies.is_asking = copies.is_given = False
             if not is_new:
                 self.sharing.queued(job, now)
-        if self.memory > self.pager.above and queue.depth > 4 * self.pager.size:
-            self.pager.crowded[queue] = None
+        if self.memory > self.pager.above:
+            self.pager.offer(job)
         if queue.waiters is not None and not queue.is_ready and not queue.paused_out:
             queue.is_ready = True
             self.ready.append(queue)
@@ -381,11 +359,20 @@ class JobStock(JobQueues):
 
     def with_key(self, queue: JobQueue, key: bytes) -> Job | None:
         """The job that has a key and keeps others out, which is counted."""
-        known = self.keys.get(key_name(queue.name, key))
+        known = self.find_key(key_name(queue.name, key))
         if known is None:
             return None
         self.counts.deduplicated += 1
+        known.job.is_vouched = True
         return known.job
+
+    def find_key(self, name: tuple[bytes, bytes]) -> JobKey | None:
+        """A key that keeps others out; its job is in memory from now on."""
+        known = self.keys.get(name)
+        if known is None and self.pager.keyed:
+            self.pager.find_key(name)
+            known = self.keys.get(name)
+        return known
 
     def end_key(self, key: JobKey) -> None:
         """A key keeps nobody out any more."""
@@ -412,13 +399,3 @@ class JobStock(JobQueues):
     def stamp(self, now: float) -> str:
         """The time of an event: seconds since 1970."""
         return str((self.wall + int(now * 1e9)) // 1_000_000_000)
-
-
-def key_name(queue: bytes, key: bytes) -> tuple[bytes, bytes]:
-    """Under which a key is known: it counts for one queue, but a packet id for the session that its bytes name."""
-    return (b"", key) if key[:1] == b"\0" else (queue, key)
-
-
-def window_of(key: bytes, rules: JobRules) -> int:
-    """Seconds that a key keeps a second job out."""
-    return RECEIVED_WINDOW if key[:1] == b"\0" else rules.key_window

@@ -136,13 +136,13 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (1,),
+        (10,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
         ((JobPeers, "choose", _any_node), (JobPeers, "spread", _number_of)),
         ("wipe",),
-        (3,),
+        (0,),
         piles=True,
     ),
     "tombstones": Ablation(
@@ -161,14 +161,14 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (3,),
+        (6,),
         piles=True,
     ),
     "one": Ablation(
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (0,),
+        (6,),
         piles=True,
     ),
     "moved": Ablation(
@@ -181,7 +181,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (0,),
+        (2,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
@@ -199,7 +199,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
         ("remove",),
-        (14,),
+        (6,),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",

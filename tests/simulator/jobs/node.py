@@ -126,6 +126,9 @@ class SimNode:
             if oldest is not None:
                 jobs = self.machine.jobs.values()
                 self.journal.clean([each for each in jobs if each.segment == oldest.number])
+                page = self.machine.pager.in_segment(oldest.number)
+                if page is not None:
+                    self.machine.pager.scatter(page)
 
     def crash(self) -> None:
         self.is_up = False
@@ -145,4 +148,5 @@ class SimNode:
 
     def left(self) -> int:
         """Jobs that are here, done or not; of one that is delivered at most once nobody has to hear that it is done."""
-        return sum(is_repeated(job.id) for job in self.machine.jobs.values())
+        here = sum(is_repeated(job.id) for job in self.machine.jobs.values())
+        return here + int(self.machine.pager.count)

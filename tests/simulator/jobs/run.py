@@ -246,6 +246,7 @@ def judge(world: JobWorld) -> Counter[str]:
     found["unexplained"] = world.unexplained
     found["doubled"] = world.doubled
     found["paged"] = world.paged
+    found["paged_copies"] = world.paged_copies
     for name in world.members:
         counts = world.nodes[name].replicas.counts
         for key in COUNTED:

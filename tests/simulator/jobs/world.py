@@ -85,6 +85,8 @@ class JobWorld:
         self.doubled = 0
         #: Most jobs that were paged out at a time.
         self.paged = 0
+        #: The same of copies that others served.
+        self.paged_copies = 0
         self.lost_disks: set[str] = set()
         #: Nodes that died by themselves, and when.
         self.killed: dict[str, float] = {}
@@ -373,7 +375,9 @@ class JobWorld:
             if node.is_up:
                 node.tick()
                 self._send(name)
-                self.paged = max(self.paged, int(node.machine.pager.count))
+                pager = node.machine.pager
+                self.paged = max(self.paged, int(pager.count))
+                self.paged_copies = max(self.paged_copies, int(pager.count - pager.queued))
         for worker in () if self.is_idle else self.workers:
             self._work(worker)
 

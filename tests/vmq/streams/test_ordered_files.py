@@ -16,9 +16,11 @@ from tests.vmq.streams.replica.support import Leader, partition_in
 from tests.vmq.streams.support import options
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.errors import StreamError
 from vmq.streams.log.ordered import making
 from vmq.streams.log.ordered.file import SUFFIX, OrderedFile
 from vmq.streams.log.partition import Partition
+from vmq.streams.sql.running import SqlRunner, sources_of
 
 
 @pytest.fixture
@@ -181,3 +183,26 @@ def test_tickets_with_a_filter_use_them(
         assert rows["offset"].to_pylist() == list(range(3, 240, 24))
         with pytest.raises(flight.FlightError):
             client.do_get(ticket("sensors")).read_all()
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "topic = 'site-0/d3/temp'",
+        "topic in ('site-0/d3/temp', 'x') and qos = 1",
+        "topic between 'site-0/d3' and 'site-0/d4' and \"offset\" >= 0",
+    ],
+)
+def test_queries_of_few_topics_use_them(
+    running: Running, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(making, "BLOCK_ROWS", 4)
+    partition = fill(running)
+    order(partition)
+    spoil(partition.sealed[0].path)
+    sources = sources_of(running.catalog, lambda _stream: True)
+    query = f'select payload from sensors where {where} order by "offset"'
+    answer = SqlRunner().run(query, sources)
+    assert answer["payload"].to_pylist() == [b"p-%d" % each for each in range(3, 240, 24)]
+    with pytest.raises(StreamError):
+        SqlRunner().run("select max(payload) from sensors where qos = 1", sources)

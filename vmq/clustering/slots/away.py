@@ -17,8 +17,8 @@ class AwayClients:
         self._owned = owned
         self._here = owned.here
         self._state = owned.state
-        #: Since when sessions have no connection, as far as this owner knows, by stamps: no record, for it may not be
-        #: their writer.
+        #: Since when sessions have no connection, as far as this owner knows, by stamps. Where they expire, it is in
+        #: the registers that this owner writes, too.
         self.left: dict[str, int] = {}
         #: Clients with a will and no connection: since when, by the detector's running time.
         self._orphans: dict[str, int] = {
@@ -30,11 +30,17 @@ class AwayClients:
     def came(self, client: str) -> None:
         """A client is connected."""
         self.left.pop(client, None)
+        self._state.registers[client].left = 0
         self._orphans.pop(client, None)
 
     def went(self, client: str) -> None:
         """It is not any more."""
-        self.left.setdefault(client, self._here.time())
+        since = self.left.setdefault(client, self._here.time())
+        register = self._state.registers[client]
+        is_writer = register.lineage == self._owned.view.lineage
+        if self._here.limits.all.expiry and register.session and is_writer:
+            register.left = since
+            self._state.touch(client)
 
     def was_cut_off(self, client: str) -> None:
         """Its front is out of reach: it may come back with its connection."""
@@ -79,7 +85,7 @@ class AwayClients:
         for client, register in list(state.registers.items()):
             if client in present:
                 continue
-            left = self.left.setdefault(client, now)
+            left = self.left.setdefault(client, register.left or now)
             if register.session and 0 < limits.expiry <= now - left:
                 subscribers.end(client)
                 self._here.effects.expired.append(client)

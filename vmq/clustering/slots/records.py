@@ -85,6 +85,8 @@ def _plain(state: SlotState, change: _Change) -> Any:
         register.user,
     ]
     rest = [register.past, register.ended_past, register.limits]
+    if register.left:
+        return [*head, *rest, register.left]
     return [*head, *rest] if any(rest) else head
 
 
@@ -218,3 +220,5 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
         register.past, register.ended_past = map(tuple, value[12:14])
         if value[14] is not None:
             register.limits = msgspec.convert(value[14], SessionLimits)
+    if value[15:]:
+        register.left = value[15]

@@ -81,6 +81,8 @@ class ClientRegister:
         self.will: tuple[bytes, bytes, int] | None = None
         #: Whose session it is; "": nobody's.
         self.user = ""
+        #: The stamp at which its last connection ended; 0: it did not, or nobody needs to know.
+        self.left: int = 0
         #: What a plugin has decided for it.
         self.limits: SessionLimits | None = None
         self.window: dict[int, SentMessage] = {}
@@ -130,7 +132,7 @@ class ClientRegister:
         other.past, other.ended_past = self.past, self.ended_past
         other.last_packet = self.last_packet
         other.will = self.will
-        other.user, other.limits = self.user, self.limits
+        other.user, other.limits, other.left = self.user, self.limits, self.left
         for packet, sent in self.window.items():
             other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)
         other.received = dict(self.received)

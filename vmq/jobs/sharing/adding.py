@@ -10,15 +10,16 @@ from typing import Final
 from vmq.jobs import record
 from vmq.jobs.ids import is_repeated
 from vmq.jobs.queue import ACKED, ACTIVE, DEAD, WAITING, Job
-from vmq.jobs.queues import JOB_BYTES
+from vmq.jobs.queues import JOB_BYTES, key_name, window_of
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.messages import Copy, Drop, Lacks, Stored
-from vmq.jobs.stock import key_name, window_of
 
 #: Seconds until a host that does not answer is asked again, and one more; doubled each time, up to the last.
 _FIRST_RETRY: Final = 0.2
 _LAST_RETRY: Final = 5.0
+#: Seconds that a job lives whose time may end half a second sooner or later.
+_LONG: Final = 60
 
 #: Told whether a job is on its hosts.
 Told = Callable[[bool], object]
@@ -121,6 +122,8 @@ class CopyAdder:
             self._look_at(pending, now)
         elif job.copies.is_away and not job.copies.is_asking:
             self.here.set_away(job, self.here.retry(job), now)  # it was handed over, and came
+        else:
+            self.machine.pager.offer(job)
 
     def _look_at(self, pending: PendingCopies, now: float) -> None:
         job = pending.job
@@ -219,6 +222,7 @@ class CopyAdder:
                 and job.copies.is_away
             ):
                 self.take_over(job, copy, now)
+            self.machine.pager.offer(job)
         here.send(sender, Stored(copy.job))
         return True
 
@@ -246,7 +250,7 @@ class CopyAdder:
             return None
         job = Job(copy.job, queue, copy.body)
         job.created = copy.created
-        job.expires = now + copy.lives / 1000
+        job.expires = self._aligned(copy, now)
         job.ttl, job.retry, job.delay = copy.ttl, copy.retry, copy.delay
         job.priority = copy.priority
         job.deliveries, job.nacks, job.repeats = copy.deliveries, copy.nacks, copy.repeats
@@ -276,10 +280,20 @@ class CopyAdder:
             here.set_away(job, wake + here.grace(job) if wake else here.retry(job), now)
         return job
 
+    def _aligned(self, copy: Copy, now: float) -> float:
+        """When the time of a copy ends: whole seconds from what follows from when it was added, if it lives long.
+
+        So copies are alike, on disk and where they are paged out, though each was under way for another while.
+        """
+        expires = now + copy.lives / 1000
+        expected = self.machine.pager.expiry(copy.created, copy.delay, copy.ttl)
+        return expected + round(expires - expected) if copy.ttl >= _LONG else expires
+
     def _keep_key(self, job: Job, now: float) -> None:
         """The key of a copy keeps others out here, too."""
         machine = self.machine
         added = int(job.created - machine.wall) / 1e9
         until = added + window_of(job.key, job.queue.rules)
-        if until > now and key_name(job.queue.name.removesuffix(DEAD), job.key) not in machine.keys:
+        name = key_name(job.queue.name.removesuffix(DEAD), job.key)
+        if until > now and machine.find_key(name) is None:
             machine.remember_key(job, until, now)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.queue import Job, JobQueue
+from vmq.jobs.queue import Job, JobCopies, JobQueue
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.sharing.messages import AnyEntry, Copy, Queued
 from vmq.jobs.sharing.peers import JobPeers
@@ -74,8 +74,11 @@ class SharingContext:
 
     def grace(self, job: Job) -> float:
         """Seconds that this node leaves to who serves a job, beyond its retry."""
-        copies = job.copies
-        nodes = [] if copies is None else copies.nodes
+        return _RANK if job.copies is None else self.grace_of(job.copies)
+
+    def grace_of(self, copies: JobCopies) -> float:
+        """The same, of a job that these may have."""
+        nodes = copies.nodes
         return _RANK * (1 + (nodes.index(self.me) if self.me in nodes else len(nodes)))
 
     def retry(self, job: Job) -> float:
@@ -89,6 +92,7 @@ class SharingContext:
         job.copies.is_asking = job.copies.is_given = False
         limit = max(job.expires, now) + self.grace(job)
         self.machine.timers.set(job, min(now + after, limit), now)
+        self.machine.pager.offer(job)
 
     def queue(self, name: bytes, now: float) -> JobQueue | None:
         """A queue by its name, unless there are too many."""

@@ -7,6 +7,7 @@ is a member no more never hears: then the tombstones stay until the job's time e
 from typing import Final
 
 from vmq.jobs import record
+from vmq.jobs.ids import is_repeated
 from vmq.jobs.queue import ACKED, DEAD, Job, JobCopies
 from vmq.jobs.queues import JOB_BYTES, JobRefusedError
 from vmq.jobs.rules import OFF
@@ -179,7 +180,7 @@ class JobEnding:
             self.machine.remove(job)
 
     def on_drop(self, job_id: bytes) -> None:
-        """It need not be done."""
+        """It need not be done, unless somebody else was told that it has his key."""
         job = self.machine.find(job_id)
-        if job is not None:
+        if job is not None and not (job.is_vouched and is_repeated(job_id)):
             self.machine.remove(job)

@@ -6,11 +6,11 @@ jobs with one key the one that nobody took goes.
 
 from typing import Final
 
-from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job
+from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job, JobPage
+from vmq.jobs.queues import key_name
 from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.messages import Claim, Claimed, KeyHeld
-from vmq.jobs.stock import key_name
 
 #: Seconds until who was not the first asks again, and until those that do not answer are passed over.
 _AGAIN: Final = 0.1
@@ -46,6 +46,8 @@ class KeyClaims:
         #: Keys that nodes which came up are to hear of, and these nodes.
         self.untold: list[tuple[bytes, bytes]] = []
         self.newcomers: set[int] = set()
+        #: The same of what is paged out.
+        self.untold_pages: list[JobPage] = []
         adder.claim = self.begin
 
     def receive(self, sender: int, entry: Claim | Claimed | KeyHeld, now: float) -> None:
@@ -122,10 +124,22 @@ class KeyClaims:
             known = self.machine.keys.get(name)
             if known is not None and may_count(known.job):
                 job = known.job
-                held = KeyHeld(job.id, name[0], name[1], job.deliveries > 0)
+                held = held_by(job, name)
                 self.here.tell(list(self.newcomers), held)
-        if not self.untold:
+        if not some and self.untold_pages:
+            self._tell_of_page(self.untold_pages.pop())
+        if not self.untold and not self.untold_pages:
             self.newcomers.clear()
+
+    def _tell_of_page(self, page: JobPage) -> None:
+        """Newcomers hear of the keys of jobs that are paged out."""
+        if page not in self.machine.pager.keyed:
+            return
+        now = self.here.clock()
+        for job in self.machine.pager.read(page):
+            if job.key and may_count(job) and self.machine.pager.key_until(job) > now:
+                held = held_by(job, (job.queue.name, job.key))
+                self.here.tell(list(self.newcomers), held)
 
     # Answering
 
@@ -133,7 +147,7 @@ class KeyClaims:
         """Another node is about to add a job with a key."""
         name = key_name(claim.queue, claim.key)
         own = self.claims.get(name)
-        known = self.machine.keys.get(name)
+        known = self.machine.find_key(name)
         if own is not None:
             is_first = own.job.id < claim.job
             own.is_second = own.is_second or not is_first
@@ -148,6 +162,7 @@ class KeyClaims:
 
             self.adder.wait(job, now + _COPYING, told)
         else:
+            known.job.is_vouched = True
             self._answer(sender, claim, known.job.id, True)
 
     def _answer(self, node: int, claim: Claim, known: bytes, is_added: bool) -> None:
@@ -159,10 +174,14 @@ class KeyClaims:
         """A node came up: it hears of the keys of this one."""
         self.newcomers.add(node)
         self.untold = [name for name in self.machine.keys if name[0]]
+        self.untold_pages = list(self.machine.pager.keyed)
 
     def on_held(self, held: KeyHeld) -> None:
-        """Another node has a key: of two jobs with it the one goes that nobody took, or the one with the higher id."""
-        known = self.machine.keys.get(key_name(held.queue, held.key))
+        """Another node has a key: of two jobs that goes which nobody took, else that on fewer hosts."""
+        name = key_name(held.queue, held.key)
+        if name not in self.machine.keys and self.machine.pager.key_id(name) == held.job:
+            return
+        known = self.machine.find_key(name)
         if known is None or known.job.id == held.job:
             return
         job = known.job
@@ -170,7 +189,7 @@ class KeyClaims:
         if job.is_gone or not is_queued or job.deliveries:
             return
         is_served = job.copies is None or not job.copies.is_away
-        if is_served and (held.is_taken or held.job < job.id):
+        if is_served and (held.is_taken or (-held.wanted, held.job) < (-wanted_of(job), job.id)):
             self.here.counts.doubles += 1
             self.machine.release(job)
             self.machine.end(job)
@@ -180,3 +199,13 @@ def may_count(job: Job) -> bool:
     """Whether a job stands against others with its key: not one that is gone and that nobody is known to have taken."""
     is_done = job.is_gone or job.state == ACKED
     return job.state != WAITING and (job.deliveries > 0 or not is_done)
+
+
+def wanted_of(job: Job) -> int:
+    """On how many hosts a job is to be."""
+    return 1 if job.copies is None else job.copies.wanted
+
+
+def held_by(job: Job, name: tuple[bytes, bytes]) -> KeyHeld:
+    """That a job has a key."""
+    return KeyHeld(job.id, *name, job.deliveries > 0, wanted_of(job))

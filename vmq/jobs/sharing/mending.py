@@ -3,7 +3,7 @@
 from typing import Final
 
 from vmq.jobs.ids import is_repeated
-from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job
+from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job, JobCopies, JobPage
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.federation import Federation
@@ -28,6 +28,8 @@ class CopyMender:
         self.peers = here.peers
         self.federation = federation
         self.walk = JobWalk(here.machine)
+        #: Pages that are to be looked at; what of them is on too few hosts is taken in for that.
+        self.pages: list[JobPage] = []
         #: Jobs of which copies were sent, and not all came.
         self.unconfirmed: dict[bytes, None] = {}
         self.handing = JobWalk(here.machine)
@@ -44,10 +46,11 @@ class CopyMender:
     def restart(self) -> None:
         """Somebody went, or came: each job is looked at once."""
         self.walk.begin()
+        self.pages = list(self.machine.pager.pages)
 
     def is_over(self) -> bool:
         """Whether each job was looked at, and no copy that was sent then is unconfirmed."""
-        return self.walk.is_over() and not self.unconfirmed
+        return self.walk.is_over() and not self.unconfirmed and not self.pages
 
     def restart_later(self, now: float) -> None:
         """A node has not what it was to have; it may refuse to."""
@@ -68,7 +71,7 @@ class CopyMender:
         if self.here.wants_mending:
             self.here.wants_mending = False
             self.walk.begin_later(now + _LATER)
-        if self.unconfirmed and self.walk.is_over():
+        if self.unconfirmed and self.walk.is_over() and not self.pages:
             self.unconfirmed.clear()
             self.walk.begin_later(now + _LATER)
         left = _BYTES
@@ -84,15 +87,46 @@ class CopyMender:
             if job is None:
                 break
             left -= self._mend(job, now)
+        for _ in range(_LOOKED_AT):
+            if not self.pages or left <= 0:
+                break
+            left -= self._mend_page(self.pages.pop(), now)
+
+    def _mend_page(self, page: JobPage, now: float) -> int:
+        """Has the jobs of a page in memory if they are on too few hosts, and other nodes get them."""
+        pager = self.machine.pager
+        if page not in pager.pages:
+            return 0
+        sent = 0
+        if any(each is not None and self._is_lacking(each) for each in pager.shares_of(page)):
+            for job in pager.scatter(page):
+                sent += self._mend(job, now)
+        return sent
+
+    def _is_lacking(self, copies: JobCopies) -> bool:
+        """Whether this node is to see to it that others get a job which these have."""
+        alive = self._alive(copies)
+        return (
+            self._is_first(alive)
+            and self.peers.spread(alive) < copies.wanted
+            and bool(self.peers.choose(1, alive))
+        )
+
+    def _alive(self, copies: JobCopies) -> list[int]:
+        return [each for each in copies.nodes if not self.peers.is_gone(each)]
+
+    def _is_first(self, alive: list[int]) -> bool:
+        """Whether none of those that can be reached is to see to it before this node."""
+        me = self.here.me
+        return next((each for each in alive if each == me or each in self.peers.up), me) == me
 
     def _mend(self, job: Job, now: float) -> int:
         """Has other nodes get a job that is on too few hosts; the bytes that are sent."""
         copies, here = job.copies, self.here
         if copies is None or job.state in (ACKED, WAITING) or not copies.wanted:
             return 0
-        alive = [each for each in copies.nodes if not self.peers.is_gone(each)]
-        first = next((each for each in alive if each == here.me or each in self.peers.up), here.me)
-        if first != here.me:
+        alive = self._alive(copies)
+        if not self._is_first(alive):
             return 0
         targets = [
             each
@@ -126,8 +160,9 @@ class CopyMender:
     def _page_in(self) -> None:
         """Jobs that are paged out are handed over, too, as far as there is memory."""
         machine = self.machine
-        if machine.pager.count and machine.memory < machine.max_memory:
-            machine.pager.scatter(next(iter(machine.pager.pages)))
+        page = machine.pager.first_queued()
+        if page is not None and machine.memory < machine.max_memory:
+            machine.pager.scatter(page)
             self.handing.begin()
 
     def _receivers(self, has: list[int]) -> list[int]:
@@ -139,7 +174,7 @@ class CopyMender:
 
     def is_handed_over(self) -> bool:
         """Whether they have all of it."""
-        if self.machine.pager.count and self._receivers([]):
+        if self.machine.pager.queued and self._receivers([]):
             return False
         for job_id in [each for each in self.under_way if each not in self.machine.jobs]:
             del self.under_way[job_id]

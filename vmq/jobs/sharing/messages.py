@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 _Id = Annotated[bytes, Meta(min_length=40, max_length=40)]
+#: Of many jobs, one behind the other.
+_Ids = Annotated[bytes, Meta(max_length=40 * 65_536)]
 _Name = Annotated[bytes, Meta(max_length=4096)]
 _Nodes = Annotated[list[Annotated[int, Meta(ge=1, lt=1 << 62)]], Meta(max_length=4096)]
 _Count = Annotated[int, Meta(ge=0, le=0xFFFF)]
@@ -180,12 +182,44 @@ class Claimed(Entry, frozen=True, tag=18):
 
 
 class KeyHeld(Entry, frozen=True, tag=19):
-    """This one has a key here; somebody took it, or it is done."""
+    """This one has a key here; somebody took it, or it is done. It is to be on so many hosts."""
 
     job: _Id
     queue: _Name
     key: _Name
     is_taken: bool
+    wanted: _Count = 1
+
+
+class WillQueueAll(Entry, frozen=True, tag=20):
+    """I am about to queue all of these, which were added from then to then, and to which that happened: who has one?
+
+    As far as I know these nodes may. The answer is to have the number.
+    """
+
+    number: _Number
+    queue: _Name
+    first: _Time
+    last: _Time
+    deliveries: _Count
+    nacks: _Count
+    repeats: _Count
+    nodes: _Nodes
+    jobs: _Ids
+
+
+class QueuedAll(Entry, frozen=True, tag=21):
+    """I have all of these queued, to which that happened; and am about to queue the `busy` ones."""
+
+    number: _Number
+    queue: _Name
+    first: _Time
+    last: _Time
+    deliveries: _Count
+    nacks: _Count
+    repeats: _Count
+    jobs: _Ids
+    busy: _Ids
 
 
 AnyEntry = (
@@ -208,6 +242,8 @@ AnyEntry = (
     | Claim
     | Claimed
     | KeyHeld
+    | WillQueueAll
+    | QueuedAll
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

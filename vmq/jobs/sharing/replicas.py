@@ -7,7 +7,7 @@ from typing import Final
 
 from vmq.jobs.ids import is_repeated
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.queue import ACKED, Job, JobQueue
+from vmq.jobs.queue import ACKED, Job, JobPage, JobQueue
 from vmq.jobs.sharing.adding import CopyAdder, Told
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.ending import JobEnding
@@ -32,10 +32,13 @@ from vmq.jobs.sharing.messages import (
     Paused,
     Present,
     Queued,
+    QueuedAll,
     Stored,
     WillQueue,
+    WillQueueAll,
     Working,
 )
+from vmq.jobs.sharing.paged import PagedCopies
 from vmq.jobs.sharing.peers import JobPeer, JobPeers
 from vmq.jobs.sharing.serving import JobServing
 from vmq.jobs.sharing.walk import JobWalk
@@ -76,6 +79,7 @@ class JobReplicas(JobSharing):
         self.keys = KeyClaims(here, self.adder)
         self.ending = JobEnding(here)
         self.serving = JobServing(here, self.ending)
+        self.paged = PagedCopies(here, self.serving)
         self.federation = Federation(here)
         self.mender = CopyMender(here, self.federation)
         #: Told that another node saw to a time of a schedule.
@@ -109,6 +113,9 @@ class JobReplicas(JobSharing):
             self.ending.look(job, now)
         else:
             self.serving.look(job, now)
+
+    def look_at_page(self, page: JobPage, now: float) -> None:
+        self.paged.look(page, now)
 
     def ended(self, job: Job) -> None:
         self.ending.ended(job)
@@ -247,6 +254,7 @@ class JobReplicas(JobSharing):
             self.newcomers.add(present.node)
             self.keys.on_newcomer(present.node)
             self.resuming.begin()
+            self.paged.begin()
             self.mender.restart()
             self.federation.on_up(now)
             self.on_newcomer()
@@ -301,6 +309,8 @@ class JobReplicas(JobSharing):
             queue = self.here.queue(entry.queue, now)
             if queue is not None:
                 self.machine.pause(queue, entry.is_in, entry.is_out)
+        elif isinstance(entry, WillQueueAll | QueuedAll):
+            self.paged.receive(sender, entry, now)
         elif isinstance(entry, Claim | Claimed | KeyHeld):
             self.keys.receive(sender, entry, now)
         elif isinstance(entry, Fired):
@@ -319,5 +329,6 @@ class JobReplicas(JobSharing):
             if job is None:
                 break
             self.serving.resume(job, self.newcomers)
-        if self.resuming.is_over():
+        self.paged.tell(self.newcomers)
+        if self.resuming.is_over() and not self.paged.untold:
             self.newcomers.clear()

@@ -19,12 +19,17 @@ class JobServing:
         self.here = here
         self.machine = here.machine
         self.ending = ending
+        #: Jobs that are queued together: the others are told of all at once.
+        self.gathered: list[Job] | None = None
 
     def queued(self, job: Job) -> None:
         """A job is queued here: the others need not see to it."""
         copies = job.copies
         assert copies is not None
-        self.here.tell(copies.nodes, self.here.queued_of(job))
+        if self.gathered is None or job.reason:
+            self.here.tell(copies.nodes, self.here.queued_of(job))
+        else:
+            self.gathered.append(job)
 
     def look(self, job: Job, now: float) -> None:
         """Nothing was heard for so long of a job that another node serves: it is asked for, then served here."""

@@ -39,6 +39,7 @@ SHARE_SIZE: Final = 4
 IS_QUEUED: Final = 1
 IS_DELAYED: Final = 2
 _MOST: Final = 0xFFFF
+_ID_HEAD: Final = 11
 _SECOND: Final = 1_000_000_000
 #: Nanoseconds by which the end of a job's time may differ from what follows from when it was added.
 CLOSE: Final = 1_000_000
@@ -56,10 +57,18 @@ class AlikeJobs:
         self.size: i64 = 0
         self.priority: i64 = 0
         self.flags: i64 = 0
+        self.later: i64 = 0
+        #: How ids of jobs that other nodes may have begin: those of one node are known by less than 40 bytes.
+        self.id_head = b""
+        #: Which nodes may have the last one of which that was written right behind it; and on how many hosts it is.
+        self.nodes: list[int] | None = None
+        self.wanted: i64 = 0
 
-    def begin(self, job: Job) -> None:
-        """A job is written whole."""
+    def begin(self, job: Job, expires: int) -> None:
+        """A job is written whole; `expires` in nanoseconds since 1970."""
         self.queue = job.queue if is_new(job) else None
+        self.later = later(job.created, job.delay, job.ttl, expires)
+        self.id_head = job.id[:_ID_HEAD]
         self.retry = job.retry
         self.ttl = job.ttl
         self.delay = job.delay
@@ -78,13 +87,42 @@ class AlikeJobs:
             and job.priority == self.priority
             and flags_of(job) == self.flags
             and is_new(job)
-            and abs(expires - ends(job.created, job.delay, job.ttl)) <= CLOSE
+            and job.id[:_ID_HEAD] == self.id_head
+            and is_close(job.created, job.delay, job.ttl, expires, self.later)
         )
+
+    def has_shared(self, job: Job) -> bool:
+        """Whether the same nodes may have a job as the last one of which that was written."""
+        copies = job.copies
+        assert copies is not None
+        return copies.wanted == self.wanted and copies.nodes == self.nodes
+
+    def share(self, job: Job) -> None:
+        """Which nodes may have a job is written right behind it."""
+        copies = job.copies
+        assert copies is not None
+        self.wanted = copies.wanted
+        self.nodes = list(copies.nodes)
+
+    def end(self) -> None:
+        """The next job is of another frame."""
+        self.queue = None
+        self.nodes = None
 
 
 def ends(created: int, delay: int, ttl: int) -> int:
     """When the time of a job ends that was added then, both in nanoseconds since 1970."""
     return created + (delay + ttl) * _SECOND
+
+
+def later(created: int, delay: int, ttl: int, expires: int) -> int:
+    """Seconds by which the time of a job ends later than that: clocks of two nodes differ."""
+    return round((expires - ends(created, delay, ttl)) / _SECOND)
+
+
+def is_close(created: int, delay: int, ttl: int, expires: int, after: int) -> bool:
+    """Whether it ends so many seconds later."""
+    return abs(expires - ends(created, delay, ttl) - after * _SECOND) <= CLOSE
 
 
 def is_new(job: Job) -> bool:
@@ -137,6 +175,12 @@ def share(job: Job) -> bytes:
     assert copies is not None
     head: bytes = SHARE.pack(copies.wanted, len(copies.nodes))
     return head + array("Q", copies.nodes).tobytes()
+
+
+def nodes_of(shared: bytes) -> tuple[int, list[int]]:
+    """On how many hosts a job is to be, and which nodes may have it, of what `share` made of it."""
+    nodes = array("Q", shared[SHARE_SIZE:])
+    return SHARE.unpack_from(shared)[0], nodes.tolist()
 
 
 def frame(events: list[int], details: list[bytes], bodies: list[bytes]) -> list[bytes]:

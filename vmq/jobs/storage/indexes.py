@@ -15,7 +15,7 @@ import msgspec
 from crc32c import crc32c
 
 _HEAD: Final = Struct("<8sI")
-_MAGIC: Final = b"VMQJIDX1"
+_MAGIC: Final = b"VMQJIDX2"
 
 
 class IndexedJobs(msgspec.Struct, array_like=True, frozen=True):
@@ -29,6 +29,8 @@ class IndexedJobs(msgspec.Struct, array_like=True, frozen=True):
     ids: bytes
     #: Type and bytes of each column.
     columns: list[tuple[str, bytes]]
+    #: Which nodes may have them, if others may.
+    shared: bytes
 
 
 class SegmentIndex(msgspec.Struct, array_like=True, frozen=True):

@@ -15,9 +15,9 @@ from crc32c import crc32c
 from mypy_extensions import i64
 
 from vmq.jobs import record
-from vmq.jobs.columns import JobColumns, short_ids
-from vmq.jobs.paging import PAGE
-from vmq.jobs.storage.frames import CLOSE, HEAD, HEAD_SIZE, JOB, ends
+from vmq.jobs.paging.columns import JobColumns, short_ids
+from vmq.jobs.paging.pages import PAGE
+from vmq.jobs.storage.frames import HEAD, HEAD_SIZE, JOB, is_close, later
 from vmq.jobs.storage.indexes import IndexedJobs, SegmentIndex, write_index
 from vmq.jobs.storage.plain import is_plain
 from vmq.jobs.storage.segments import JobSegment, JobSegments
@@ -28,6 +28,7 @@ log = logging.getLogger("vmq.jobs")
 #: Events that are looked at in one step, and seconds between two steps.
 _STEP: Final = 200
 _PAUSE: Final = 0.01
+_ID_HEAD: Final = 11
 
 
 class IndexMaker(FrameWalk):
@@ -44,8 +45,8 @@ class IndexMaker(FrameWalk):
         self.words = array("Q")
         self.rest = array("Q")
         self.details: list[bytes] = []
-        #: By queue and priority.
-        self.columns: dict[tuple[bytes, int], JobColumns] = {}
+        #: By queue and priority; of those that others may have by these, and how their ids begin.
+        self.columns: dict[tuple[bytes, int, bytes, bytes], JobColumns] = {}
         self.runs: list[IndexedJobs] = []
         #: The highest number of a job until now: one that is not above it was added elsewhere, and moved.
         self.highest: int = 0
@@ -74,24 +75,33 @@ class IndexMaker(FrameWalk):
         return self.place < len(frames)
 
     def added(
-        self, head: tuple[Any, ...], name: bytes, data: bytes, at: i64, serial: int, offset: int
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        data: bytes,
+        at: i64,
+        serial: int,
+        offset: int,
+        shared: bytes,
     ) -> bool:
         job_id, created, expires, retry, ttl, delay, size = head[:7]
-        lane = name, head[13]
+        lane = name, head[13], shared, job_id[:_ID_HEAD] if shared else b""
         columns = self.columns.get(lane)
         if columns is None:
             columns = self.columns[lane] = JobColumns()
         is_new = serial > self.highest
+        after = later(created, delay, ttl, expires)
         self.highest = max(self.highest, serial)
         if (
             is_new
-            and is_plain(head)
-            and abs(expires - ends(created, delay, ttl)) <= CLOSE
-            and (not columns.created or created > columns.created[-1])
+            and not head[11]
+            and is_plain(head, len(shared) > 0)
+            and is_close(created, delay, ttl, expires, after)
+            and (shared or not columns.created or created > columns.created[-1])
         ):
             segment = self.segment.number
             columns.due = min(columns.due, expires)
-            columns.add(job_id, serial, created, segment, offset, size, ttl, retry, delay)
+            columns.add(job_id, serial, created, segment, offset, size, ttl, retry, delay, after, 0)
             if len(columns.created) >= PAGE:
                 self.end_run(lane, columns)
         else:
@@ -99,6 +109,9 @@ class IndexMaker(FrameWalk):
             self.rest.append(serial << 4 | record.ADDED)
             more = data[at : at + int(head[11]) + int(head[12])]
             self.details.append(JOB.pack(*head) + name + more)
+            if shared:
+                self.rest.append(serial << 4 | record.SHARED)
+                self.details.append(shared)
         return False
 
     def told(self, serial: int, event: int, data: bytes, start: i64, end: i64) -> None:
@@ -107,14 +120,17 @@ class IndexMaker(FrameWalk):
         if end > start:
             self.details.append(data[start:end])
 
-    def end_run(self, lane: tuple[bytes, int], columns: JobColumns) -> None:
+    def end_run(self, lane: tuple[bytes, int, bytes, bytes], columns: JobColumns) -> None:
         """The jobs of a lane until now are a run."""
         if columns.created:
             numbers: list[tuple[str, bytes]] = [
                 (each.typecode, each.tobytes()) for each in columns.columns()
             ]
             ids, count = short_ids(bytes(columns.ids)), len(columns.created)
-            self.runs.append(IndexedJobs(*lane, count, int(columns.due), ids, numbers))
+            name, priority, shared, _ = lane
+            due = int(columns.due)
+            run = IndexedJobs(name, priority, count, due, ids, numbers, shared)
+            self.runs.append(run)
             self.columns[lane] = JobColumns()
 
     def write(self) -> None:

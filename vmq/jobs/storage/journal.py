@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from vmq.jobs.commit import JobWriter
 from vmq.jobs.queue import ACKED, Job
-from vmq.jobs.record import ADDED, ADDED_ALIKE, BURIED, DONE, REVIVED, SHARED
+from vmq.jobs.record import ADDED, ADDED_ALIKE, BURIED, DONE, REVIVED, SHARED, SHARED_ALIKE
 from vmq.jobs.rules import FSYNC
 from vmq.jobs.storage.frames import (
     ALIKE,
@@ -58,13 +58,26 @@ class JobJournal(JobWriter):
             self.next_serial += 1
             self.add(job, job.body or b"")
             return
-        self.events.append(int(job.serial << 4) | event)
-        if event >= BURIED and event <= REVIVED:
-            self.details.append(death(job, self.wall + int(job.expires * 1e9)))
-        elif event == SHARED:
-            self.details.append(share(job))
+        if event == SHARED:
+            self.note_shared(job)
+        else:
+            self.events.append(int(job.serial << 4) | event)
+            if event >= BURIED and event <= REVIVED:
+                self.details.append(death(job, self.wall + int(job.expires * 1e9)))
         if job.queue.rules.persistence == FSYNC:
             self.needs_sync = True
+
+    def note_shared(self, job: Job) -> None:
+        """Others may have a job: of one that was just added that mostly is as of the one before it."""
+        events, number = self.events, int(job.serial << 4)
+        last = events[-1] if events else 0
+        if last == number | ADDED_ALIKE and self.alike.has_shared(job):
+            events[-1] = number | SHARED_ALIKE
+            return
+        if last == number | ADDED or last == number | ADDED_ALIKE:
+            self.alike.share(job)
+        events.append(number | SHARED)
+        self.details.append(share(job))
 
     def add(self, job: Job, body: bytes) -> None:
         """Writes a job whole."""
@@ -75,7 +88,7 @@ class JobJournal(JobWriter):
         else:
             self.events.append(int(job.serial << 4) | ADDED)
             self.details.append(job_header(job, expires))
-            self.alike.begin(job)
+            self.alike.begin(job, expires)
         self.bodies.append(body)
         self.added.append(job)
         if job.queue.rules.persistence == FSYNC:
@@ -123,7 +136,7 @@ class JobJournal(JobWriter):
         self.details = []
         self.bodies = []
         self.added = []
-        self.alike.queue = None
+        self.alike.end()
         self.drop()
         return needs_sync
 

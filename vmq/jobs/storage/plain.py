@@ -8,10 +8,13 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from vmq.jobs import record
-from vmq.jobs.columns import (
+from vmq.jobs.machine import JobMachine
+from vmq.jobs.paging.columns import (
     CREATED,
+    ID,
     RETRY,
     SERIAL,
+    SHARE,
     SIZE,
     JobColumns,
     at_place,
@@ -19,9 +22,17 @@ from vmq.jobs.columns import (
     long_ids,
     whole,
 )
-from vmq.jobs.machine import JobMachine
-from vmq.jobs.queue import Job, JobLane, JobPage, LanePages
-from vmq.jobs.storage.frames import ALIKE_SIZE, CLOSE, IS_QUEUED, ends
+from vmq.jobs.queue import AWAY, DEAD, GONE, Job, JobPage, LanePages
+from vmq.jobs.queues import window_of
+from vmq.jobs.storage.frames import (
+    ALIKE_SIZE,
+    IS_DELAYED,
+    IS_QUEUED,
+    ends,
+    is_close,
+    later,
+    nodes_of,
+)
 from vmq.jobs.storage.indexes import IndexedJobs
 from vmq.jobs.storage.segments import JobSegment
 
@@ -29,6 +40,9 @@ from vmq.jobs.storage.segments import JobSegment
 _PLAIN: Final = 1
 _TOUCHED: Final = 2
 _GONE: Final = 3
+#: Its key was released, and it is gone, too.
+_RELEASED: Final = 4
+_OVER: Final = 5
 _IS_PLAIN: Final = bytes([each == _PLAIN for each in range(256)])
 #: Numbers of jobs in one log; in one with more every job is looked at.
 _MOST_FATES: Final = 1 << 28
@@ -55,6 +69,9 @@ class PlainJobs:
         self.least: i64 = 0
         #: By queue and priority, as long as they make no page.
         self.plain: dict[bytes, JobColumns] = {}
+        #: Pages of what other nodes may have; the numbers of who may.
+        self.copies: list[JobPage] = []
+        self.shares: dict[bytes, int] = {}
         machine.pager.now = now
 
     def tell_fates(self) -> int:
@@ -69,24 +86,33 @@ class PlainJobs:
             return int(most) + 1
         fates = self.fates = bytearray(size)
         least: i64 = self.least
+        added: i64 = -1
         for each in words:
             word: i64 = each
             place: i64 = (word >> 4) - least
             event: i64 = word & 15
             fate: i64 = fates[place]
-            if (event == record.ADDED or event == record.ADDED_ALIKE) and not fate:
+            if not fate and is_adding(event):
                 fates[place] = _PLAIN
+            elif event == record.SHARED and place == added:
+                pass  # that others may have it was said when it was added
             elif event == record.GONE:
-                fates[place] = _GONE
-            elif fate != _GONE:
+                fates[place] = _OVER if fate >= _RELEASED else _GONE
+            elif event == record.RELEASED:
+                fates[place] = _OVER if fate in {_GONE, _OVER} else _RELEASED
+            elif fate < _GONE:
                 fates[place] = _TOUCHED
+            added = place if is_adding(event) else -1
         self.words = array("Q")
         return int(most) + 1
 
     def is_over(self, serial: i64, head: tuple[Any, ...]) -> bool:
         """Whether a job is gone, and so is its key."""
         place: i64 = serial - self.least
-        return place < len(self.fates) and self.fates[place] == _GONE and not head[_KEY_SIZE]
+        if place >= len(self.fates):
+            return False
+        fate: i64 = self.fates[place]
+        return fate == _OVER or (fate == _GONE and not head[_KEY_SIZE])
 
     def keep(
         self,
@@ -95,24 +121,59 @@ class PlainJobs:
         serial: i64,
         segment: JobSegment,
         offset: int,
+        shared: bytes,
+        key: bytes,
     ) -> bool:
-        """Keeps a job that only was added, of a long queue in a page; False: it is none of these."""
+        """Keeps a job that only was added, of a long queue in a page, or of which only the key is left; False: it is
+        none of these.
+        """
         place: i64 = serial - self.least
-        if place >= len(self.fates) or self.fates[place] != _PLAIN:
+        if place >= len(self.fates) or key[:1] == b"\0":
             return False
-        if not is_plain(head):
+        if key and self.fates[place] == _GONE:
+            return self.keep_key(head, name, serial, segment, offset, key)
+        if self.fates[place] != _PLAIN:
+            return False
+        if not is_plain(head, len(shared) > 0):
             return False
         job_id, created, expires, retry, ttl, delay, size = head[:7]
-        columns = self.columns_of(name, head[13])
-        if columns.created and created <= columns.created[-1]:
+        columns = self.columns_of(name, head[13], shared, job_id)
+        if columns.created and created <= columns.created[-1] and not shared:
             return False
         if not self.is_in_time(columns, retry, expires):
             return False
-        if abs(expires - ends(created, delay, ttl)) > CLOSE:
+        after = later(created, delay, ttl, expires)
+        if not is_close(created, delay, ttl, expires, after):
             return False
+        if key:
+            columns.keys[len(columns.created)] = key
         columns.due = min(columns.due, (expires - self.machine.wall) / _SECOND)
-        columns.add(job_id, serial, created, segment.number, offset, size, ttl, retry, delay)
+        number, share = segment.number, self.share_of(shared)
+        columns.add(job_id, serial, created, number, offset, size, ttl, retry, delay, after, share)
         self.kept(columns, segment, 1, size)
+        return True
+
+    def keep_key(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        segment: JobSegment,
+        offset: int,
+        key: bytes,
+    ) -> bool:
+        """Keeps the key of a job that is gone, unless it keeps nobody out any more; whether that was seen to."""
+        name = name.removesuffix(DEAD)
+        columns = self.columns_of(name, 0, b"", head[0], is_gone=True)
+        lane = columns.lane
+        assert lane is not None
+        until = (head[1] - self.machine.wall) / _SECOND + window_of(key, lane.queue.rules)
+        if until <= self.now:
+            return True
+        columns.due = until if columns.due == float("inf") else max(columns.due, until)
+        columns.keys[len(columns.created)] = key
+        columns.add(head[0], serial, head[1], segment.number, offset, head[6], 0, 0, 0, 0, 0)
+        self.kept(columns, segment, 1, head[6])
         return True
 
     def keep_alike(
@@ -125,12 +186,13 @@ class PlainJobs:
         at: i64,
         segment: JobSegment,
         offset: int,
+        shared: bytes,
     ) -> int:
         """Keeps jobs that are as one that was kept before them, from a number on; returns how many."""
-        columns = self.columns_of(name, head[13])
+        columns = self.columns_of(name, head[13], shared, head[0])
         most: i64 = min(len(events), self.machine.pager.size - len(columns.created))
         count: i64 = 0
-        wanted: int = serial << 4 | record.ADDED_ALIKE
+        wanted: int = serial << 4 | (record.SHARED_ALIKE if shared else record.ADDED_ALIKE)
         while count < most and events[count] == wanted:
             wanted += 16
             count += 1
@@ -138,20 +200,24 @@ class PlainJobs:
         if count < _MANY or self.fates.count(_PLAIN, place, place + count) != count:
             return 0
         retry, ttl, delay, size = head[3:7]
+        after = later(head[1], delay, ttl, head[2])
         words = array("q")
         words.frombytes(data[at : at + count * ALIKE_SIZE])
         width: i64 = ALIKE_SIZE // 8
         created = words[width - 1 :: width]
-        if created[0] <= head[1] or not all(map(lt, created, created[1:])):
+        if not shared and (created[0] <= head[1] or not all(map(lt, created, created[1:]))):
             return 0
-        first = ends(created[0], delay, ttl)
+        first = ends(min(created), delay, ttl) + after * _SECOND
         if not self.is_in_time(columns, retry, first):
             return 0
         columns.due = min(columns.due, (first - self.machine.wall) / _SECOND)
         ids = array("q", bytes(8 * (width - 1) * count))
         for word in range(width - 1):
             ids[word :: width - 1] = words[word::width]
-        columns.add_alike(ids.tobytes(), serial, created, segment.number, offset, head)
+        share = self.share_of(shared)
+        columns.add_alike(
+            ids.tobytes(), serial, created, segment.number, offset, head, after, share
+        )
         self.kept(columns, segment, count, size)
         return count
 
@@ -159,10 +225,13 @@ class PlainJobs:
         """Keeps those of an index to which nothing happened, in pages; returns the others that there still are."""
         pager = self.machine.pager
         count = jobs.count
-        columns = self.columns_of(jobs.queue, jobs.priority)
+        columns = self.columns_of(
+            jobs.queue, jobs.priority, jobs.shared, long_ids(jobs.ids, count)[:ID]
+        )
         lane = columns.lane
         assert lane is not None
         numbers = [array(code, data) for code, data in jobs.columns]
+        numbers[SHARE] = array("q", [self.share_of(jobs.shared)])
         fates = self.fates_of(numbers[SERIAL], count)
         plain: i64 = fates.count(_PLAIN)
         if plain and not self.may_follow(columns, numbers, count, jobs.ends):
@@ -173,13 +242,10 @@ class PlainJobs:
             segment.live += plain
             sizes = compress(whole(numbers[SIZE], count), fates.translate(_IS_PLAIN))
             segment.live_bytes += sum(sizes)
+        page = JobPage(lane, jobs.ids, numbers, count)
         if plain == count and 2 * count >= pager.size:
             self.keep_page(columns)
-            pager.put_page(
-                self.enter(lane, numbers[CREATED], count),
-                JobPage(lane, jobs.ids, numbers, count),
-                due,
-            )
+            self.enter(columns, page, due)
             return []
         ids = long_ids(jobs.ids, count)
         if plain:
@@ -188,7 +254,7 @@ class PlainJobs:
             if len(columns.created) >= pager.size:
                 self.keep_page(columns)
         others = {place for place, fate in enumerate(fates) if fate != _TOUCHED}
-        return pager.unpack(lane, ids, numbers, others) if len(others) < count else []
+        return pager.unpack(page, ids, others) if len(others) < count else []
 
     def fates_of(self, serials: "array[int]", count: int) -> bytes:
         """What became of jobs whose numbers are in a column."""
@@ -206,6 +272,8 @@ class PlainJobs:
     ) -> bool:
         """Whether jobs of an index are younger than those that are kept, and their time ends late enough."""
         first = at_place(numbers[CREATED], 0)
+        if columns.is_away:
+            first = 1 << 62
         lane = columns.lane
         assert lane is not None
         newest = 0 if lane.more is None else lane.more.newest
@@ -216,15 +284,23 @@ class PlainJobs:
         retries = set(whole(numbers[RETRY], count))
         return all(self.is_in_time(columns, retry, ends) for retry in retries)
 
-    def columns_of(self, name: bytes, priority: int) -> JobColumns:
-        """Those of one queue and priority."""
+    def columns_of(
+        self, name: bytes, priority: int, shared: bytes, job_id: bytes, *, is_gone: bool = False
+    ) -> JobColumns:
+        """Those of one queue and priority; of jobs that others may have those of ids which begin alike."""
         key = lane_key(name, priority)
+        if shared:
+            key = job_id[:11] + key
+        elif is_gone:
+            key = b"gone " + key
         columns = self.plain.get(key)
         if columns is None:
             machine = self.machine
             queue = machine.queues.get(name) or machine.make_queue(name, self.now)
             columns = self.plain[key] = JobColumns()
             columns.lane = queue.lane(priority)
+            columns.is_away = len(shared) > 0
+            columns.is_gone = is_gone
         return columns
 
     def is_in_time(self, columns: JobColumns, retry: int, expires: int) -> bool:
@@ -244,36 +320,73 @@ class PlainJobs:
             self.keep_page(columns)
 
     def keep_page(self, columns: JobColumns) -> None:
-        """Jobs of one lane are a page."""
+        """The jobs that were kept are a page."""
+        lane = columns.lane
+        if lane is None or not columns.created:
+            return
+        self.enter(columns, self.machine.pager.page_of(lane, columns), columns.due)
+        following = self.plain[self.key_of(columns)] = JobColumns()
+        following.lane = lane
+        following.is_away = columns.is_away
+        following.is_gone = columns.is_gone
+
+    def key_of(self, columns: JobColumns) -> bytes:
+        """By which columns are kept."""
         lane = columns.lane
         assert lane is not None
-        if not columns.created:
-            return
-        more = self.enter(lane, columns.created, len(columns.created))
-        self.machine.pager.add_page(lane, more, columns, columns.due)
-        following = self.plain[lane_key(lane.queue.name, lane.priority)] = JobColumns()
-        following.lane = lane
+        key = lane_key(lane.queue.name, lane.priority)
+        if columns.is_gone:
+            return b"gone " + key
+        return bytes(columns.ids[:11]) + key if columns.is_away else key
 
-    def enter(self, lane: JobLane, created: "array[int]", count: int) -> LanePages:
-        """So many jobs are queued in a lane."""
+    def enter(self, columns: JobColumns, page: JobPage, ends: float) -> None:
+        """There is a page."""
         machine = self.machine
-        more = lane.more
-        if more is None:
-            more = lane.more = LanePages(machine.pager)
-        machine.last_created = max(machine.last_created, at_place(created, count - 1))
-        lane.queue.depth += count
-        lane.queue.jobs += count
-        return more
+        lane = page.lane
+        created = page.columns[CREATED]
+        newest = max(whole(created, page.size))
+        machine.last_created = max(machine.last_created, newest)
+        page.ends = ends
+        if columns.is_gone:
+            page.kind = GONE
+            machine.pager.put_page(page, ends)
+            return
+        lane.queue.jobs += page.size
+        if columns.is_away:
+            page.kind = AWAY
+            self.copies.append(page)
+        else:
+            lane.queue.depth += page.size
+            if lane.more is None:
+                lane.more = LanePages(machine.pager)
+        machine.pager.put_page(page, ends)
+
+    def share_of(self, shared: bytes) -> int:
+        """The number of which nodes may have a job."""
+        if not shared:
+            return 0
+        found = self.shares.get(shared)
+        if found is None:
+            found = self.shares[shared] = self.machine.pager.share(*nodes_of(shared))
+        return found
 
     def rest(self) -> list[Job]:
         """Jobs that make no page."""
         found: list[Job] = []
+        pager = self.machine.pager
         for columns in self.plain.values():
             lane = columns.lane
             if lane is not None and columns.created:
-                ids = bytes(columns.ids)
-                found.extend(self.machine.pager.unpack(lane, ids, columns.columns(), None))
+                page = pager.page_of(lane, columns)
+                if columns.is_gone:
+                    page.kind = GONE
+                found.extend(pager.unpack(page, bytes(columns.ids), None))
         return found
+
+
+def is_adding(event: i64) -> bool:
+    """Whether a job is added by an event."""
+    return event == record.ADDED or event == record.ADDED_ALIKE or event == record.SHARED_ALIKE
 
 
 def lane_key(name: bytes, priority: int) -> bytes:
@@ -281,7 +394,12 @@ def lane_key(name: bytes, priority: int) -> bytes:
     return b"%d " % priority + name
 
 
-def is_plain(head: tuple[Any, ...]) -> bool:
-    """Whether a job was queued when it was added, to no purpose but that: without key, reason and deliveries."""
+def is_plain(head: tuple[Any, ...], is_shared: bool) -> bool:
+    """Whether a job was queued when it was added, to no purpose but that: without reason and deliveries.
+
+    One that others may have was not delayed then; who serves it is asked after a start.
+    """
     is_new = not (head[7] or head[8] or head[9])
-    return is_new and not head[_KEY_SIZE] and not head[12] and head[14] == IS_QUEUED
+    flags: int = head[14]
+    is_queued = not flags & IS_DELAYED if is_shared else flags == IS_QUEUED
+    return is_new and not head[12] and is_queued

@@ -3,7 +3,6 @@
 import gc
 import logging
 import mmap
-from array import array
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, Final
@@ -14,8 +13,7 @@ from mypy_extensions import i64
 from vmq.jobs import record
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, Job, JobCopies
-from vmq.jobs.queues import JOB_BYTES
-from vmq.jobs.stock import window_of
+from vmq.jobs.queues import JOB_BYTES, window_of
 from vmq.jobs.storage.damage import is_torn, next_frame
 from vmq.jobs.storage.frames import (
     DEATH,
@@ -25,8 +23,7 @@ from vmq.jobs.storage.frames import (
     IS_DELAYED,
     IS_QUEUED,
     MAGIC,
-    SHARE,
-    SHARE_SIZE,
+    nodes_of,
 )
 from vmq.jobs.storage.indexes import read_index
 from vmq.jobs.storage.plain import PlainJobs
@@ -36,7 +33,9 @@ from vmq.jobs.storage.walking import FrameWalk
 log = logging.getLogger("vmq.jobs")
 
 #: Seconds after which the other nodes that may have a job are asked for it: they have come up by then.
-_ASK_AFTER: Final = 3.0
+ASK_AFTER: Final = 3.0
+#: Between two pages of them.
+_PAGE_PAUSE: Final = 0.01
 #: Jobs whose retry begins anew at the start are spread over this part of it.
 _SPREAD: Final = 0.2
 
@@ -88,6 +87,9 @@ class JobRestore(FrameWalk):
             self.replay(self.segments.all[number])
         for job in self.plain.rest():
             self.found[int(job.serial)] = job
+        for number, page in enumerate(self.plain.copies):
+            due = self.now + ASK_AFTER + number * _PAGE_PAUSE
+            self.machine.timers.set(page, due, self.now)
         self.settle()
         self.segments.drop_oldest()
 
@@ -182,19 +184,29 @@ class JobRestore(FrameWalk):
                 view.close()
 
     def added(
-        self, head: tuple[Any, ...], name: bytes, data: bytes, at: i64, serial: int, offset: int
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        data: bytes,
+        at: i64,
+        serial: int,
+        offset: int,
+        shared: bytes,
     ) -> bool:
         segment = self.segment
         assert segment is not None
         if self.plain.is_over(serial, head):
             return False
-        if self.plain.keep(head, name, serial, segment, offset):
-            return True
+        key = data[at : at + int(head[11])]
+        if self.plain.keep(head, name, serial, segment, offset, shared, key):
+            return not key
         job = self.read_job(head, name, data, at)
         job.serial = serial
         job.segment = segment.number
         job.offset = offset
         self.keep(job, serial)
+        if shared:
+            job.copies = JobCopies(*nodes_of(shared))
         return False
 
     def alike(
@@ -206,10 +218,11 @@ class JobRestore(FrameWalk):
         data: bytes,
         at: i64,
         offset: int,
+        shared: bytes,
     ) -> int:
         segment = self.segment
         assert segment is not None
-        return self.plain.keep_alike(head, name, serial, events, data, at, segment, offset)
+        return self.plain.keep_alike(head, name, serial, events, data, at, segment, offset, shared)
 
     def told(self, serial: int, event: int, data: bytes, start: i64, end: i64) -> None:
         job = self.found.get(serial)
@@ -222,9 +235,7 @@ class JobRestore(FrameWalk):
             job.nacks = nacks
             job.repeats = repeats
         elif event == record.SHARED:
-            wanted = SHARE.unpack_from(data, start)[0]
-            nodes = array("Q", data[start + SHARE_SIZE : end])
-            job.copies = JobCopies(wanted, nodes.tolist())
+            job.copies = JobCopies(*nodes_of(data[start:end]))
         else:
             self.happened(job, event)
 
@@ -394,7 +405,7 @@ class JobRestore(FrameWalk):
 
     def settle_shared(self, job: Job, copies: JobCopies, now: float, number: int) -> None:
         """Others may have it: they are asked first."""
-        due = now + _ASK_AFTER + _SPREAD * (number % 100) / 10
+        due = now + ASK_AFTER + _SPREAD * (number % 100) / 10
         if job.state != ACKED:
             copies.confirmed = list(copies.nodes)
             job.state = ACTIVE

@@ -27,10 +27,17 @@ class FrameWalk:
     """Goes through frames. Subclasses say what an event means."""
 
     def added(
-        self, head: tuple[Any, ...], name: bytes, data: bytes, at: i64, serial: int, offset: int
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        data: bytes,
+        at: i64,
+        serial: int,
+        offset: int,
+        shared: bytes,
     ) -> bool:
-        """A job was added: its header, the name of its queue, and where its key, reason and body are; whether those
-        behind it that are alike may be looked at together.
+        """A job was added: its header, the name of its queue, where its key, reason and body are, and which nodes may
+        have it, if others may; whether those behind it that are alike may be looked at together.
         """
         return False
 
@@ -43,6 +50,7 @@ class FrameWalk:
         data: bytes,
         at: i64,
         offset: int,
+        shared: bytes,
     ) -> int:
         """Jobs follow that may be as the last one, from a number on; how many of them were seen to."""
         return 0
@@ -57,13 +65,13 @@ class FrameWalk:
         events = memoryview(data)[: count * 8].cast("Q")
         number: i64 = 0
         head: tuple[Any, ...] = ()
-        name = b""
+        name = shared = b""
         while number < count:
             word: int = events[number]
             number += 1
             event = word & 15
             serial = word >> 4
-            if event == record.ADDED or event == record.ADDED_ALIKE:
+            if event == record.ADDED or event == record.ADDED_ALIKE or event == record.SHARED_ALIKE:
                 if event == record.ADDED:
                     head = JOB.unpack_from(data, at)
                     name = data[at + JOB_SIZE : at + JOB_SIZE + head[_NAME_SIZE]]
@@ -73,12 +81,27 @@ class FrameWalk:
                     head = (job_id, created, ends(created, head[5], head[4]), *head[3:])
                     at += ALIKE_SIZE
                 size: i64 = head[_SIZE]
-                may_follow = self.added(head, name, data, at, serial, int(offset))
+                start = at
                 at += int(head[_KEY_SIZE]) + int(head[_REASON_SIZE])
+                own = shared if event == record.SHARED_ALIKE else b""
+                if number < count and events[number] == serial << 4 | record.SHARED:
+                    number += 1
+                    told = at
+                    at = end_of_share(data, at)
+                    own = shared = data[told:at]
+                may_follow = self.added(head, name, data, start, serial, int(offset), own)
                 offset += size
                 if may_follow and number < count:
+                    is_shared = events[number] & 15 == record.SHARED_ALIKE
                     many = self.alike(
-                        head, name, serial + 1, events[number:], data, at, int(offset)
+                        head,
+                        name,
+                        serial + 1,
+                        events[number:],
+                        data,
+                        at,
+                        int(offset),
+                        shared if is_shared else b"",
                     )
                     number += many
                     at += many * ALIKE_SIZE
@@ -90,6 +113,11 @@ class FrameWalk:
                 if event == record.BURIED or event == record.REVIVED:
                     end += DEATH_SIZE + int(DEATH.unpack_from(data, at)[3])
                 elif event == record.SHARED:
-                    end += SHARE_SIZE + 8 * int(SHARE.unpack_from(data, at)[1])
+                    end = end_of_share(data, at)
                 self.told(serial, event, data, at, end)
                 at = end
+
+
+def end_of_share(data: bytes, at: i64) -> i64:
+    """Where that ends which is said of the nodes that may have a job."""
+    return at + SHARE_SIZE + 8 * int(SHARE.unpack_from(data, at)[1])

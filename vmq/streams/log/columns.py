@@ -1,6 +1,6 @@
 """From stored columns to those that a reader wants."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -67,6 +67,7 @@ class Projection:
         #: Something is asked of the topics.
         self.asks_topics = self.filter is not None or bool(self._of_topics)
         self.asks_topics |= any(each.column == "topic" for each in self.where)
+        self._verdicts: Callable[[pa.StringArray], pa.BooleanArray] | None = None
         #: Numbers of the stored columns that have to be read.
         self.fields = sorted(wanted) or [_RETAIN]
 
@@ -86,7 +87,11 @@ class Projection:
         for condition, extraction in self._of_topics:
             (values,) = extraction.apply(pa.record_batch([topics], names=["topic"]))
             found = pc.and_(found, condition.mask(values))
-        return found
+        return found if self._verdicts is None else pc.and_(found, self._verdicts(topics))
+
+    def spare(self, verdicts: Callable[[pa.StringArray], pa.BooleanArray]) -> None:
+        """Rows of topics without a verdict may be left out: whoever wants these columns filters them himself."""
+        self.asks_topics, self._verdicts = True, verdicts
 
     def apply(
         self, rows: pa.RecordBatch, stream: str, partition: int, offset: int

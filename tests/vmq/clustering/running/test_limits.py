@@ -9,9 +9,9 @@ from vmq_bridge import BridgePlugin
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.running.slotted import named, owners_of, slotted
+from tests.vmq.clustering.running.slotted import named, owner_of, owners_of, slotted
 from vmq.broker import Broker, StartError
-from vmq.config.options import QueueOptions
+from vmq.config.options import QueueOptions, SessionOptions
 
 BAD_ID = 2
 
@@ -25,6 +25,31 @@ async def test_another_user_neither_takes_nor_ends_it(tmp_path: Path) -> None:
                 async with Device(name, username="bob", clean=clean) as bob:
                     assert await bob.refusal(nodes["b"]) == BAD_ID
             assert alice.is_connected
+
+
+async def test_the_next_owner_knows_since_when_a_client_is_away(tmp_path: Path) -> None:
+    session = SessionOptions(persistent_client_expiration="1h")
+    async with (
+        slotted(tmp_path, session=session) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+    ):
+        name = device.client_id
+        await device.connect(nodes["a"])
+        [owner] = owners_of(nodes, name).values()
+        away, register = owner.attachments.away, owner.state.registers[name]
+        await device.disconnect()
+        await until(lambda: name in away.left)
+        assert register.left == away.left[name]
+        await device.connect(nodes["a"])
+        assert register.left == 0
+        await device.disconnect()
+        await until(lambda: name in away.left)
+        since = away.left[name]
+        await nodes.brokers.pop("b").stop()
+        await until(lambda: owner_of(nodes, name) == "a")
+        [heir] = owners_of(nodes, name).values()
+        await until(lambda: name in heir.attachments.away.left)
+        assert heir.attachments.away.left[name] == since
 
 
 @pytest.mark.parametrize("drops", ["newest", "oldest"])

@@ -105,6 +105,8 @@ def test_a_start_does_without_an_index_that_is_not_that_of_its_segment(
 def test_an_index_goes_with_its_segment(tmp_path: Path) -> None:
     node = filled(tmp_path)
     found = restarted(node)
+    for page in list(found.machine.pager.keyed):
+        found.machine.pager.scatter(page)
     for known in list(found.machine.keys.values()):
         found.machine.release(known.job)
     for job_id in everything(found):

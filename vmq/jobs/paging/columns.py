@@ -4,6 +4,10 @@ from array import array
 from binascii import a2b_base64, b2a_base64
 from itertools import compress
 from typing import Any, Final
+from zlib import compress as compress_bytes
+from zlib import decompress
+
+from mypy_extensions import i64
 
 from vmq.jobs.queue import Job, JobLane
 
@@ -11,6 +15,8 @@ from vmq.jobs.queue import Job, JobLane
 ID: Final = 40
 _TOKEN: Final = 11
 _TOKEN_END: Final = 35
+#: Bytes of that without base64.
+_SHORT: Final = 18
 _TO_BASE64: Final = bytes.maketrans(b"-_", b"+/")
 _FROM_BASE64: Final = bytes.maketrans(b"+/", b"-_")
 #: The columns of a page.
@@ -22,6 +28,13 @@ SIZE: Final = 4
 TTL: Final = 5
 RETRY: Final = 6
 DELAY: Final = 7
+#: Seconds by which the time of a job ends later than follows from when it was added: clocks of two nodes differ.
+LATER: Final = 8
+DELIVERIES: Final = 9
+NACKS: Final = 10
+REPEATS: Final = 11
+#: Which nodes may have it: the number of that in `JobPager.shares`.
+SHARE: Final = 12
 #: Beside the first of numbers that rise by one.
 _RISES: Final = -(1 << 62)
 
@@ -32,6 +45,10 @@ class JobColumns:
     def __init__(self) -> None:
         #: Of these, while a log is read; and when the time of the first of them ends.
         self.lane: JobLane | None = None
+        #: They are copies of what other nodes may serve.
+        self.is_away = False
+        #: They are gone, and their keys are left.
+        self.is_gone = False
         self.due: float = float("inf")
         self.ids = bytearray()
         self.serials = array("q")
@@ -42,6 +59,14 @@ class JobColumns:
         self.ttls = array("q")
         self.retries = array("q")
         self.delays = array("q")
+        self.laters = array("q")
+        self.shares = array("q")
+        #: Empty: all are 0, as those of jobs that a log has as new.
+        self.deliveries = array("q")
+        self.nacks = array("q")
+        self.repeats = array("q")
+        #: The keys of those that have one, by their places.
+        self.keys: dict[int, bytes] = {}
 
     def add(
         self,
@@ -54,6 +79,8 @@ class JobColumns:
         ttl: int,
         retry: int,
         delay: int,
+        later: int,
+        share: int,
     ) -> None:
         """One more."""
         self.ids += job_id
@@ -65,6 +92,8 @@ class JobColumns:
         self.ttls.append(ttl)
         self.retries.append(retry)
         self.delays.append(delay)
+        self.laters.append(later)
+        self.shares.append(share)
 
     def add_alike(
         self,
@@ -74,6 +103,8 @@ class JobColumns:
         segment: int,
         offset: int,
         head: tuple[Any, ...],
+        later: int,
+        share: int,
     ) -> None:
         """Many more whose headers are alike and whose numbers rise by one, as their bodies' places do by their size."""
         count = len(created)
@@ -90,6 +121,8 @@ class JobColumns:
         self.ttls.extend(array("q", [ttl]) * count)
         self.retries.extend(array("q", [retry]) * count)
         self.delays.extend(array("q", [delay]) * count)
+        self.laters.extend(array("q", [later]) * count)
+        self.shares.extend(array("q", [share]) * count)
 
     def add_some(self, ids: bytes, columns: "list[array[int]]", wanted: bytes) -> None:
         """More, out of the columns of a page: those where `wanted` is not zero."""
@@ -103,8 +136,10 @@ class JobColumns:
         self.ttls.extend(compress(whole(columns[TTL], count), wanted))
         self.retries.extend(compress(whole(columns[RETRY], count), wanted))
         self.delays.extend(compress(whole(columns[DELAY], count), wanted))
+        self.laters.extend(compress(whole(columns[LATER], count), wanted))
+        self.shares.extend(compress(whole(columns[SHARE], count), wanted))
 
-    def add_job(self, job: Job) -> None:
+    def add_job(self, job: Job, later: int, share: int) -> None:
         """One more, that is in memory."""
         self.add(
             job.id,
@@ -116,10 +151,17 @@ class JobColumns:
             job.ttl,
             job.retry,
             job.delay,
+            later,
+            share,
         )
+        if job.key:
+            self.keys[len(self.deliveries)] = job.key
+        self.deliveries.append(job.deliveries)
+        self.nacks.append(job.nacks)
+        self.repeats.append(job.repeats)
 
     def columns(self) -> "list[array[int]]":
-        """As a page has them, `SERIAL` to `DELAY`."""
+        """As a page has them, `SERIAL` to `SHARE`."""
         return [
             narrow(self.serials),
             narrow(self.created),
@@ -129,6 +171,11 @@ class JobColumns:
             narrow(self.ttls),
             narrow(self.retries),
             narrow(self.delays),
+            narrow(self.laters),
+            narrow(self.deliveries),
+            narrow(self.nacks),
+            narrow(self.repeats),
+            narrow(self.shares),
         ]
 
 
@@ -136,6 +183,8 @@ def narrow(numbers: "array[int]") -> "array[int]":
     """A column as short as may be: numbers that are all the same are one, those that rise by one are the first, and
     those without a higher half are the lower one.
     """
+    if not numbers:
+        return array("q", [0])
     first = numbers[0]
     count = len(numbers)
     if numbers == array("q", [first]) * count:
@@ -201,6 +250,23 @@ def split_ids(joined: bytes) -> list[bytes]:
     return [joined[at : at + ID] for at in range(0, len(joined), ID)]
 
 
+def place_of(joined: bytes, count: int, job_id: bytes) -> int:
+    """The place of an id among so many, which are short ones or not; -1: it is not one of them."""
+    width: i64 = ID
+    start: i64 = 0
+    wanted = job_id
+    if len(joined) != count * ID:
+        width = _SHORT
+        start = ID - _TOKEN_END + _TOKEN
+        if job_id[:_TOKEN] + job_id[_TOKEN_END:] != joined[:start]:
+            return -1
+        wanted = short_id(job_id)
+    at: i64 = joined.find(wanted, start)
+    while at >= 0 and (at - start) % width:
+        at = joined.find(wanted, at + 1)
+    return int(at if at < 0 else (at - start) // width)
+
+
 def long_ids(short: bytes, size: int) -> bytes:
     """All ids, one behind the other."""
     if len(short) == size * ID:
@@ -209,3 +275,23 @@ def long_ids(short: bytes, size: int) -> bytes:
     tokens = b2a_base64(short[len(head) + len(tail) :], newline=False).translate(_FROM_BASE64)
     width = _TOKEN_END - _TOKEN
     return b"".join([head + tokens[at : at + width] + tail for at in range(0, size * width, width)])
+
+
+def pack_keys(keys: dict[int, bytes], count: int) -> bytes:
+    """The keys of so many jobs in few bytes: most are alike. Nothing if there are none."""
+    if not keys:
+        return b""
+    all_keys = [keys.get(place, b"") for place in range(count)]
+    sizes = array("H", [len(each) for each in all_keys])
+    return compress_bytes(sizes.tobytes() + b"".join(all_keys), 1)
+
+
+def unpack_keys(packed: bytes, count: int) -> list[bytes]:
+    """All of them, empty where there is none."""
+    data = decompress(packed)
+    at: i64 = 2 * count
+    found: list[bytes] = []
+    for size in array("H", data[:at]):
+        found.append(data[at : at + size])
+        at += size
+    return found

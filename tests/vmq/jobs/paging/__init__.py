@@ -1,0 +1,1 @@
+"""Mirrors vmq/jobs/paging."""

@@ -1,0 +1,157 @@
+"""Copies that are paged out: asked for many at once, served when nobody else serves them, gone when they are done."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
+from tests.simulator.jobs.world import JobWorld, Promise
+from vmq.jobs.queue import AWAY, Job
+
+COUNT = 60
+HOSTS = ["a", "b", "c"]
+
+
+class Paged:
+    """Nodes of the simulated world, of which the first added jobs that all have."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = JobWorld(1, folder, HOSTS)
+        self.world.is_idle = True
+        self.nodes: list[SimNode] = list(self.world.nodes.values())
+        self.passes(3)
+        first = self.nodes[0]
+        queue = first.machine.queue(QUEUE, first.clock_now)
+        self.ids: list[bytes] = []
+        for number in range(COUNT):
+            body = b"%d" % number
+            self.ids.append(first.machine.add(queue, body, first.clock_now, replicate=3).id)
+            self.world._send(first.name)
+        self.passes(2)
+
+    def passes(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            self.world.step(adds=False)
+
+    def paged(self, node: SimNode) -> int:
+        """Copies that are paged out."""
+        return sum(page.count for page in node.machine.pager.pages if page.kind == AWAY)
+
+    def served(self, node: SimNode) -> list[bytes]:
+        """Jobs that a node has queued, in their order."""
+        queue = node.machine.queue(QUEUE, node.clock_now)
+        return [job.id for job in queue.oldest(2 * COUNT)]
+
+    def taken_over(self) -> int:
+        return sum(node.replicas.counts.taken_over for node in self.nodes)
+
+
+@pytest.fixture
+def paged(tmp_path: Path) -> Paged:
+    return Paged(tmp_path)
+
+
+def test_copies_are_paged_out_and_stay_so_while_their_jobs_wait(paged: Paged) -> None:
+    first, second, third = paged.nodes
+    assert first.machine.pager.queued > COUNT // 2
+    for node in (second, third):
+        assert paged.paged(node) > COUNT // 2
+    before = len(second.machine.jobs)
+    paged.passes(5 * RETRY)
+    assert paged.paged(second) > COUNT // 2
+    assert len(second.machine.jobs) <= before, (
+        "what others serve is not taken in when it is asked for"
+    )
+    assert paged.taken_over() == 0
+    assert paged.served(first) == paged.ids
+
+
+def test_who_hears_of_nobody_serves_what_is_paged_out(paged: Paged) -> None:
+    first, second, third = paged.nodes
+    paged.world.crash(first.name)
+    paged.passes(4 * RETRY)
+    found = paged.served(second) + paged.served(third)
+    assert sorted(found) == sorted(paged.ids)
+    for node in (second, third):
+        assert paged.served(node) == [each for each in paged.ids if each in set(paged.served(node))]
+        for job_id in paged.served(node):
+            job = node.machine.find(job_id)
+            assert job is not None
+            assert job.repeats == 1
+    paged.world.start(first.name)
+    paged.passes(2 * RETRY)
+    assert paged.served(first) == [], "who comes back asks before it queues anything"
+    found = paged.served(second) + paged.served(third)
+    assert sorted(found) == sorted(paged.ids)
+
+
+def test_a_start_has_copies_in_pages_and_serves_them_if_nobody_does(paged: Paged) -> None:
+    for node in paged.nodes:
+        paged.world.crash(node.name)
+    for node in paged.nodes:
+        paged.world.start(node.name)
+        assert paged.paged(node) == COUNT
+        assert not node.machine.jobs
+    paged.passes(3 * RETRY)
+    found = [job_id for node in paged.nodes for job_id in paged.served(node)]
+    assert sorted(found) == sorted(paged.ids)
+
+
+def test_two_sides_of_a_split_that_both_serve_agree_on_one(paged: Paged) -> None:
+    first, second, third = paged.nodes
+    for other in (second, third):
+        paged.world.cut.add(frozenset((first.name, other.name)))
+        paged.world.break_link(first.name, other.name)
+    paged.passes(4 * RETRY)
+    assert paged.served(first) == paged.ids
+    assert sorted(paged.served(second) + paged.served(third)) == sorted(paged.ids)
+    paged.world.cut.clear()
+    paged.passes(5)
+    found = [job_id for node in paged.nodes for job_id in paged.served(node)]
+    assert sorted(found) == sorted(paged.ids)
+
+
+def test_copies_are_made_anew_of_what_is_paged_out(paged: Paged) -> None:
+    first, second, third = paged.nodes
+    paged.world.crash(third.name)
+    third.wipe()
+    paged.world.start(third.name)
+    paged.passes(30)
+    assert third.machine.count() == COUNT
+    for job_id in paged.ids:
+        job: Job | None = third.machine.find(job_id)
+        assert job is not None
+        assert third.journal.body(job) == b"%d" % paged.ids.index(job_id)
+    assert paged.served(first) == paged.ids
+    assert paged.paged(third) + paged.paged(second) > 0
+
+
+def test_an_acknowledgement_collects_copies_that_are_paged_out(paged: Paged) -> None:
+    paged.world.is_idle = False
+    for job_id in paged.ids:
+        paged.world.promises[job_id] = Promise(3, False, paged.nodes[0].name)
+    paged.passes(60)
+    assert [node.left() for node in paged.nodes] == [0, 0, 0]
+    assert all(each.is_done for each in paged.world.promises.values())
+    assert not any(node.machine.pager.pages for node in paged.nodes)
+
+
+def test_a_job_stays_of_which_somebody_was_told_that_it_has_his_key(tmp_path: Path) -> None:
+    """Who adds it may give up, and has all drop it; who was told its id counts on it."""
+    world = JobWorld(1, tmp_path, HOSTS)
+    world.is_idle = True
+    for _ in range(30):
+        world.step(adds=False)
+    first, second, third = world.nodes.values()
+    queue = first.machine.queue(QUEUE, first.clock_now)
+    job_id = first.machine.add(queue, b"x", first.clock_now, key=b"k", replicate=3).id
+    world._send(first.name)
+    while second.machine.find(job_id) is None or third.machine.find(job_id) is None:
+        world.step(adds=False)
+    queue = second.machine.queue(QUEUE, second.clock_now)
+    again = second.machine.add(queue, b"y", second.clock_now, key=b"k", replicate=3)
+    assert again.id == job_id
+    for node in (second, third):
+        node.replicas.ending.on_drop(job_id)
+    assert second.machine.find(job_id) is not None
+    assert third.machine.find(job_id) is None

@@ -1,0 +1,477 @@
+"""Pages of jobs: how they are made, found, and taken apart. What is paged out, and when: `vmq.jobs.paging.pager`."""
+
+from array import array
+from collections.abc import Collection
+from typing import Final
+from zlib import crc32
+
+from mypy_extensions import i64
+
+from vmq.jobs.paging.columns import (
+    CREATED,
+    DELAY,
+    DELIVERIES,
+    ID,
+    LATER,
+    NACKS,
+    OFFSET,
+    REPEATS,
+    RETRY,
+    SEGMENT,
+    SERIAL,
+    SHARE,
+    SIZE,
+    TTL,
+    JobColumns,
+    at_place,
+    long_ids,
+    narrow,
+    pack_keys,
+    place_of,
+    short_ids,
+    split_ids,
+    unpack_keys,
+    whole,
+)
+from vmq.jobs.paging.marks import PageMarks
+from vmq.jobs.paging.page import PagedGroup, cost, first_of, key_mark, numbers_of
+from vmq.jobs.queue import (
+    ACTIVE,
+    AWAY,
+    GONE,
+    IN_ORDER,
+    QUEUED,
+    Job,
+    JobCopies,
+    JobLane,
+    JobPage,
+    LanePager,
+)
+from vmq.jobs.queues import JOB_BYTES, JobQueues, key_name, window_of
+
+#: Jobs of a page; a queue with more than four of them has some paged out when memory is short.
+PAGE: Final = 2048
+#: Copies of one page that are named one by one; then all of it is in memory: who does its jobs names the others soon.
+_MOST_HITS: Final = 16
+
+
+class PagedJobs(LanePager):
+    """The pages of one node.
+
+    Args:
+        machine: the jobs.
+        wall: nanoseconds since 1970 at the zero of the clock.
+    """
+
+    def __init__(self, machine: JobQueues, wall: int) -> None:
+        super().__init__()
+        self.machine = machine
+        self.wall = wall
+        self.pages: dict[JobPage, None] = {}
+        #: Jobs that are paged out, those of them that are queued, and those of one page.
+        self.count: i64 = 0
+        self.queued: i64 = 0
+        self.size: i64 = PAGE
+        #: Which pages may have an id; those that are searched through as yet: at a start that would take too long.
+        self.numbered: dict[int, JobPage] = {}
+        self.last_number: int = 0
+        self.marks = PageMarks(self.numbered)
+        self.unmarked: dict[JobPage, None] = {}
+        #: Which nodes may have a job, once for all jobs that have the same: the first is of those that are here only.
+        self.shares: list[JobCopies | None] = [None]
+        self.share_numbers: dict[tuple[int, ...], int] = {}
+        #: Pages of jobs with keys, those that are gone among them.
+        self.keyed: dict[JobPage, None] = {}
+        self.now: float = 0.0
+
+    # Making
+
+    def expiry(self, created: i64, delay: i64, ttl: i64) -> float:
+        """When the time of a job ends that was added here, by the clock of its deadlines."""
+        return int(created - self.wall) / 1e9 + int(delay) + int(ttl)
+
+    def share_of(self, copies: JobCopies | None) -> int:
+        """The number of what is known of a job's copies."""
+        return 0 if copies is None else self.share(copies.wanted, copies.nodes)
+
+    def share(self, wanted: int, nodes: list[int]) -> int:
+        """The number of that these nodes may have a job, which is to be on so many hosts."""
+        key = (wanted, *nodes)
+        found = self.share_numbers.get(key)
+        if found is None:
+            found = self.share_numbers[key] = len(self.shares)
+            self.shares.append(JobCopies(wanted, nodes))
+        return found
+
+    def page_of(self, lane: JobLane, columns: JobColumns) -> JobPage:
+        """A page of jobs of a lane."""
+        ids, numbers = short_ids(bytes(columns.ids)), columns.columns()
+        page = JobPage(lane, ids, numbers, len(columns.created))
+        page.keys = pack_keys(columns.keys, page.size)
+        return page
+
+    def put_page(self, page: JobPage, due: float) -> None:
+        """There is a page, whose jobs are newer than those of all others of its lane if it is `IN_ORDER`."""
+        columns = page.columns
+        created = whole(columns[CREATED], page.size)
+        page.first = min(created)
+        page.last = max(created)
+        page.segment = min(whole(columns[SEGMENT], page.size))
+        if page.kind < AWAY:
+            more = page.lane.more
+            assert more is not None
+            self.queued += page.size
+            if page.kind == IN_ORDER:
+                more.pages.append(page)
+                more.newest = page.last
+            else:
+                more.strays.append(page)
+                more.strays.sort(key=first_of)
+        self.last_number += 1
+        page.number = self.last_number
+        self.numbered[page.number] = page
+        self.unmarked[page] = None
+        if page.keys:
+            self.keyed[page] = None
+        if page.kind != GONE:
+            self.pages[page] = None
+            self.count += page.size
+        self.machine.memory += cost(page)
+        self.machine.is_in_order = False
+        self.machine.timers.set(page, due, self.now)
+
+    # In
+
+    def load(self, lane: JobLane) -> None:
+        """Has the jobs of the first page go next; without pages, those that came last."""
+        more = lane.more
+        assert more is not None
+        if more.pages:
+            page = more.pages[0]
+            jobs = self.take_apart(page)
+            lane.more = None
+            for job in jobs:
+                lane.append(job)
+            lane.more = more
+            return
+        head = more.head
+        tail = lane.tail
+        if tail is None:
+            lane.head = head
+        elif head is not None:
+            tail.newer = head
+            head.older = tail
+        if head is not None:
+            lane.tail = more.tail
+        more.head = more.tail = None
+        more.count = 0
+        if not more.strays:
+            lane.more = None
+
+    def load_stray(self, lane: JobLane) -> None:
+        more = lane.more
+        assert more is not None
+        self.scatter(more.strays[0])
+
+    def take_apart(self, page: JobPage) -> list[Job]:
+        """The jobs of a page are in memory from now on; the caller queues them, unless they are away."""
+        jobs = self.read(page)
+        self.drop(page)
+        for job in jobs:
+            self.adopt(page, job)
+        return jobs
+
+    def drop(self, page: JobPage) -> None:
+        """A page is no more."""
+        if page.kind < AWAY:
+            more = page.lane.more
+            assert more is not None
+            pages = more.pages if page.kind == IN_ORDER else more.strays
+            pages.remove(page)
+            self.queued -= page.count
+        if page.kind != GONE:
+            del self.pages[page]
+            self.count -= page.count
+        del self.numbered[page.number]
+        self.unmarked.pop(page, None)
+        self.keyed.pop(page, None)
+        self.machine.memory -= cost(page)
+        self.machine.timers.cancel(page)
+
+    def adopt(self, page: JobPage, job: Job) -> None:
+        """A job of a page is in memory from now on."""
+        machine = self.machine
+        if job.key and self.key_until(job) > self.now:
+            if key_name(job.queue.name, job.key) not in machine.keys:
+                machine.remember_key(job, self.key_until(job), self.now)
+        if page.kind == GONE:
+            return
+        machine.jobs[job.id] = job
+        machine.memory += JOB_BYTES
+        due = job.expires
+        if page.kind == AWAY:
+            due = page.due
+            copies = job.copies
+            assert copies is not None
+            copies.is_asking = page.seen is not None and job.id not in page.seen
+        machine.timers.set(job, due, self.now)
+
+    def scatter(self, page: JobPage) -> list[Job]:
+        """Has the jobs of a page in memory, wherever it stands in its lane."""
+        jobs = self.take_apart(page)
+        if page.kind < AWAY:
+            for job in jobs:
+                page.lane.give_back(job)
+        return jobs
+
+    def end(self, page: JobPage, now: float) -> None:
+        """The time of a job of a page ends: it is in memory again, one page at a time."""
+        if self.now < now:
+            self.now = now
+            self.scatter(page)
+        else:
+            self.machine.timers.set(page, now + 0.1, now)
+
+    def read(self, page: JobPage) -> list[Job]:
+        """The jobs of a page, as they are; they stay in it."""
+        return self.unpack(page, long_ids(page.ids, page.size), page.taken)
+
+    def unpack(self, page: JobPage, ids: bytes, taken: "set[int] | None") -> list[Job]:
+        """The jobs of a page, but for some places."""
+        found: list[Job] = []
+        keys = unpack_keys(page.keys, page.size) if page.keys else []
+        for place in range(page.size):
+            if taken is None or place not in taken:
+                job = self.job_at(page, place, ids[place * ID : place * ID + ID])
+                if keys:
+                    job.key = keys[place]
+                found.append(job)
+        return found
+
+    def job_at(self, page: JobPage, place: int, job_id: bytes) -> Job:
+        """One job of a page, without its key."""
+        columns, lane = page.columns, page.lane
+        job = Job(job_id, lane.queue, None)
+        job.state = QUEUED
+        job.serial = at_place(columns[SERIAL], place)
+        job.created = at_place(columns[CREATED], place)
+        job.segment = at_place(columns[SEGMENT], place)
+        job.offset = at_place(columns[OFFSET], place)
+        job.size = at_place(columns[SIZE], place)
+        job.ttl = at_place(columns[TTL], place)
+        job.retry = at_place(columns[RETRY], place)
+        job.delay = at_place(columns[DELAY], place)
+        job.deliveries = at_place(columns[DELIVERIES], place)
+        job.nacks = at_place(columns[NACKS], place)
+        job.repeats = at_place(columns[REPEATS], place)
+        job.priority = lane.priority
+        later = at_place(columns[LATER], place)
+        job.expires = self.expiry(job.created, job.delay, job.ttl) + later
+        known = self.shares[at_place(columns[SHARE], place)]
+        if known is not None:
+            job.copies = copies = JobCopies(known.wanted, known.nodes)
+            copies.confirmed = list(known.nodes)
+            if page.kind == AWAY:
+                job.state = ACTIVE
+                copies.is_away = True
+        if page.kind == GONE:
+            job.state = ACTIVE
+            job.is_gone = True
+        return job
+
+    # By ids
+
+    def find(self, job_id: bytes) -> Job | None:
+        """A job that is paged out, and is in memory from now on."""
+        numbered = self.numbered
+        for number in self.marks.pages(crc32(job_id)):
+            page = numbered.get(number)
+            job = None if page is None else self.find_in(page, job_id)
+            if job is not None:
+                return job
+        for page in self.unmarked:
+            job = None if page.kind == GONE else self.find_in(page, job_id)
+            if job is not None:
+                return job
+        return None
+
+    def find_in(self, page: JobPage, job_id: bytes) -> Job | None:
+        """A job of a page, if it has it."""
+        place = place_of(page.ids, page.size, job_id)
+        if place < 0 or (page.taken is not None and place in page.taken):
+            return None
+        page.hits += 1
+        if page.kind == AWAY and page.hits > _MOST_HITS:
+            self.take_apart(page)
+            return self.machine.jobs.get(job_id)
+        return self.take_out(page, place, job_id)
+
+    def take_out(self, page: JobPage, place: int, job_id: bytes) -> Job:
+        """One job of a page."""
+        job = self.job_at(page, place, job_id)
+        if page.keys:
+            job.key = unpack_keys(page.keys, page.size)[place]
+        if page.taken is None:
+            page.taken = set()
+        page.taken.add(place)
+        page.count -= 1
+        if page.kind != GONE:
+            self.count -= 1
+        self.adopt(page, job)
+        if page.kind < AWAY:
+            self.queued -= 1
+            page.lane.give_back(job)
+        if not page.count:
+            self.drop(page)
+        return job
+
+    def take_some_out(self, page: JobPage, job_ids: Collection[bytes]) -> list[Job]:
+        """Some jobs of a page."""
+        if len(job_ids) == page.count:
+            return self.scatter(page)
+        found: list[Job] = []
+        for job_id in job_ids:
+            found.append(self.take_out(page, place_of(page.ids, page.size, job_id), job_id))
+        return found
+
+    def mark(self, limit: int) -> None:
+        """Has the jobs of some more pages found by their ids."""
+        for page in list(self.unmarked)[:limit]:
+            self.mark_page(page)
+
+    def mark_page(self, page: JobPage) -> None:
+        del self.unmarked[page]
+        number, marks = page.number, self.marks
+        if page.kind != GONE:
+            for job_id in split_ids(long_ids(page.ids, page.size)):
+                marks.add(crc32(job_id), number)
+        if page.keys:
+            queue = page.lane.queue.name
+            for key in unpack_keys(page.keys, page.size):
+                if key:
+                    marks.add(key_mark(queue, key), number)
+
+    # By keys
+
+    def key_until(self, job: Job) -> float:
+        """Until when the key of a job keeps others out."""
+        return int(job.created - self.wall) / 1e9 + window_of(job.key, job.queue.rules)
+
+    def locate_key(self, name: tuple[bytes, bytes]) -> tuple[JobPage, int] | None:
+        """The page and the place of the job that has a key, which keeps others out still."""
+        queue, key = name
+        for page in [each for each in self.keyed if each in self.unmarked]:
+            self.mark_page(page)
+        for number in self.marks.pages(key_mark(queue, key)):
+            known = self.numbered.get(number)
+            if known is None or not known.keys or known.lane.queue.name != queue:
+                continue
+            keys = unpack_keys(known.keys, known.size)
+            place = keys.index(key) if key in keys else -1
+            if place >= 0 and (known.taken is None or place not in known.taken):
+                return known, place
+        return None
+
+    def find_key(self, name: tuple[bytes, bytes]) -> None:
+        """Has the job of a key in memory, if it is paged out; its key is then among those of the machine."""
+        found = self.locate_key(name)
+        if found is not None:
+            page, place = found
+            self.take_out(page, place, self.id_at(page, place))
+
+    def key_id(self, name: tuple[bytes, bytes]) -> bytes:
+        """The id of the job that has a key, if it is paged out; it stays so."""
+        found = self.locate_key(name)
+        return b"" if found is None else self.id_at(*found)
+
+    def id_at(self, page: JobPage, place: int) -> bytes:
+        return long_ids(page.ids, page.size)[place * ID : place * ID + ID]
+
+    # Looking
+
+    def after(self, created: int, limit: int) -> list[Job]:
+        """Jobs that are paged out and were added later than this; they stay so."""
+        found: list[Job] = []
+        last: int = 0
+        later = [
+            (page.first, number, page)
+            for number, page in enumerate(self.pages)
+            if page.last > created
+        ]
+        later.sort()
+        for first, _, page in later:
+            if len(found) >= limit and first > last:
+                break
+            found.extend([job for job in self.read(page) if job.created > created])
+            last = max(last, page.last)
+        return found
+
+    def between(self, name: bytes, first: int, last: int) -> list[JobPage]:
+        """Pages of a queue that may have jobs which were added from then to then."""
+        found: list[JobPage] = []
+        for page in self.pages:
+            if page.last >= first and page.first <= last and page.lane.queue.name == name:
+                found.append(page)
+        return found
+
+    def ids(self, page: JobPage) -> list[bytes]:
+        """Those of the jobs that a page has still."""
+        ids = split_ids(long_ids(page.ids, page.size))
+        taken = page.taken
+        if taken is None:
+            return ids
+        return [job_id for place, job_id in enumerate(ids) if place not in taken]
+
+    def groups(self, page: JobPage) -> list[PagedGroup]:
+        """Its jobs, those together that are alike."""
+        columns = [page.columns[each] for each in (SHARE, DELIVERIES, NACKS, REPEATS)]
+        if max([len(each) for each in columns]) == 1:
+            share, *counters = [each[0] for each in columns]
+            group = PagedGroup(self.shares[share], *counters)
+            group.ids = self.ids(page)
+            return [group]
+        found: dict[tuple[int, int, int, int], PagedGroup] = {}
+        taken = page.taken
+        ids = split_ids(long_ids(page.ids, page.size))
+        for place, job_id in enumerate(ids):
+            if taken is not None and place in taken:
+                continue
+            share, deliveries, nacks, repeats = [at_place(each, place) for each in columns]
+            known = found.get((share, deliveries, nacks, repeats))
+            if known is None:
+                known = PagedGroup(self.shares[share], deliveries, nacks, repeats)
+                found[share, deliveries, nacks, repeats] = known
+            known.ids.append(job_id)
+        return list(found.values())
+
+    def shares_of(self, page: JobPage) -> list[JobCopies | None]:
+        """Which nodes may have its jobs."""
+        return [self.shares[each] for each in numbers_of(page, SHARE)]
+
+    def raise_counters(
+        self, page: JobPage, job_ids: Collection[bytes], deliveries: int, nacks: int, repeats: int
+    ) -> None:
+        """So often some jobs were given, given up and given again, as far as others know."""
+        ids = long_ids(page.ids, page.size)
+        places = [place for place, job_id in enumerate(split_ids(ids)) if job_id in job_ids]
+        self.machine.memory -= cost(page)
+        for column, count in ((DELIVERIES, deliveries), (NACKS, nacks), (REPEATS, repeats)):
+            numbers = array("q", whole(page.columns[column], page.size))
+            for place in places:
+                numbers[place] = max(numbers[place], count)
+            page.columns[column] = narrow(numbers)
+        self.machine.memory += cost(page)
+
+    def first_queued(self) -> JobPage | None:
+        """A page whose jobs this node serves."""
+        for page in self.pages:
+            if page.kind < AWAY:
+                return page
+        return None
+
+    def in_segment(self, segment: int) -> JobPage | None:
+        """A page of which jobs lie in a segment, or in an older one."""
+        for page in self.pages:
+            if page.segment <= segment:
+                return page
+        return None
