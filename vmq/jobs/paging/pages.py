@@ -358,19 +358,23 @@ class PagedJobs(LanePager):
         return int(job.created - self.wall) / 1e9 + window_of(job.key, job.queue.rules)
 
     def locate_key(self, name: tuple[bytes, bytes]) -> tuple[JobPage, int] | None:
-        """The page and the place of the job that has a key, which keeps others out still."""
+        """The page and the place of the job that has a key: of those whose window is over some may wait still."""
         queue, key = name
-        for page in [each for each in self.keyed if each in self.unmarked]:
-            self.mark_page(page)
-        for number in self.marks.pages(key_mark(queue, key)):
-            known = self.numbered.get(number)
-            if known is None or not known.keys or known.lane.queue.name != queue:
+        for unmarked in [each for each in self.keyed if each in self.unmarked]:
+            self.mark_page(unmarked)
+        found: tuple[JobPage, int] | None = None
+        newest = -1
+        for number in set(self.marks.pages(key_mark(queue, key))):
+            page = self.numbered.get(number)
+            if page is None or not page.keys or page.lane.queue.name != queue:
                 continue
-            keys = unpack_keys(known.keys, known.size)
-            place = keys.index(key) if key in keys else -1
-            if place >= 0 and (known.taken is None or place not in known.taken):
-                return known, place
-        return None
+            created = page.columns[CREATED]
+            for place, each in enumerate(unpack_keys(page.keys, page.size)):
+                if each == key and (page.taken is None or place not in page.taken):
+                    if at_place(created, place) > newest:
+                        newest = at_place(created, place)
+                        found = page, place
+        return found
 
     def find_key(self, name: tuple[bytes, bytes]) -> None:
         """Has the job of a key in memory, if it is paged out; its key is then among those of the machine."""

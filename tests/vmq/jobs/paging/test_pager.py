@@ -336,3 +336,26 @@ def test_a_key_keeps_a_second_job_out_though_its_own_is_paged_out_or_gone(tmp_pa
     assert not machine.pager.keyed
     assert not any(each.live for each in node.segments.all.values()), "segments wait for nothing"
     assert node.add(b"again", key=keys[0]).id != ids[0]
+
+
+def test_the_newest_job_of_a_key_keeps_others_out_though_an_older_one_waits_still(
+    tmp_path: Path,
+) -> None:
+    node = paged(tmp_path)
+    for _ in range(45):
+        node.add(b"x")
+    first = node.add(b"first", key=b"k").id
+    for _ in range(PAGE):
+        node.add(b"x")
+    node.now += 3601  # the window of a key
+    for _ in range(50):
+        node.machine.tick(node.now)
+        node.now += 0.11
+    second = node.add(b"second", key=b"k").id
+    assert second != first
+    for _ in range(45):
+        node.add(b"x")
+    node.journal.commit()
+    node = again(node)
+    assert node.machine.pager.count > 90
+    assert node.add(b"third", key=b"k").id == second
