@@ -150,7 +150,7 @@ class JobStock(JobQueues):
         if rules.groups:
             how = ttl, retry, delay, priority, replicate
             return self.add_to_groups(queue, body, now, how, maxlen, key, job_id)
-        known = self.with_key(queue, key) if key else None
+        known = self.with_key(queue, key, now) if key else None
         if known is not None:
             if known.state == WAITING:
                 self.unsettled.append(known)
@@ -269,7 +269,7 @@ class JobStock(JobQueues):
         """
         names = queue.rules.groups
         queues = [self.queue(queue.name + b"@" + name, now) for name in names]
-        known = self.with_key(queues[0], key) if key else None
+        known = self.with_key(queues[0], key, now) if key else None
         if known is not None:
             if known.state == WAITING:
                 self.unsettled.append(known)
@@ -357,21 +357,27 @@ class JobStock(JobQueues):
 
     # Keys
 
-    def with_key(self, queue: JobQueue, key: bytes) -> Job | None:
+    def with_key(self, queue: JobQueue, key: bytes, now: float) -> Job | None:
         """The job that has a key and keeps others out, which is counted."""
-        known = self.find_key(key_name(queue.name, key))
+        known = self.find_key(key_name(queue.name, key), now)
         if known is None:
             return None
         self.counts.deduplicated += 1
         known.job.is_vouched = True
         return known.job
 
-    def find_key(self, name: tuple[bytes, bytes]) -> JobKey | None:
+    def find_key(self, name: tuple[bytes, bytes], now: float) -> JobKey | None:
         """A key that keeps others out; its job is in memory from now on."""
         known = self.keys.get(name)
         if known is None and self.pager.keyed:
             self.pager.find_key(name)
             known = self.keys.get(name)
+        if known is not None and self.pager.key_until(known.job) <= now:
+            self.timers.cancel(
+                known
+            )  # a page of the job came back since, or the time is not looked at yet
+            self.end_key(known)
+            return None
         return known
 
     def end_key(self, key: JobKey) -> None:

@@ -295,5 +295,5 @@ class CopyAdder:
         added = int(job.created - machine.wall) / 1e9
         until = added + window_of(job.key, job.queue.rules)
         name = key_name(job.queue.name.removesuffix(DEAD), job.key)
-        if until > now and machine.find_key(name) is None:
+        if until > now and machine.find_key(name, now) is None:
             machine.remember_key(job, until, now)

@@ -57,7 +57,7 @@ class KeyClaims:
         elif isinstance(entry, Claimed):
             self.on_claimed(sender, entry, now)
         else:
-            self.on_held(entry)
+            self.on_held(entry, now)
 
     # Asking
 
@@ -147,7 +147,7 @@ class KeyClaims:
         """Another node is about to add a job with a key."""
         name = key_name(claim.queue, claim.key)
         own = self.claims.get(name)
-        known = self.machine.find_key(name)
+        known = self.machine.find_key(name, now)
         if own is not None:
             is_first = own.job.id < claim.job
             own.is_second = own.is_second or not is_first
@@ -176,12 +176,12 @@ class KeyClaims:
         self.untold = [name for name in self.machine.keys if name[0]]
         self.untold_pages = list(self.machine.pager.keyed)
 
-    def on_held(self, held: KeyHeld) -> None:
+    def on_held(self, held: KeyHeld, now: float) -> None:
         """Another node has a key: of two jobs that goes which nobody took, else that on fewer hosts."""
         name = key_name(held.queue, held.key)
         if name not in self.machine.keys and self.machine.pager.key_id(name) == held.job:
             return
-        known = self.machine.find_key(name)
+        known = self.machine.find_key(name, now)
         if known is None or known.job.id == held.job:
             return
         job = known.job

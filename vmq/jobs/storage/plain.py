@@ -138,7 +138,7 @@ class PlainJobs:
             return False
         job_id, created, expires, retry, ttl, delay, size = head[:7]
         columns = self.columns_of(name, head[13], shared, job_id)
-        if columns.created and created <= columns.created[-1] and not shared:
+        if not shared and created <= newest_of(columns):
             return False
         if not self.is_in_time(columns, retry, expires):
             return False
@@ -274,12 +274,7 @@ class PlainJobs:
         first = at_place(numbers[CREATED], 0)
         if columns.is_away:
             first = 1 << 62
-        lane = columns.lane
-        assert lane is not None
-        newest = 0 if lane.more is None else lane.more.newest
-        if columns.created:
-            newest = columns.created[-1]
-        if first <= newest:
+        if first <= newest_of(columns):
             return False
         retries = set(whole(numbers[RETRY], count))
         return all(self.is_in_time(columns, retry, ends) for retry in retries)
@@ -382,6 +377,14 @@ class PlainJobs:
                     page.kind = GONE
                 found.extend(pager.unpack(page, bytes(columns.ids), None))
         return found
+
+
+def newest_of(columns: JobColumns) -> int:
+    """When the last of the jobs was added that were kept of a lane."""
+    if columns.created:
+        return columns.created[-1]
+    lane = columns.lane
+    return 0 if lane is None or lane.more is None else lane.more.newest
 
 
 def is_adding(event: i64) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.vmq.jobs.storage.test_restoring import Node
@@ -207,6 +207,7 @@ def test_a_segment_is_cleaned_of_jobs_that_are_paged_out(tmp_path: Path) -> None
         max_size=120,
     )
 )
+@example(steps=[("add", 0)] * 13 + [("keyed", 1)] + [("add", 0)] * 5 + [("restart", 1)])
 def test_pages_change_nothing(steps: list[Step], tmp_path_factory: pytest.TempPathFactory) -> None:
     """The same steps with pages and indexes of segments, and without: the same jobs in the same order, and keys."""
     plain = Node(tmp_path_factory.mktemp("plain"), seed=1)
@@ -359,3 +360,16 @@ def test_the_newest_job_of_a_key_keeps_others_out_though_an_older_one_waits_stil
     node = again(node)
     assert node.machine.pager.count > 90
     assert node.add(b"third", key=b"k").id == second
+
+
+def test_a_key_that_is_paged_out_ends_though_nothing_else_happens(tmp_path: Path) -> None:
+    node = paged(tmp_path)
+    for _ in range(30):
+        node.add(b"x")
+    first = node.add(b"first", key=b"k").id
+    for _ in range(30):
+        node.add(b"x")
+    pages_out(node)
+    assert first not in node.machine.jobs
+    node.now += 3601
+    assert node.add(b"second", key=b"k").id != first
