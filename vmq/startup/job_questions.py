@@ -23,7 +23,7 @@ def answer_others(broker: "BrokerView") -> None:
 @cache
 def _operations() -> "Mapping[str, Operation]":
     """Those that may be asked for: what each node does for itself alone, if it is told so."""
-    from vmq.http.job_operations import JOB_OPERATIONS  # late: not every node is ever asked
+    from vmq.http.operations.jobs import JOB_OPERATIONS  # late: not every node is ever asked
 
     return {
         each.name: each for each in JOB_OPERATIONS if "local" in each.parameters.__struct_fields__

@@ -59,7 +59,7 @@ async def test_a_defect_is_told_of(
         raise RuntimeError("sore")
 
     caplog.set_level(logging.INFO, "vmq.audit")
-    monkeypatch.setattr("vmq.http.operations.options.set_option", broken)
+    monkeypatch.setattr("vmq.http.operations.options.options.set_option", broken)
     assert await post(site, ApiKeys(site.folder).create().key, CHANGE) == 500
     assert told(caplog)[0].endswith('result="failed: RuntimeError"')
 

@@ -7,6 +7,7 @@ to be kept still, and looks whether the store that staged it is lost.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -111,7 +112,7 @@ class StepKeeper:
             return await self.ask(keeper, lambda at: CopyStep(at, query, pieces, sizes, state))
         pieces_left = pieces_of(folder, sizes)
         while (piece := await asyncio.to_thread(next, pieces_left, None)) is not None:
-            if not await self.ask(keeper, lambda at, now=piece: CopyStep(at, query, [now])):  # type: ignore[misc]
+            if not await self.ask(keeper, partial(CopyStep, query=query, pieces=[piece])):
                 return False
         return await self.ask(keeper, lambda at: CopyStep(at, query, [], sizes, state))
 

@@ -10,8 +10,8 @@ from tests.vmq.clustering.nodes import clustering
 from tests.vmq.jobs.sharing.nodes import JobNode, job_nodes
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing
-from vmq.http.job_operations import JOB_OPERATIONS
 from vmq.http.operation import Context
+from vmq.http.operations.jobs import JOB_OPERATIONS
 
 OPERATIONS = {each.name: each for each in JOB_OPERATIONS}
 
