@@ -54,6 +54,7 @@ class SegmentCopy:
         options: how batches are written.
         receipt: what they are to name.
         index: of what is in the file already; None: nothing is.
+        time: of a batch of which no row is left, in microseconds: its age is that of what it was.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class SegmentCopy:
         options: Any,
         receipt: str = "",
         index: Index | None = None,
+        time: int = 0,
     ) -> None:
         self._file = file
+        self._time = time
         self._header = header
         self._options = options
         self._receipt = receipt
@@ -116,7 +119,9 @@ class SegmentCopy:
 
     def _write(self, rows: pa.RecordBatch, end: int, told: str) -> None:
         index = self.index
-        newest = max(0, pc.max(rows.column("timestamp").cast(pa.int64())).as_py() or 0)
+        newest = self._time
+        if rows.num_rows:
+            newest = max(0, pc.max(rows.column("timestamp").cast(pa.int64())).as_py() or 0)
         span = end - index.end
         head, body = encode(
             rows,

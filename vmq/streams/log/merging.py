@@ -102,7 +102,8 @@ def _copy(partition: Partition, run: Sequence[Sealed], work: Path) -> Index:
         header = header.compacted
     receipt = last_receipt(partition.header, run)
     with work.open("wb") as file:
-        copy = SegmentCopy(file, header, run[0].base, partition.write_options, receipt)
+        options, time = partition.write_options, max(each.time for each in run)
+        copy = SegmentCopy(file, header, run[0].base, options, receipt, time=time)
         for span in spans_of(partition.header, run):
             if copy.add(span.rows, span.offset, span.end):
                 copy.flush()

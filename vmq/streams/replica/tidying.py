@@ -165,7 +165,7 @@ def copied(header: Header, sealed: Sealed, options: Any, work: Path, left: _Left
         fd = source.fileno()
         own = header.of(fd)
         into = own if left is None else header.compacted
-        copy = SegmentCopy(file, into, sealed.base, options, receipt)
+        copy = SegmentCopy(file, into, sealed.base, options, receipt, time=sealed.time)
         run: list[Batch] = []
         try:
             for position, frame, batch in _batches(fd, own, sealed):

@@ -221,7 +221,8 @@ def _rewrite(partition: Partition, sealed: Sealed, newest: NewestRows, before: i
     try:
         with work.open("wb") as file:
             options = partition.write_options
-            copy = SegmentCopy(file, header.compacted, sealed.base, options, receipt)
+            into, time = header.compacted, sealed.time
+            copy = SegmentCopy(file, into, sealed.base, options, receipt, time=time)
             for span in spans_of(header, [sealed]):
                 count += span.rows.num_rows
                 if copy.add(newest.left(span.rows, span.offset, before), span.offset, span.end):

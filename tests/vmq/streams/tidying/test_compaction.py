@@ -144,6 +144,18 @@ def test_who_tidies_compacts_and_makes_room(tmp_path: Path) -> None:
     partition.close()
 
 
+def test_a_segment_of_which_no_row_is_left_is_as_old_as_its_rows_were(tmp_path: Path) -> None:
+    """Retention takes it no earlier: who reads from an offset in it goes on."""
+    partition = make(tmp_path, compact=True, retention_age="1h")
+    for number in range(3):
+        put(partition, [row(number * 50 + each, "one") for each in range(50)])
+        partition.roll()
+    Janitor(lambda: [partition]).tidy()
+    Janitor(lambda: [partition]).tidy()
+    assert partition.earliest == 0
+    partition.close()
+
+
 def test_a_note_of_another_log_or_none_at_all_begins_anew(tmp_path: Path) -> None:
     partition = make(tmp_path, **OPTIONS)
     fill(partition)
