@@ -110,3 +110,11 @@ async def local(config: Config, tmp_path: Path) -> AsyncIterator[Site]:
     async with Broker(there) as broker:
         async for each in serve(broker, trusted=True):
             yield each
+
+
+async def ask(site: Site, method: str, path: str, **more: Any) -> tuple[int, Any]:
+    """Status and answer of a request to the API."""
+    async with site.client.request(method, site.base + "/api/v1" + path, **more) as answer:
+        assert answer.content_type == "application/json"
+        assert answer.headers["Cache-Control"] == "no-store"
+        return answer.status, await answer.json()

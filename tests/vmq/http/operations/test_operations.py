@@ -1,0 +1,76 @@
+"""The operations of the API, each as a program asks for it."""
+
+from tests.support.peer import Peer
+from tests.vmq.http.conftest import Site, ask
+
+
+async def test_sessions(local: Site) -> None:
+    peer = Peer(local.broker.registry(), "me", clean=False)
+    peer.subscribe(("t/#", 1))
+    _, answer = await ask(local, "GET", "/sessions", params={"where": "subscriptions = 1"})
+    assert [row["client_id"] for row in answer["rows"]] == ["me"]
+    assert answer["more"] is False
+    _, shown = await ask(local, "GET", "/session", params={"client_id": "me"})
+    assert shown["filters"] == [{"filter": "t/#", "qos": 1}]
+    _, gone = await ask(
+        local, "DELETE", "/session/subscription", params={"client_id": "me", "filter": "t/#"}
+    )
+    assert gone == {"client_id": "me", "filter": "t/#", "mountpoint": ""}
+    _, done = await ask(local, "DELETE", "/session", params={"client_id": "me", "cleanup": "true"})
+    assert done == {
+        "client_id": "me",
+        "mountpoint": "",
+        "was_online": True,
+        "session_ended": True,
+    }
+    status, answer = await ask(local, "GET", "/session", params={"client_id": "me"})
+    assert (status, answer) == (404, {"error": "there is no session of client 'me'"})
+
+
+async def test_queues_and_why(local: Site) -> None:
+    registry = local.broker.registry()
+    peer = Peer(registry, "me", clean=False)
+    peer.subscribe(("t", 1))
+    peer.leave()
+    publisher = Peer(registry, "pub")
+    publisher.publish("t", b"hello", qos=1)
+    asked = {"client_id": "me", "payload_bytes": "2"}
+    _, answer = await ask(local, "GET", "/queue", params=asked)
+    assert [(row["payload"], row["truncated"]) for row in answer["rows"]] == [("he", True)]
+    asked = {"client_id": "pub", "topic": "t", "qos": "1"}
+    _, answer = await ask(local, "GET", "/why", params=asked)
+    assert answer["recipients"][0]["outcome"] == "stored"
+    _, answer = await ask(local, "DELETE", "/queue", params={"client_id": "me"})
+    assert answer == {"client_id": "me", "mountpoint": "", "purged": 1}
+
+
+async def test_retained_messages(local: Site) -> None:
+    peer = Peer(local.broker.registry(), "me")
+    peer.publish("a/xb", b"1", retain=True)
+    _, answer = await ask(local, "GET", "/retained", params={"filter": "a/+"})
+    assert [row["topic"] for row in answer["rows"]] == ["a/xb"]
+    _, answer = await ask(local, "GET", "/retained/message", params={"topic": "a/xb"})
+    assert answer["payload"] == "1"
+    _, answer = await ask(local, "DELETE", "/retained", params={"filter": "#"})
+    assert answer == {"filter": "#", "mountpoint": "", "deleted": 1}
+
+
+async def test_listeners_options_and_metrics(local: Site) -> None:
+    _, answer = await ask(local, "POST", "/listener/stop", json={"name": "tcp"})
+    assert answer["status"] == "stopped"
+    assert (await ask(local, "POST", "/listener/stop", json={"name": "tcp"}))[0] == 409
+    _, answer = await ask(local, "POST", "/listener/start", json={"name": "tcp"})
+    assert answer["status"] == "running"
+    _, answer = await ask(local, "GET", "/listeners")
+    assert answer["rows"][0]["url"] == local.broker.addresses[0]
+    changed = {"option": "queue.drop", "value": "oldest"}
+    _, answer = await ask(local, "POST", "/option", json=changed)
+    assert answer == {**changed, "before": "newest", "configured": "newest"}
+    _, answer = await ask(local, "GET", "/options", params={"where": 'option = "queue.drop"'})
+    assert answer["rows"][0]["value"] == "oldest"
+    number = {"option": "queue.max_online_messages", "value": 7}
+    assert (await ask(local, "POST", "/option", json=number))[1]["value"] == 7
+    _, answer = await ask(local, "DELETE", "/option", params={"option": "queue.drop"})
+    assert answer["value"] == "newest"
+    _, answer = await ask(local, "GET", "/metrics", params={"where": 'name = "socket_open"'})
+    assert answer["rows"] == [{"name": "socket_open", "value": 0.0}]
