@@ -56,6 +56,8 @@ class Sender:
         # Attributes of a byte stand side by side, here and in the classes below: apart, each takes a word.
         self.inflight_is_stored = False
         self.durable = len(session) > 0 and core.store is not None
+        #: Readers send to it: what it acknowledges may cost more than usual.
+        self.has_readers = False
 
     def window_open(self) -> bool:
         limit: i64 = self.options.max_inflight_messages
@@ -162,6 +164,7 @@ class Sender:
 
     def send_transient(self, delivery: Transient) -> None:
         """Sends what is no session state, whatever the window's limits are: its sender has limits of its own."""
+        self.has_readers = True
         self.inflight.send(delivery)
         message = delivery.message
         self.inflight_bytes += message.length()

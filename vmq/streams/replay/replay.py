@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ log = logging.getLogger("vmq.streams")
 
 #: What a row costs beside its bytes.
 _ROW: Final = 40
+#: Rows that are unpacked before others may have the interpreter.
+_UNPACKED: Final = 256
 
 
 class ReplayStart:
@@ -235,8 +238,10 @@ def unpack(item: ReadyRows, rows: pa.RecordBatch, prefix: bytes, as_published: b
         rows = rows.filter(mask)
     encoded = rows.column("topic").dictionary_encode()
     names = [prefix + each.encode() for each in encoded.dictionary.to_pylist()]
-    item.topics = [names[index] for index in encoded.indices.to_pylist()]
-    item.payloads = rows.column("payload").to_pylist()
-    item.offsets = rows.column("offset").to_pylist()
-    retained: list[Any] = rows.column("retain").to_pylist()
-    item.retained = retained if as_published else [False] * len(retained)
+    for at in range(0, rows.num_rows, _UNPACKED):
+        part = rows.slice(at, _UNPACKED)
+        item.topics += [names[each] for each in encoded.indices.slice(at, _UNPACKED).to_pylist()]
+        item.payloads += part.column("payload").to_pylist()
+        item.offsets += part.column("offset").to_pylist()
+        item.retained += [as_published and each for each in part.column("retain").to_pylist()]
+        time.sleep(0)  # the event loop may wait for the interpreter

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -418,3 +420,21 @@ async def test_figures(tmp_path: Path) -> None:
         assert found["stream_replays"] == 1
         assert found["stream_replay_messages"] == 2
         assert found["stream_replay_lost"] == found["stream_replay_unfit"] == 0
+
+
+async def test_others_are_not_kept_waiting_for_it(tmp_path: Path) -> None:
+    """Its threads give way to the event loop, and what it acknowledges at once is handled in several passes."""
+    topics = [f"s/{number}" for number in range(300)]
+    async with broker_of(tmp_path) as broker:
+        tid = readers(broker).threads.submit(threading.get_native_id).result()
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, tid) == min(own + module.NICENESS, 19)
+        await fill(broker, *topics)
+        async with peer_of(broker) as peer:
+            await reading(peer, "$replay/earliest/s/#")
+            ids = [(await row_of(peer)).packet_id for _ in topics]
+            counters = broker.parts.core.counters
+            connection = next(iter(broker.parts.connections))
+            connection.data_received(b"".join(puback_packet(each or 0) for each in ids))
+            assert 0 < counters.mqtt_puback_received < len(topics)
+            await until(lambda: counters.mqtt_puback_received == len(topics))
