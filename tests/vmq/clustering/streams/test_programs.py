@@ -207,12 +207,18 @@ async def test_a_disk_that_is_lost_takes_nothing_with_it(
             await asyncio.gather(working, return_exceptions=True)
         monkeypatch.setattr(Sinks, "publish_rows", real)
         await until(lambda: not [*staged(tmp_path), *tmp_path.glob("*/copies/members.*")])
+        await until(lambda: len({end_of(each) for each in brokers}) == 1)
         before = len(await rows_of(brokers[1]))
         assert before > 4 * published
         async with group(brokers[1]) as member:
             await work(member, 20 - before)
             assert await member.read(0.0) is None
         assert await rows_of(brokers[1]) == [2 * each for each in range(20)]
+
+
+def end_of(broker: Broker) -> int:
+    """As far as a node knows that what was published is on most of them."""
+    return streams_of(broker).catalog.streams["out"].partitions[0].end
 
 
 async def rows_of(broker: Broker) -> list[int]:
