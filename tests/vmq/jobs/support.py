@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from vmq.jobs.calls import CallWaiter
 from vmq.jobs.ids import JobIds
@@ -37,8 +38,8 @@ class House:
     def queue(self, name: bytes = b"q") -> JobQueue:
         return self.machine.queue(name, self.now)
 
-    def add(self, body: bytes = b"x", **options: object) -> Job:
-        return self.machine.add(self.queue(), body, self.now, **options)  # type: ignore[arg-type]
+    def add(self, body: bytes = b"x", **options: Any) -> Job:
+        return self.machine.add(self.queue(), body, self.now, **options)
 
     def take(self, name: bytes = b"q") -> Job | None:
         return self.machine.take(self.queue(name), self.now)

@@ -27,13 +27,13 @@ class CreateStream(StreamOptions, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             description="Nodes of a cluster that have a copy of each partition; null = 3, or as many as there are"
         ),
-    ] = None  # type: ignore[assignment]
+    ] = None  # type: ignore[assignment]  # wider than in StreamOptions: null is for what the cluster decides
     acks: Annotated[
         Literal["none", "leader", "quorum", "memory", "os", "fsync"] | None,
         Meta(
             description="Who has a message before it is acknowledged; null = most replicas, or with two the leader"
         ),
-    ] = None  # type: ignore[assignment]
+    ] = None  # type: ignore[assignment]  # wider than in StreamOptions: null is for what the cluster decides
 
     def __post_init__(self) -> None:
         """Nothing is read as something else yet: what was not given depends on the cluster."""

@@ -33,7 +33,30 @@ class GroupHere(Protocol):
         """The coordinator will not have them."""
 
 
-class GroupsElsewhere(Protocol):
+class OtherHosts(Protocol):
+    """The hosts of a cluster, of which one has what another one has staged."""
+
+    #: Told what nodes say of that.
+    on_copy: Callable[[str, Copying], None]
+
+    @property
+    def store(self) -> str:
+        """The name of this node's store."""
+
+    def pass_on(self, node: str, saying: Copying) -> None:
+        """Says something to a node; at most once."""
+
+    def keepers(self) -> list[str]:
+        """Nodes that can be reached, one of each host that is not this node's, in an order of preference."""
+
+    def has_hosts(self) -> bool:
+        """Whether there is another host than this node's."""
+
+    def is_lost(self, store: str) -> bool:
+        """Whether a store is not in the cluster any more: its node has another one, or is no member."""
+
+
+class GroupsElsewhere(OtherHosts, Protocol):
     """The coordinator of all groups, wherever it is. Everything here is called in the event loop."""
 
     def share_of(self, key: GroupKey) -> GroupShare:
@@ -57,27 +80,6 @@ class GroupsElsewhere(Protocol):
 
     async def decided(self, key: GroupKey, step: PublishStep) -> bool:
         """Whether a commit that publishes is accepted; its messages are on the disk. Waits until that is known."""
-
-    # What other hosts keep of commits that publish
-
-    #: Told what nodes say of that.
-    on_copy: Callable[[str, Copying], None]
-
-    @property
-    def store(self) -> str:
-        """The name of this node's store."""
-
-    def pass_on(self, node: str, saying: Copying) -> None:
-        """Says something to a node; at most once."""
-
-    def keepers(self) -> list[str]:
-        """Nodes that can be reached, one of each host that is not this node's, in an order of preference."""
-
-    def has_hosts(self) -> bool:
-        """Whether there is another host than this node's."""
-
-    def is_lost(self, store: str) -> bool:
-        """Whether a store is not in the cluster any more: its node has another one, or is no member."""
 
     # What an operator asks
 

@@ -23,7 +23,7 @@ from vmq.streams.groups.copying import (
     StepCopied,
     StepEnds,
 )
-from vmq.streams.groups.port import GroupsElsewhere
+from vmq.streams.groups.port import OtherHosts
 from vmq.streams.staging.copies import StepCopies
 from vmq.streams.staging.parts import MOST_BYTES, Staging
 from vmq.streams.staging.state import Decided, StagedStep, StagingError
@@ -55,7 +55,7 @@ class StepKeeper:
         self.staging = staging
         self.take_over = take_over
         self.copies = StepCopies(staging.folder.with_name("copies"), staging, MOST_BYTES)
-        self.groups: GroupsElsewhere | None = None
+        self.groups: OtherHosts | None = None
         #: What is kept here, by query: the step, when somebody was asked last, and since when its store is missed.
         self.kept: dict[str, StagedStep] = {}
         self.asked: dict[str, float] = {}
@@ -69,7 +69,7 @@ class StepKeeper:
         self.turn = asyncio.Lock()
         self.timer: asyncio.TimerHandle | None = None
 
-    def begin(self, groups: GroupsElsewhere) -> None:
+    def begin(self, groups: OtherHosts) -> None:
         """The node is one of a cluster."""
         self.groups = groups
         groups.on_copy = self.hear

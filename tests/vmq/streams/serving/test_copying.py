@@ -1,6 +1,7 @@
 """What is staged goes to a second host: over lost messages, refusals, and questions nobody answers."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ class Wire:
 
     def begin(self) -> None:
         for name, keeper in self.keepers.items():
-            keeper.begin(self.nodes[name])  # type: ignore[arg-type]  # the part that keepers need
+            keeper.begin(self.nodes[name])
 
     async def stop(self) -> None:
         for each in self.keepers.values():
@@ -56,7 +57,7 @@ class End:
     def __init__(self, wire: Wire, name: str) -> None:
         self.wire = wire
         self.store = f"{name}@1"
-        self.on_copy = self.ignore
+        self.on_copy: Callable[[str, Copying], None] = self.ignore
 
     def ignore(self, node: str, saying: Copying) -> None:
         raise AssertionError
@@ -72,6 +73,9 @@ class End:
 
     def keepers(self) -> list[str]:
         return sorted(self.wire.up - {self.store[0]})
+
+    def has_hosts(self) -> bool:
+        return len(self.wire.nodes) > 1
 
     def is_lost(self, store: str) -> bool:
         return store in self.wire.lost
@@ -144,7 +148,7 @@ async def test_a_start_finds_what_is_kept_and_what_an_earlier_life_took_over(wir
     await wire.stop()
     again = StepKeeper(wire.keepers["b"].staging, wire.take_over)
     own = StagedStep(STEP.key, PublishStep("b@1", (1, 1), "heir", [StepMove(0, 1, 0, 5)]))
-    again.begin(wire.nodes["b"])  # type: ignore[arg-type]  # the part that keepers need
+    again.begin(wire.nodes["b"])
     assert again.kept == {QUERY: STEP}
     again.keep_on(QUERY, own)
     await until(lambda: wire.taken == [(QUERY, own)])

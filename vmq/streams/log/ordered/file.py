@@ -202,10 +202,10 @@ class OrderedFile:
         """What a block has of some runs."""
         rows = self._unpacked(block, [each for each in (*names, "offset") if each != "topic"])
         at = max(0, bisect_right(runs, (block.first, block.end)) - 1)
-        for first, end in runs[at:]:
+        for run in runs[at:]:
+            first, end = max(run[0], block.first), min(run[1], block.end)
             if first >= block.end:
                 return
-            first, end = max(first, block.first), min(end, block.end)  # noqa: PLW2901 - the part of it here
             if first >= end:
                 continue
             piece = rows.slice(first - block.first, end - first)
