@@ -99,6 +99,8 @@ def test_one_that_is_damaged_is_made_anew(
     whole = path.read_bytes()
     before = found(partition, TOPICS[3])
     spoil(path)
+    assert list(LogReader(partition).read(partition.earliest))
+    assert files(partition) == [path], "who wants all topics does not look there"
     assert found(partition, TOPICS[3]) == before
     assert files(partition) == []
     writer.tidy()

@@ -1,5 +1,6 @@
 """What may wait for a client and be under way to it, and how it is sent: as configured, or as a plugin has decided."""
 
+from copy import copy
 from typing import Final
 
 from vmq.clustering.messages.fronts import SessionLimits
@@ -55,8 +56,7 @@ class Limits:
         if found is None:
             if len(self._own) >= _MOST:
                 self._own.clear()
-            found = self._own[own] = QueueLimits()
-            found.__dict__.update(self.all.__dict__)
+            found = self._own[own] = copy(self.all)
             for name in _NAMES:
                 value = getattr(own, name)
                 if value is not None:
