@@ -31,7 +31,7 @@ from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier
 from vmq.clustering.running.migration import Migration
-from vmq.clustering.running.opening import migrate, open_slots
+from vmq.clustering.running.opening import end_migration, migrate, open_slots
 from vmq.clustering.running.routes import SLOT_ROUTES
 from vmq.clustering.running.service import SlotService
 from vmq.clustering.streams.service import Streams
@@ -158,9 +158,7 @@ class Clustering:
             ClusterError: the key, the folder or the address cannot be used.
         """
         options = self.options
-        self.joining.key = key = (
-            None if options.key_file is None else read_key(Path(options.key_file))
-        )
+        self.joining.key = key = options.key_file and read_key(Path(options.key_file))
         refuse_damaged(self._folder)
         self._storage = self._open_storage(self._folder)
         node: ClusterNode | None = None
@@ -205,8 +203,7 @@ class Clustering:
             raise
         self._node = node
         self._take_part(node, outboxes, self._routing)
-        if self._migration is not None:
-            await self._migration.end(self._committer)
+        await end_migration(self._migration, self._committer)
         self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
@@ -260,8 +257,7 @@ class Clustering:
         )
         in_nodes.start(reconciler.made, was_alone=was_alone)
         self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
-        options = self.options
-        patience = options.adopt_after if self.slots is None else options.heartbeat_timeout
+        patience = _patience_of(self.options)
         rank = None if self.slots is None else self.slots.keepers_of
         self._wills = wills = ClusterWills(
             node, core, outboxes, directory, self._find_registry, patience, rank
@@ -561,6 +557,11 @@ class Clustering:
             yield from self._streams.families()
         if self.slots is not None:
             yield from self.slots.status.families()
+
+
+def _patience_of(options: ClusterOptions) -> float:
+    """Seconds after which the wills of a silent node's clients are published."""
+    return options.adopt_after if options.sessions == "nodes" else options.heartbeat_timeout
 
 
 def _link_options(options: ClusterOptions) -> Options:

@@ -36,7 +36,6 @@ from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.core.subscriber import OURS, Subscriber
 from vmq.mqtt.topics import matches
-from vmq.persistence.group_commit import Committer
 from vmq.store.entries import scope_of
 from vmq.store.lines import scan, scan_line
 from vmq.store.store import Store
@@ -109,13 +108,8 @@ class Migration:
                 self._directory.forget(*_split(client))
         self._directory.flush()
 
-    async def end(self, committer: Committer) -> None:
-        """Has the store have none of it any more, on its disk; no client may be let in before."""
-        await committer.finish_all()
-        self.finish()
-
     def finish(self) -> None:
-        """The store has none of it any more."""
+        """The store has none of it any more, on its disk."""
         if self._disk.imported() == _TAKEN:
             self._disk.import_all(self._machine.here.effects, _DONE)
 

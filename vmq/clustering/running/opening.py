@@ -11,6 +11,7 @@ from vmq.clustering.running.service import SlotService
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry
+from vmq.persistence.group_commit import Committer
 from vmq.store.store import StoreError
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
@@ -68,3 +69,10 @@ def migrate(
     except StoreError as error:
         raise ClusterError(f"sessions cannot come into slots: {error}") from None
     return migration
+
+
+async def end_migration(migration: Migration | None, committer: Committer) -> None:
+    """No client may be let in before what slots took is out of the broker's store."""
+    if migration is not None:
+        await committer.finish_all()
+        migration.finish()
