@@ -88,7 +88,7 @@ def _rows(
             continue
         position += 1
         state, delivery = item
-        message = delivery.message
+        message = delivery.content()
         shown = show_payload(message.payload, payload_bytes)
         yield QueuedRow(
             position=position,

@@ -14,7 +14,6 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
-from vmq.core.ports import TOKEN_OF_READERS
 from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
 from vmq.core.window import LAST_ID, InflightWindow
 from vmq.mqtt.decoder import packet_id_at
@@ -56,7 +55,7 @@ class Sender:
         # Attributes of a byte stand side by side, here and in the classes below: apart, each takes a word.
         self.inflight_is_stored = False
         self.durable = len(session) > 0 and core.store is not None
-        #: Readers send to it: what it acknowledges may cost more than usual.
+        #: Readers of streams send to it: they are told when something was acknowledged.
         self.has_readers = False
 
     def window_open(self) -> bool:
@@ -164,11 +163,8 @@ class Sender:
 
     def send_transient(self, delivery: Transient) -> None:
         """Sends what is no session state, whatever the window's limits are: its sender has limits of its own."""
-        self.has_readers = True
-        self.inflight.send(delivery)
+        self.enter_window(delivery)
         message = delivery.message
-        self.inflight_bytes += message.length()
-        self.core.counters.mqtt_publish_sent += 1
         output = self.output
         if delivery.retain:
             output.add(publish(message.topic, message.payload, 1, delivery.packet_id, True, False))
@@ -178,11 +174,17 @@ class Sender:
         output.pieces.append(message.payload)
         output.touch()
 
+    def enter_window(self, delivery: Transient) -> None:
+        """It goes out, by whoever calls: it has a packet id from now on."""
+        self.inflight.send(delivery)
+        self.inflight_bytes += delivery.length()
+        self.core.counters.mqtt_publish_sent += 1
+
     def take_back(self, delivery: Transient) -> None:
         """It is in flight no more, and was not acknowledged."""
         if self.inflight.get(delivery.packet_id) is delivery:
             self.inflight.remove(delivery)
-            self.inflight_bytes -= delivery.message.length()
+            self.inflight_bytes -= delivery.length()
 
     def send_again(self, delivery: Delivery) -> None:
         """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1].
@@ -248,6 +250,8 @@ class Sender:
                 self.answer(kind, run[:index])
                 raise wrong_kind(kind, delivery)
         self.answer(kind, run)
+        if self.has_readers:
+            self.core.readers.on_settled(self)
         if kind != PUBREC:
             self.on_window_open()
 
@@ -289,17 +293,16 @@ class Sender:
 
     def forget(self, delivery: Delivery) -> None:
         """A delivery is in flight no more; it has left `inflight`."""
+        if isinstance(delivery, Transient):
+            self.inflight_bytes -= delivery.length()
+            if not delivery.settle():
+                self.core.jobs.on_acknowledged(self, delivery.token)
+            return
         if not delivery.released:
             self.inflight_bytes -= delivery.message.length()
         store = self.core.store
         if delivery.order and store is not None:
             store.remove_inflight(self.session, delivery)
-        elif isinstance(delivery, Transient):
-            core = self.core
-            if delivery.token[:1] == TOKEN_OF_READERS:
-                core.readers.on_acknowledged(self, delivery.token)
-            else:
-                core.jobs.on_acknowledged(self, delivery.token)
 
     # Connections come and go
 

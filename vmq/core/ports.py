@@ -233,9 +233,6 @@ class ServicePort:
     def on_offline(self, queue: Any) -> None:
         """It has ended."""
 
-    def on_acknowledged(self, queue: Any, token: bytes) -> None:
-        """A client has acknowledged a `Transient` delivery."""
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class JobsPort(ServicePort):
@@ -250,6 +247,9 @@ class JobsPort(ServicePort):
     def bury(self, queue: str, body: bytes, reason: str) -> None:
         """Something that can never be done is a dead letter of a queue of the default topic tree."""
 
+    def on_acknowledged(self, queue: Any, token: bytes) -> None:
+        """A client has acknowledged a `Transient` delivery of theirs."""
+
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         """A client releases a packet id of QoS 2."""
 
@@ -259,10 +259,7 @@ class JobsPort(ServicePort):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReadersPort(ServicePort):
-    """Those who read streams; this one is of a broker that has none.
-
-    The tokens of what they send begin with `TOKEN_OF_READERS`.
-    """
+    """Those who read streams; this one is of a broker that has none."""
 
     def publish(self, client: Any, topic: str, message: Any, packet_id: int) -> None:
         client.output.close("nothing is published to " + topic[:80] + " [MQTT-3.3.5-2]")
@@ -283,6 +280,9 @@ class ReadersPort(ServicePort):
 
     def on_unblocked(self, queue: Any) -> None:
         """The socket of a client takes bytes again."""
+
+    def on_settled(self, queue: Any) -> None:
+        """A client to which they send has acknowledged something, theirs or not."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -357,5 +357,3 @@ class ConnectionWatch:
 
 
 NOBODY: Final = ConnectionWatch()
-
-TOKEN_OF_READERS: Final = b"R"

@@ -110,14 +110,26 @@ class Delivery:
         self.retain = retain
         self.released = False
 
+    def content(self) -> Message:
+        """What is in it, for people."""
+        return self.message
+
 
 @mypyc_attr(acyclic=True)
 class Transient(Delivery):
-    """A delivery that is no session state: a job. It leaves the window with the connection, and belongs to others then.
+    """A delivery that is no session state: a job, a row of a stream.
 
-    `token` is whose it is, to whoever sent it.
+    It leaves the window with the connection, and belongs to others then. `token` is whose job it is.
     """
 
     def __init__(self, message: Message, token: bytes) -> None:
         super().__init__(message, 1, False, "")
         self.token = token
+
+    def length(self) -> i64:
+        """The bytes that it counts in flight."""
+        return self.message.length()
+
+    def settle(self) -> bool:
+        """The client has acknowledged it; False: the jobs are to be told."""
+        return False

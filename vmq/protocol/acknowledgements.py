@@ -6,9 +6,10 @@ from vmq.mqtt.encoder import PUBCOMP_HEAD, answers
 from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, PUBREL, ProtocolError
 from vmq.protocol.publish import Publisher
 
-#: So many are handled at once; and where they may be rows of a replay, each of which costs ten times as much.
+#: So many are handled at once; and where they may be rows of a replay, each of which counts as so much work.
 LONGEST_RUN: Final = 1000
 RUN_OF_ROWS: Final = 64
+WORK_OF_ROW: Final = 32
 
 
 def on_acknowledgements(publisher: Publisher, kind: int) -> None:
@@ -20,15 +21,15 @@ def on_acknowledgements(publisher: Publisher, kind: int) -> None:
     decoder = publisher.decoder
     if decoder.end - decoder.body != 2:
         raise ProtocolError(PACKET_NAMES[kind] + " of wrong length", "MQTT-4.8.0-1")
+    is_of_rows = publisher.queue_of().has_readers
     if decoder.body - decoder.start == 2:
-        is_of_rows = publisher.queue_of().has_readers
         count = decoder.run_of_ids(RUN_OF_ROWS if is_of_rows else LONGEST_RUN)
         run = decoder.data[decoder.start : decoder.end]
     else:  # its length is spelled in more bytes than it needs
         count = 1
         run = bytes((decoder.head, 2)) + decoder.data[decoder.body : decoder.end]
     core = publisher.core
-    core.work += count
+    core.work += count * WORK_OF_ROW if is_of_rows else count
     counters = core.counters
     if kind == PUBREL:
         counters.mqtt_pubrel_received += count

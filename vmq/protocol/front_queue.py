@@ -86,13 +86,13 @@ class FrontQueue(Queue):
 
     # Messages go
 
-    def send_transient(self, delivery: Transient) -> None:
+    def enter_window(self, delivery: Transient) -> None:
         last: i64 = self.inflight.last_packet_id
         if last <= LAST_OF_SESSION or last == LAST_ID:
             self.inflight.last_packet_id = LAST_OF_SESSION
         while self.older and self.inflight.last_packet_id + 1 in self.older:
             self.inflight.last_packet_id += 1
-        super().send_transient(delivery)
+        super().enter_window(delivery)
 
     def send_from_slot(self, packet_id: int, message: Message, qos: int, is_again: bool) -> bool:
         """Sends a message of the session; False: it is kept back, for good."""

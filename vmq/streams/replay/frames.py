@@ -1,13 +1,14 @@
-"""Rows of a stream as PUBLISH packets at QoS 0: made by Arrow's kernels, not row by row."""
+"""Rows of a stream as PUBLISH packets: made by Arrow's kernels, not row by row."""
 
 from bisect import bisect_right
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.mqtt.encoder import publish_head, remaining_length
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH
+from vmq.streams.replay.sending import Frames
 
 #: Remaining lengths whose packets' heads are looked up.
 _SHORT: Final = 16_384
@@ -17,6 +18,8 @@ PIECE: Final = 32_768
 _LONGEST_TOPIC: Final = 65_535
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 _TWO: Final = pa.scalar(2, pa.int32())
+_FOUR: Final = pa.scalar(4, pa.int32())
+_NO_ID: Final = pa.scalar(b"\0\0", pa.binary())
 
 
 class Piece(NamedTuple):
@@ -34,7 +37,13 @@ def _heads() -> pa.Array:
     )
 
 
+#: Of QoS 0, and of QoS 1.
 _HEADS: Final = _heads()
+_HEADS_1: Final = pc.if_else(
+    pc.starts_with(_HEADS, b"\x30"),
+    pc.binary_replace_slice(_HEADS, 0, 1, b"\x32"),
+    pc.binary_replace_slice(_HEADS, 0, 1, b"\x33"),
+)
 #: The length of a topic as a packet has it.
 _SIZES: Final = pa.array([length.to_bytes(2, "big") for length in range(_SHORT)], pa.binary())
 
@@ -62,21 +71,54 @@ def pieces_of(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> list[P
     """
     if not rows.num_rows:
         return []
+    packets = _packets(rows, prefix, as_published, 0)
+    return _one_by_one(rows, prefix, as_published) if packets is None else _cut(packets)
+
+
+def frames_of(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> Frames | None:
+    """Rows with `offset`, too, as packets of QoS 1 without their ids; None: one of them is large, or there is none."""
+    packets = _packets(rows, prefix, as_published, 1) if rows.num_rows else None
+    if packets is None:
+        return None
+    _, offsets, data = packets.buffers()
+    count = len(packets)
+    ends = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets], offset=packets.offset)
+    before = pc.add(pc.binary_length(rows.column("payload")), _TWO)
+    ids = pc.subtract(ends.slice(1), before)
+    return Frames(
+        memoryview(data).cast("B"),
+        _numbers(ends, "i"),
+        _numbers(ids, "i"),
+        _numbers(rows.column("offset"), "q"),
+    )
+
+
+def _numbers(values: pa.Array, form: Literal["i", "q"]) -> "memoryview[int]":
+    """Numbers, none of them null, as the event loop reads them: one at a time, without Arrow."""
+    found = memoryview(values.buffers()[1]).cast("B").cast(form)
+    return found[values.offset : values.offset + len(values)]
+
+
+def _packets(
+    rows: pa.RecordBatch, prefix: bytes, as_published: bool, qos: int
+) -> pa.BinaryArray | None:
+    """Each row as a packet; at QoS 1 its id is still to be put in. None: one of them is large."""
     topics = rows.column("topic").cast(pa.binary())
     payloads = rows.column("payload")
     sizes = pc.binary_length(topics)
     if prefix:
         sizes = pc.add(sizes, pa.scalar(len(prefix), pa.int32()))
-    lengths = pc.add(pc.add(sizes, pc.binary_length(payloads)), _TWO)
+    lengths = pc.add(pc.add(sizes, pc.binary_length(payloads)), _FOUR if qos else _TWO)
     if pc.max(lengths).as_py() >= _SHORT:
-        return _one_by_one(rows, prefix, as_published)
+        return None
     if as_published:
         lengths = pc.add(lengths, pc.multiply(rows.column("retain").cast(pa.int32()), _SHORT))
     before = (pa.scalar(prefix, pa.binary()),) if prefix else ()
-    packets = pc.binary_join_element_wise(
-        _HEADS.take(lengths), _SIZES.take(sizes), *before, topics, payloads, _EMPTY
+    heads = (_HEADS_1 if qos else _HEADS).take(lengths)
+    id_of = (_NO_ID,) if qos else ()
+    return pc.binary_join_element_wise(
+        heads, _SIZES.take(sizes), *before, topics, *id_of, payloads, _EMPTY
     )
-    return _cut(packets)
 
 
 def _cut(packets: pa.BinaryArray) -> list[Piece]:

@@ -38,7 +38,7 @@ class GroupMember(Replay):
         start.key = None  # its place is the group's
         super().__init__(start, queue, topic_filter, sender, threads, on_ready, on_over)
         self.group = group
-        self.name = sender.token.hex()
+        self.name = f"{sender.number:016x}"
         self.reader.parts = []
         self.reader.grows = False
         self.generations: dict[int, int] = {}
@@ -73,9 +73,7 @@ class GroupMember(Replay):
 
     def is_waiting(self, partition: int | None = None) -> bool:
         sender = self.sender
-        return bool(
-            sender.unacknowledged if partition is None else sender.progress_of(partition).order
-        )
+        return bool(sender.waiting if partition is None else sender.progress_of(partition).order)
 
     def may_give_back(self, _partition: int) -> bool:
         return True

@@ -24,7 +24,7 @@ from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
 from vmq.streams.replay.member import GroupMember
 from vmq.streams.replay.replay import Replay, ReplayStart
-from vmq.streams.replay.sending import PREFIX, ReplaySender
+from vmq.streams.replay.sending import ReplaySender, SentRow
 from vmq.streams.replay.starting import ReplayStarter, request_of
 
 log = logging.getLogger("vmq.streams")
@@ -34,8 +34,6 @@ MOST: Final = 100
 MOST_A_CLIENT: Final = 2
 #: Seconds of a turn of the event loop that all of them may take.
 TURN: Final = 0.0001
-#: What a row that is acknowledged counts in the work of a pass, for the clients that wait meanwhile.
-WORK_OF_ROW: Final = 128
 #: Threads that read for them, and their niceness.
 _THREADS: Final = 2
 NICENESS: Final = 10
@@ -68,7 +66,7 @@ class StreamReaders(ReadersPort):
         self.starter = ReplayStarter(core, catalog, self.threads, self.keeping)
         #: Those of each client that has or had any since it is connected, by filter.
         self.replays: dict[Queue, dict[str, Replay]] = {}
-        self.by_number: dict[bytes, Replay] = {}
+        self.by_number: dict[int, Replay] = {}
         self.numbers = count(1)
         #: Those that have something to send.
         self.ready: deque[Replay] = deque()
@@ -162,7 +160,7 @@ class StreamReaders(ReadersPort):
         else:
             self.take_over(start)
             replay = Replay(start, queue, topic_filter, sender, self.threads, *told)
-        self.by_number[sender.token] = replay
+        self.by_number[sender.number] = replay
         self.replays.setdefault(queue, {})[topic_filter] = replay
         self.keeping.begin()
         if isinstance(replay, GroupMember):
@@ -186,9 +184,7 @@ class StreamReaders(ReadersPort):
         if replay is not None:
             self.end(replay)
             for delivery in queue.inflight.values():
-                if isinstance(delivery, Transient) and delivery.token.startswith(
-                    replay.sender.token
-                ):
+                if isinstance(delivery, SentRow) and delivery.sender is replay.sender:
                     queue.take_back(delivery)
         self.keeping.forget_session(queue, topic_filter)
 
@@ -266,11 +262,11 @@ class StreamReaders(ReadersPort):
         for replay in self.replays.get(queue, {}).values():
             self.on_ready(replay)
 
-    def on_acknowledged(self, queue: Queue, token: bytes) -> None:
-        self.core.work += WORK_OF_ROW
-        replay = self.by_number.get(token[:PREFIX])
-        if replay is not None:
-            replay.sender.acknowledge(token)
+    def on_settled(self, queue: Queue) -> None:
+        for replay in list(self.replays.get(queue, {}).values()):
+            if not replay.sender.has_news:
+                continue
+            replay.sender.has_news = False
             if isinstance(replay, GroupMember):
                 self.groups.on_acknowledged(replay)
             else:
@@ -293,7 +289,7 @@ class StreamReaders(ReadersPort):
         """Ends one; its subscription stays as it is."""
         replay.stop()
         self.lost += replay.reader.lost
-        self.by_number.pop(replay.sender.token, None)
+        self.by_number.pop(replay.sender.number, None)
         self.replays.get(replay.queue, {}).pop(replay.topic_filter, None)
         if isinstance(replay, GroupMember):
             self.groups.leave(replay)

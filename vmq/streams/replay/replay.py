@@ -13,7 +13,7 @@ from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
-from vmq.streams.replay.frames import fits, pieces_of
+from vmq.streams.replay.frames import fits, frames_of, pieces_of
 from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.reading import AGAIN, AHEAD, ReplayReader, Slab
 from vmq.streams.replay.request import ReplayRequest
@@ -110,18 +110,22 @@ class Replay:
     def read(self, room: int) -> tuple[list[ReadyRows], bool]:
         """Reads, in a thread."""
         slabs, more = self.reader.read(room)
-        one_by_one = self.sender.qos > 0 or self.queue.core.hooks.on_deliver is not None
-        return [self.ready(slab, one_by_one) for slab in slabs], more
+        qos = self.sender.qos
+        one_by_one = self.queue.core.hooks.on_deliver is not None
+        return [self.ready(slab, qos, one_by_one) for slab in slabs], more
 
-    def ready(self, slab: Slab, one_by_one: bool) -> ReadyRows:
+    def ready(self, slab: Slab, qos: int, one_by_one: bool) -> ReadyRows:
         """Rows as they go out."""
         rows, prefix = slab.rows, self.request.prefix
         item = ReadyRows(slab.partition, slab.next, rows, rows.nbytes + _ROW * rows.num_rows)
         if not rows.num_rows:
             return item
+        if qos and not one_by_one:
+            item.frames = frames_of(rows, prefix, self.request.as_published)
+            one_by_one = item.frames is None
         if one_by_one:
             unpack(item, rows, prefix, self.request.as_published)
-        else:
+        elif not qos:
             item.pieces = [*pieces_of(rows, prefix, self.request.as_published)]
         return item
 
@@ -202,8 +206,8 @@ class Replay:
         sender = self.sender
         if sender.items and self.queue.core.hooks.on_deliver is not None:
             item = sender.items[0]
-            if item.pieces and not item.at:  # a plugin came meanwhile
-                item.pieces = []
+            if (item.pieces or item.frames) and not item.at:  # a plugin came meanwhile
+                item.pieces, item.frames = [], None
                 unpack(item, item.rows, self.request.prefix, self.request.as_published)
         more = sender.step(until)
         self.fill()

@@ -6,19 +6,17 @@ At QoS 1 a row is a `Transient` delivery: what of it is not acknowledged with th
 from collections import deque
 from typing import Any, Final
 
+from mypy_extensions import i64
+
 from vmq.core.context import Core
-from vmq.core.ports import TOKEN_OF_READERS
 from vmq.core.queue import Queue
-from vmq.mqtt.message import Message, Transient
+from vmq.mqtt.message import NO_MESSAGE, Message, Transient
 
 #: Packet ids that are left to messages of other kinds.
 _MOST_INFLIGHT: Final = 60_000
 #: Bytes of one step, and rows between two looks at the clock.
 _STEP_BYTES: Final = 32_768
-_STEP_ROWS: Final = 16
-#: Bytes of the number of a replay, and of a row that it has sent; and of what the tokens of a replay begin with.
-_NUMBER: Final = 8
-PREFIX: Final = 1 + _NUMBER
+_STEP_ROWS: Final = 64
 
 
 class Progress:
@@ -27,17 +25,19 @@ class Progress:
     def __init__(self, start: int) -> None:
         self.done = start
         self.order: deque[SentRow] = deque()
+        #: What is acknowledged from now on counts for nothing.
+        self.is_over = False
 
-    def send(self, following: int) -> "SentRow":
+    def send(self, following: int, sender: "ReplaySender | None" = None) -> "SentRow":
         """A row goes out, behind which comes this offset."""
-        row = SentRow(self, following)
+        row = SentRow(sender, self, following, False)
         self.order.append(row)
         return row
 
     def skip(self, following: int) -> None:
         """What comes before this offset needs no acknowledgement of its own."""
         if self.order:
-            self.order.append(SentRow(self, following, True))
+            self.order.append(SentRow(None, self, following, True))
         else:
             self.done = following
 
@@ -51,17 +51,70 @@ class Progress:
         return self.done - before
 
 
-class SentRow:
+class SentRow(Transient):
     """A row on its way, or what lies behind one."""
 
-    def __init__(self, progress: Progress, following: int, is_done: bool = False) -> None:
+    def __init__(
+        self, sender: "ReplaySender | None", progress: Progress, following: int, is_done: bool
+    ) -> None:
+        super().__init__(NO_MESSAGE, b"")
+        self.sender = sender
         self.progress = progress
         self.following = following
         self.is_done = is_done
+        #: The packet that it is one of; None: it goes out as a message.
+        self.frames: Frames | None = None
+        self.at: i64 = 0
+        self.size: i64 = 0
+
+    def content(self) -> Message:
+        frames = self.frames
+        return self.message if frames is None else frames.message(self.at)
+
+    def length(self) -> i64:
+        return self.size
+
+    def settle(self) -> bool:
+        sender = self.sender
+        if sender is not None:
+            sender.has_news = True
+            progress = self.progress
+            if not progress.is_over:
+                sender.waiting -= 1
+                sender.moved += progress.finish(self)
+        return True
+
+
+class Frames:
+    """Packets of QoS 1 behind one another, as they go out but for their packet ids.
+
+    Args:
+        data: the packets, in a memoryview of bytes.
+        ends: where each begins in it, and the last one ends; a memoryview of numbers, as are these:
+        ids: where their packet ids are.
+        offsets: of the rows.
+    """
+
+    def __init__(self, data: Any, ends: Any, ids: Any, offsets: Any) -> None:
+        self.data = data
+        self.ends = ends
+        self.ids = ids
+        self.offsets = offsets
+        self.count = len(ids)
+
+    def message(self, at: int) -> Message:
+        """What one of them says."""
+        begin, end, where = self.ends[at], self.ends[at + 1], self.ids[at]
+        head = 2
+        while self.data[begin + head - 1] & 0x80:
+            head += 1
+        retain = bool(self.data[begin] & 1)
+        topic = bytes(self.data[begin + head + 2 : where])
+        return Message(topic, bytes(self.data[where + 2 : end]), 1, retain)
 
 
 class ReadyRows:
-    """Rows of one partition in order: as packets of QoS 0, or one by one."""
+    """Rows of one partition in order: as packets of QoS 0, of QoS 1, or one by one."""
 
     def __init__(self, partition: int, following: int, rows: Any, size: int) -> None:
         self.partition = partition
@@ -72,12 +125,18 @@ class ReadyRows:
         self.size = size
         #: Packets of so many rows each, as bytes or views of them.
         self.pieces: list[tuple[Any, int]] = []
+        self.frames: Frames | None = None
         self.topics: list[bytes] = []
         self.payloads: list[bytes] = []
         self.retained: list[bool] = []
         self.offsets: list[int] = []
         #: How many pieces, or rows, are out.
-        self.at = 0
+        self.at: i64 = 0
+
+    def count(self) -> int:
+        """How many there are."""
+        frames = self.frames
+        return len(self.pieces) + len(self.topics) if frames is None else frames.count
 
 
 class ReplaySender:
@@ -94,19 +153,20 @@ class ReplaySender:
     def __init__(self, core: Core, queue: Queue, number: int, qos: int, prefetch: int) -> None:
         self.core = core
         self.queue = queue
-        self.token = TOKEN_OF_READERS + number.to_bytes(_NUMBER, "big")
+        self.number = number
         self.qos = qos
         self.prefetch = prefetch
         #: What is to go out, and its bytes.
         self.items: deque[ReadyRows] = deque()
         self.size = 0
         self.progress: dict[int, Progress] = {}
-        #: What is not acknowledged, by number.
-        self.unacknowledged: dict[int, SentRow] = {}
-        self.last = 0
+        #: Messages that are not acknowledged, and whether some were since somebody asked.
+        self.waiting: i64 = 0
+        self.has_news = False
         #: Messages that went out, and by how many rows the progress has grown since somebody asked.
         self.messages = 0
         self.moved = 0
+        queue.has_readers = True
 
     def begin(self, starts: dict[int, int]) -> None:
         """Where each partition begins."""
@@ -124,13 +184,13 @@ class ReplaySender:
             return False
         return self.qos == 0 or self.has_place(0)
 
-    def has_place(self, length: int) -> bool:
+    def has_place(self, length: i64) -> bool:
         """Whether one more message may be unacknowledged."""
-        count = len(self.unacknowledged)
+        count = self.waiting
         if count == 0:
             return True
         queue = self.queue
-        limit = queue.options.max_inflight_bytes
+        limit: i64 = queue.options.max_inflight_bytes
         return (
             count < self.prefetch
             and queue.inflight.count < _MOST_INFLIGHT
@@ -146,12 +206,15 @@ class ReplaySender:
             item = self.items[0]
             if item.pieces:
                 room -= self.send_piece(item)
-            elif item.topics:
-                sent = self.send_rows(item, room)
+            elif item.count():
+                frames = item.frames
+                sent = (
+                    self.send_rows(item, room) if frames is None else self.send_frames(item, frames)
+                )
                 if sent < 0:
                     return False
                 room -= sent
-            if item.at >= len(item.pieces) + len(item.topics):
+            if item.at >= item.count():
                 self.end(item)
             if clock() >= until:
                 break
@@ -182,6 +245,39 @@ class ReplaySender:
         self.queue.output.add(data)
         return len(data)
 
+    def send_frames(self, item: ReadyRows, frames: Frames) -> int:
+        """Some packets of QoS 1; their bytes, -1 if none may go out now."""
+        queue = self.queue
+        progress = self.progress_of(item.partition)
+        first = item.at
+        last = min(first + _STEP_ROWS, frames.count)
+        begin: i64 = frames.ends[first]
+        end = begin
+        data = bytearray(frames.data[begin : frames.ends[last]])
+        at = first
+        while at < last:
+            behind: i64 = frames.ends[at + 1]
+            if not self.has_place(behind - end):
+                break
+            row = progress.send(frames.offsets[at] + 1, self)
+            row.frames = frames
+            row.at = at
+            row.size = behind - end
+            self.waiting += 1
+            queue.enter_window(row)
+            where: i64 = frames.ids[at]
+            packet_id = row.packet_id
+            data[where - begin] = packet_id >> 8
+            data[where - begin + 1] = packet_id & 0xFF
+            end = behind
+            at += 1
+        if at == first:
+            return -1
+        item.at = at
+        self.messages += at - first
+        queue.output.add(bytes(data[: end - begin]))
+        return end - begin
+
     def send_rows(self, item: ReadyRows, room: int) -> int:
         """Some rows one by one; their bytes, -1 if none may go out now."""
         queue = self.queue
@@ -206,24 +302,18 @@ class ReplaySender:
     def send_one(self, message: Message, partition: int, following: int) -> None:
         """One row at QoS 1."""
         queue = self.queue
-        row = self.progress_of(partition).send(following)
+        row = self.progress_of(partition).send(following, self)
         if self.core.hooks.on_deliver is not None:
             changed = queue.rewrite(message, 1, message.retain)
             if changed is None:
                 self.moved += row.progress.finish(row)
                 return
             message = Message(changed.topic, changed.payload, 1, message.retain)
-        self.last += 1
-        self.unacknowledged[self.last] = row
-        delivery = Transient(message, self.token + self.last.to_bytes(_NUMBER, "big"))
-        delivery.retain = message.retain
-        queue.send_transient(delivery)
-
-    def acknowledge(self, token: bytes) -> None:
-        """A message is acknowledged."""
-        row = self.unacknowledged.pop(int.from_bytes(token[-_NUMBER:], "big"), None)
-        if row is not None:
-            self.moved += row.progress.finish(row)
+        self.waiting += 1
+        row.message = message
+        row.retain = message.retain
+        row.size = message.length()
+        queue.send_transient(row)
 
     def drop_queued(self, partition: int) -> None:
         """What has not gone out of a partition does not."""
@@ -240,9 +330,10 @@ class ReplaySender:
         self.drop_queued(partition)
         progress = self.progress_of(partition)
         del self.progress[partition]
-        for number, row in list(self.unacknowledged.items()):
-            if row.progress is progress:
-                del self.unacknowledged[number]
+        progress.is_over = True
+        for row in progress.order:
+            if not row.is_done:
+                self.waiting -= 1
         return progress
 
     def positions(self) -> dict[int, int]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vmq.mqtt.encoder import publish
 from vmq.streams.replay import frames
-from vmq.streams.replay.frames import PIECE, fits, pieces_of
+from vmq.streams.replay.frames import PIECE, fits, frames_of, pieces_of
 
 Row = tuple[str, bytes, bool]
 SCHEMA = pa.schema([("topic", pa.string()), ("payload", pa.binary()), ("retain", pa.bool_())])
@@ -51,6 +51,34 @@ def test_the_very_bytes(rows: list[Row], prefix: bytes, as_published: bool, skip
         assert piece.rows == 1 or len(b"".join(part[:-1])) <= PIECE
         at += piece.rows
     assert at == len(wanted)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.sampled_from([b"", b"old/"]), st.booleans(), st.integers(0, 3))
+def test_the_very_bytes_but_for_the_packet_id(
+    rows: list[Row], prefix: bytes, as_published: bool, skip: int
+) -> None:
+    offsets = pa.array(range(5, 5 + 2 * len(rows), 2), pa.int64())
+    given = batch(rows).append_column("offset", offsets).slice(skip)
+    wanted = [
+        (prefix + topic.encode(), payload, as_published and retain)
+        for topic, payload, retain in rows[skip:]
+    ]
+    found = frames_of(given, prefix, as_published)
+    if found is None:
+        sizes = [len(topic) + len(payload) + 4 for topic, payload, _ in wanted]
+        assert max(sizes, default=16_384) >= 16_384
+        return
+    assert found.count == len(wanted)
+    assert list(found.offsets) == given.column("offset").to_pylist()
+    for at, (topic, payload, retain) in enumerate(wanted):
+        begin, end, where = found.ends[at], found.ends[at + 1], found.ids[at]
+        packet = bytearray(found.data[begin:end])
+        assert packet[where - begin : where - begin + 2] == b"\0\0"
+        packet[where - begin : where - begin + 2] = b"\x12\x34"
+        assert packet == publish(topic, payload, 1, 0x1234, retain, False)
+        said = found.message(at)
+        assert (said.topic, said.payload, said.retain) == (topic, payload, retain)
 
 
 def test_many_small_ones_go_in_pieces() -> None:
