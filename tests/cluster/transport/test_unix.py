@@ -17,6 +17,7 @@ from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
 from vmq_cluster.messages import MAX_FRAME, Frame, encode
 from vmq_cluster.transport import unix
+from vmq_cluster.transport.refusals import Refusals
 from vmq_cluster.transport.unix import _proof
 
 PATIENCE = 0.3
@@ -251,8 +252,8 @@ async def test_who_comes_back_and_speaks_is_connected_to_at_once(
     linked = asyncio.Event()
     monkeypatch.setattr(unix, "_RECONNECT", 1000.0)
     monkeypatch.setattr(unix, "_RECONNECT_MAX", 1000.0)
-    monkeypatch.setattr(unix.Refusals, "refused", lambda _self: refused.set())
-    monkeypatch.setattr(unix.Refusals, "linked", lambda _self: linked.set())
+    monkeypatch.setattr(Refusals, "refused", lambda _self: refused.set())
+    monkeypatch.setattr(Refusals, "linked", lambda _self: linked.set())
     one, other = End("one"), End("other")
     ends += [one, other]
     where = await one.link.start(f"ipc://{tmp_path}/one")
