@@ -43,6 +43,9 @@ class FrontQueue(Queue):
         #: The packet id of the QoS 2 message that comes of the client now, and whether it is sent again; 0: none.
         self.arriving: int = 0
         self.arrives_again = False
+        #: QoS 2 packet ids of the client's earlier connections, and the digests of their messages; "": of one that came
+        #: to a node that is gone, and is for all again.
+        self.earlier: dict[int, bytes] = {}
 
     # Messages come
 
@@ -75,9 +78,23 @@ class FrontQueue(Queue):
                 rest.append(message)
         super().deliver_retained(topic_filter, rest, granted, allowance, more)
 
+    def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
+        digest = self.earlier.pop(packet_id, b"")
+        return is_again and digest != b"" and digest == self.port.digest(message)
+
     def on_received(self, packet_id: int, is_again: bool) -> None:
         self.arriving = packet_id
         self.arrives_again = is_again
+
+    def on_routed(self, message: Message, source: Source) -> None:
+        if self.arriving:  # it went to no slot: its id is the session's all the same
+            self.port.receive(message, source)
+
+    def earlier_ids(self) -> list[int]:
+        return list(self.earlier)
+
+    def release_earlier(self, packet_id: int) -> bool:
+        return self.earlier.pop(packet_id, None) is not None
 
     def on_pubrels(self, run: bytes, output: Output) -> None:
         self.port.on_pubrels(self.number, run, output)

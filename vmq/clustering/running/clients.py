@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.running.limits import limits_of
+from vmq.clustering.slots.words import digest_of
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
@@ -45,6 +46,9 @@ class SlotClaims(Claims):
             limits_of(options),
             lambda: self.before.claim(registry, client_id, True, user),
         )
+
+    def end_session(self, registry: Registry, client_id: str) -> None:
+        self._fronts.end(registry.scope + client_id)
 
 
 class SlotSubscriptions(Propagation):
@@ -118,6 +122,12 @@ class SlotPackets(FrontPort):
 
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         self._fronts.keep(number, message, qos, retain)
+
+    def digest(self, message: Message) -> bytes:
+        return digest_of(message.topic, message.payload)
+
+    def receive(self, message: Message, source: Source) -> None:
+        self._fronts.offer([], message, source)
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         self._fronts.on_acknowledged(number, kind, packet_id)

@@ -399,7 +399,7 @@ class SlotService:
         for number in refused:
             fronts.refused(number)
         for each in taken[2]:
-            fronts.arrived(*each)
+            fronts.arrived(each)
         for number, step in taken[0]:
             fronts.step(number, step)
         for number, packet_id, _ in taken[1]:

@@ -16,6 +16,7 @@ from vmq.clustering.messages.fronts import (
     Attached,
     AttachRefused,
     FromClient,
+    ReceivedEntry,
     SessionStep,
     TableEntry,
     ToClient,
@@ -89,7 +90,9 @@ class Attachments:
             self._refused[asked.client] = front, asked
             return
         if asked.is_clean and self._is_nobody(asked.client):
-            self._answer(front, asked, asked.rank or 1, [], False)
+            nobody = ClientRegister()
+            nobody.rank = asked.rank or 1
+            self._here.send(front, self._answer(asked, nobody, False))
             return
         register = state.register(asked.client)
         if asked.user is not None and register.session and register.user not in ("", asked.user):
@@ -105,7 +108,7 @@ class Attachments:
         served = self.serving.get(asked.client)
         if served is not None and served.connection == asked.connection:
             if (served.front, served.link) == (front, asked.link):
-                self._answer(front, asked, rank, self._filters(register))
+                self._here.send(front, self._answer(asked, register, True))
                 return
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
@@ -133,23 +136,23 @@ class Attachments:
         register = self._state.registers.get(client)
         return register is None or not (register.session or register.will or client in self.serving)
 
-    def _filters(self, register: ClientRegister) -> list[tuple[str, int]]:
-        return sorted(register.granted().items())
-
-    def _answer(
-        self,
-        front: int,
-        asked: Attach,
-        rank: int,
-        filters: list[tuple[str, int]],
-        is_present: bool = True,
-    ) -> None:
+    def _answer(self, asked: Attach, register: ClientRegister, is_present: bool) -> Attached:
+        """What a front is told whose connection is attached."""
         lineage: Lineage = self._owned.view.lineage
-        client, link = asked.client, asked.link
-        clock = self._here.clock
-        self._here.send(
-            front,
-            Attached(client, asked.connection, rank, lineage, link, is_present, clock, filters),
+        received = [
+            ReceivedEntry(packet, each.digest, self._here.is_there(each.front))
+            for packet, each in register.received.items()
+        ]
+        return Attached(
+            asked.client,
+            asked.connection,
+            register.rank,
+            lineage,
+            asked.link,
+            is_present,
+            self._here.clock,
+            sorted(register.granted().items()),
+            received,
         )
 
     def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
@@ -169,16 +172,7 @@ class Attachments:
         self.serving[client] = attachment
         self.subscribers.groups.came(client)
         self._here.heard_of(state.last)
-        answer = Attached(
-            client,
-            asked.connection,
-            register.rank,
-            lineage,
-            asked.link,
-            is_present,
-            self._here.clock,
-            self._filters(register),
-        )
+        answer = self._answer(asked, register, is_present)
         # The end of a session has to be safe, else the next connection may find it again.
         self._when_safe(
             attachment, 2 if asked.is_clean else 0, lambda: self._here.send(front, answer)
@@ -389,8 +383,11 @@ class Attachments:
         """QoS 2 in: this packet id is this message, now and after each repetition."""
         state, client, packet = self._state, attachment.client, step.packet
         known = state.registers[client].received.get(packet)
-        if known is None or not self._is_repetition(known, step):
-            known = ReceivedId(tuple(step.addresses), step.digest)
+        is_known = known is not None and self._is_repetition(known, step)
+        if known is None or not (is_known and self._here.is_there(known.front)):
+            addresses = known.addresses if known is not None and is_known else tuple(step.addresses)
+            front = self._here.incarnation_of(attachment.front)
+            known = ReceivedId(addresses, step.digest, front)
             state.receive(client, packet, known)
         answer = SessionStep(REGISTERED, packet, list(known.addresses))
         self._when_safe(attachment, 2, lambda: self._put(attachment, answer))

@@ -71,7 +71,7 @@ def _plain(state: SlotState, change: _Change) -> Any:
         return None if sent is None else [sent.dot, sent.is_received, sent.qos, sent.order]
     if kind == "x":
         received = register.received.get(first)
-        return None if received is None else [received.addresses, received.digest]
+        return None if received is None else [received.addresses, received.digest, received.front]
     head = [
         *register.age(),
         register.session,
@@ -194,10 +194,10 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
                 tuple(dot), is_received, qos, order
             )
         elif kind == b"x":
-            addresses, digest = _DECODER.decode(value)
+            addresses, digest, front = _DECODER.decode(value)
             register = state.register(key[3:].decode())
             register.received[int.from_bytes(key[1:3], "big")] = ReceivedId(
-                tuple((slot, tuple(dot), group) for slot, dot, group in addresses), digest
+                tuple((slot, tuple(dot), group) for slot, dot, group in addresses), digest, front
             )
     state.sort()
     for each in state.registers.values():

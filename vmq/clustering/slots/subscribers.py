@@ -134,7 +134,7 @@ class Subscribers:
             register = state.registers[client]
             qos = self._limits(client).qos(granted, offered.qos)
             is_new = qos > 0 and offered.dot not in register.ahead
-            if is_new and self._makes_room(client, message, qos):
+            if is_new and client != offered.but and self._makes_room(client, message, qos):
                 self._put(client, offered.dot, qos, message)
                 found.append(client)
         if state.lacks != NO_LINEAGE:

@@ -5,7 +5,6 @@ from typing import Literal
 
 import pytest
 from msgspec.structs import replace
-from vmq_bridge import BridgePlugin
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
@@ -79,17 +78,6 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
             await device.until(lambda: sorted(device.log) == ["0", "1"])
             found = {each.payload: (each.qos, each.retain) for each in device.found(3)}
             assert found == {b"0": (0, True), b"1": (1, True)}
-
-
-async def test_a_bridge_ends_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with slotted(tmp_path, "a") as nodes:
-        config = nodes["a"].config
-    far = {"url": "mqtt://127.0.0.1:1", "topics": [{"pattern": "t/#", "qos": 1}]}
-    bridging = replace(config, plugins={"vmq_bridge": {"bridges": {"far": far}}})
-    with pytest.raises(StartError, match=r"bridge far: bridges do not go with cluster.sessions"):
-        await Broker(bridging, plugins={"vmq_bridge": BridgePlugin()}).start()
-    async with Broker(config) as broker:
-        assert not broker.registry().subscribers
 
 
 async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) -> None:
