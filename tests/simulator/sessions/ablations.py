@@ -275,7 +275,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_restart", lambda self, last, client: last),),
         ("split", "kill", "tail", "rack"),
         strict=False,
-        seeds=(11,),
+        seeds=(8,),
     ),
     "life": Ablation(
         "what a peer confirmed or denied holds for one life of it",
@@ -310,7 +310,7 @@ ABLATIONS: dict[str, Ablation] = {
         "an acknowledgement counts only in the step that awaits it",
         ((Attachments, "_on_acknowledgement", _in_any_step),),
         ("kill", "handover"),
-        seeds=(0,),
+        seeds=(4,),
     ),
     "places": Ablation(
         "PUBRELs follow in the order of the messages, whoever owned the slot when PUBREC came",
@@ -364,7 +364,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((copies, "salvage", _with_its_context),),
         ("kill", "silent"),
         strict=False,
-        seeds=(31,),
+        seeds=(20,),
     ),
     "lineage": Ablation(
         "of two registers the one attached in the later lineage wins, whatever the clocks say",

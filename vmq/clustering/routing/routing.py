@@ -167,7 +167,8 @@ class Routing(Elsewhere):
         """Has its slots say that they have a message; one that was chosen for a share group is known where it came."""
         slots = [slot for target in route.nodes for slot in target.slots]
         for shared in route.shared:
-            chosen = self.slots.choose(registry.mountpoint, shared.name, 0)
+            policy = source.policy() or self._core.options.shared_subscription_policy
+            chosen = self.slots.choose(registry.mountpoint, shared.name, policy)
             if chosen is not None:
                 slots.append(chosen)
         self.slots.offer(slots, message, source)

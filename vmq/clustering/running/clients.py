@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.running.limits import limits_of
+from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.slots.words import digest_of
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Pending
@@ -98,16 +99,19 @@ class SlotPeers(Peers):
 class SlotPublishes(SlotTargets):
     """What is published here."""
 
-    def __init__(self, fronts: "SlotFronts") -> None:
+    def __init__(self, fronts: "SlotFronts", members: SlotMembers) -> None:
         super().__init__()
         self.are_asked = True
         self._fronts = fronts
+        self._members = members
 
     def find(self, mountpoint: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
         return self._fronts.targets(scope_of(mountpoint), topic)
 
-    def choose(self, mountpoint: str, group: str, others: int) -> tuple[int, str] | None:
-        return self._fronts.choose(scope_of(mountpoint) + group, others)
+    def choose(
+        self, mountpoint: str, group: str, policy: str, here: int = 0, others: int = 0
+    ) -> tuple[int, str] | None:
+        return self._members.choose(mountpoint, group, policy, here, others)
 
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         self._fronts.offer(slots, message, source)

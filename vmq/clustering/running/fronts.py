@@ -290,19 +290,6 @@ class SlotFronts:
         plain, groups = self._machines.routes.find(topic, scope)
         return [(slot, scope) for slot in plain], [each[len(scope) :] for each in groups]
 
-    def choose(self, group: str, others: int) -> tuple[int, str] | None:
-        """A slot for a message of a share group, which may go to so many members elsewhere as well.
-
-        A slot with connected members has the same chance as each of them; others are the last resort.
-        """
-        routes = self._machines.routes
-        there, away = routes.slots_of(group)
-        if not there and (others or not away):
-            return None
-        if there and others and self._core.choose(len(there) + others) >= len(there):
-            return None
-        return routes.slot_for(group, -1, True), group
-
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         """Has slots get a message; what its publisher is answered waits until they have it safe."""
         publisher = source.publisher()

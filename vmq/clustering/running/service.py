@@ -20,6 +20,7 @@ from vmq.clustering.messages.links import LinkFrame, LinkHello
 from vmq.clustering.messages.slots import Beat
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.shared_dispatch import SlotTargets
+from vmq.clustering.routing.shares import RANDOM
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
 from vmq.clustering.running.clients import (
     SlotClaims,
@@ -33,6 +34,7 @@ from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.fronts import SlotFronts
 from vmq.clustering.running.limits import limits_as_configured
 from vmq.clustering.running.links import LinkLives
+from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.told import SlotNews
@@ -170,7 +172,10 @@ class SlotService:
         core.propagation = SlotSubscriptions(self.fronts, core.propagation)
         core.sessions = SlotSessions(self.fronts, core.sessions)
         core.peers = SlotPeers(self.fronts, core.peers)
-        self._routing.set_slots(SlotPublishes(self.fronts))
+        members = SlotMembers(
+            self.machines.routes, self._registries, self._options.slots, core.choose
+        )
+        self._routing.set_slots(SlotPublishes(self.fronts, members))
         self._tick()
 
     def take_part(self) -> None:
@@ -314,6 +319,7 @@ class SlotService:
         """Options may change while the broker runs."""
         self.here.limits.set(limits_as_configured(self._core.options))
         self.here.tells_kept = self._core.hooks.on_offline_message is not None
+        self.here.prefers_near = self._core.options.shared_subscription_policy != RANDOM
 
     def _link_members(self) -> None:
         """A link may be whole before its peer was known as a store."""

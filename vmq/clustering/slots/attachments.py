@@ -70,7 +70,11 @@ class Attachments:
         self.serving: dict[str, Attachment] = {}
         self.away = AwayClients(owned)
         self.subscribers = Subscribers(
-            owned, self.distribute, self.serving.__contains__, self.away.left.__contains__
+            owned,
+            self.distribute,
+            self.serving.__contains__,
+            self._front_of,
+            self.away.left.__contains__,
         )
         #: Clients with steps for their fronts.
         self._touched: dict[str, None] = {}
@@ -127,6 +131,10 @@ class Attachments:
 
     def _is_link(self, front: int, link: int) -> bool:
         return self._here.reach.link(front) == link
+
+    def _front_of(self, client: str) -> int:
+        served = self.serving.get(client)
+        return 0 if served is None else served.front
 
     def _is_older(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
         return one < other

@@ -32,6 +32,7 @@ class Subscribers:
     Args:
         distribute: told of the clients whose queues have more.
         is_served: whether a client is connected.
+        front_of: the store to which it is; 0: it is not.
         is_away: whether it is known that it is not.
     """
 
@@ -40,6 +41,7 @@ class Subscribers:
         owned: OwnedSlot,
         distribute: Callable[[list[str]], None],
         is_served: Callable[[str], bool],
+        front_of: Callable[[str], int],
         is_away: Callable[[str], bool],
     ) -> None:
         self._owned = owned
@@ -51,7 +53,7 @@ class Subscribers:
         #: SUBACKs that wait for routes: ticket -> what follows.
         self._announced: dict[int, Callable[[], None]] = {}
         self._tickets = 0
-        self.groups = ShareGroups(owned, distribute, is_served, self._is_full)
+        self.groups = ShareGroups(owned, distribute, is_served, front_of, self._is_full)
 
     # Subscriptions
 
