@@ -19,7 +19,7 @@ from vmq.core.waiting import TOO_LARGE
 from vmq.core.window import LAST_ID
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
-from vmq.mqtt.message import Delivery, Message, Transient
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
 
 #: The last packet id of sessions (`vmq.clustering.slots.attachments.PACKETS`).
 LAST_OF_SESSION: Final = 32_767
@@ -46,6 +46,8 @@ class FrontQueue(Queue):
         #: QoS 2 packet ids of the client's earlier connections, and the digests of their messages; "": of one that came
         #: to a node that is gone, and is for all again.
         self.earlier: dict[int, bytes] = {}
+        #: What the client has not answered, by packet id, where it is sent again to who is connected.
+        self.unanswered: dict[int, Delivery] = {}
 
     # Messages come
 
@@ -119,6 +121,7 @@ class FrontQueue(Queue):
                 self.withhold(delivery)
                 return False
             message = rewritten
+        self.note_sent(packet_id, delivery)
         self.core.counters.mqtt_publish_sent += 1
         output = self.output
         if is_again or delivery.retain:
@@ -134,6 +137,10 @@ class FrontQueue(Queue):
 
     def send_pubrel(self, packet_id: int) -> None:
         """The client has a message at QoS 2."""
+        if self.options.retry_interval:
+            released = Delivery(NO_MESSAGE, 2, False, "")
+            released.released = True
+            self.note_sent(packet_id, released)
         self.core.counters.mqtt_pubrel_sent += 1
         self.output.add(PUBREL_HEAD + PACKET_IDS[packet_id])
 
@@ -143,11 +150,31 @@ class FrontQueue(Queue):
         for index in range(0, len(run), 4):
             packet_id: int = packet_id_at(run, index, kind)
             if packet_id <= LAST_OF_SESSION:
+                self.unanswered.pop(packet_id, None)
                 self.port.on_acknowledged(self.number, kind, packet_id)
             else:
                 rest.append(run[index : index + 4])
         if rest:
             super().on_acknowledgements(kind, b"".join(rest))
+
+    def note_sent(self, packet_id: int, delivery: Delivery) -> None:
+        """It is sent now, and may be sent again."""
+        if self.options.retry_interval:
+            delivery.sent_at = self.core.clock()
+            self.unanswered[packet_id] = delivery
+
+    def retry(self, now: float) -> None:
+        super().retry(now)
+        if self.output.blocked:
+            return
+        oldest = now - self.options.retry_interval
+        late = [each for each in self.unanswered.items() if each[1].sent_at <= oldest]
+        for packet_id, delivery in late:
+            if delivery.released:
+                self.send_pubrel(packet_id)
+            else:
+                del self.unanswered[packet_id]  # unless it is sent
+                self.send_from_slot(packet_id, delivery.message, delivery.qos, True)
 
     # Connections come and go
 

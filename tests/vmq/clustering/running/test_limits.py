@@ -7,10 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.until import until
+from tests.support.wire import PUBLISH, PUBREL, puback_packet, pubcomp_packet, pubrec_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import named, owner_of, owners_of, slotted
 from vmq.broker import Broker, StartError
 from vmq.config.options import QueueOptions, SessionOptions
+from vmq.protocol.front_queue import FrontQueue
 
 BAD_ID = 2
 
@@ -78,6 +80,37 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
             await device.until(lambda: sorted(device.log) == ["0", "1"])
             found = {each.payload: (each.qos, each.retain) for each in device.found(3)}
             assert found == {b"0": (0, True), b"1": (1, True)}
+
+
+async def test_what_is_not_answered_is_sent_again(tmp_path: Path) -> None:
+    session = SessionOptions(retry_interval=0.05)
+    async with (
+        slotted(tmp_path, session=session) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+    ):
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 2))
+        device.answers = False
+        for qos in (1, 2):
+            await nodes["b"].publish("t", b"%d" % qos, qos)
+        await device.until(lambda: len(device.found(PUBLISH)) > 5)
+        found = device.found(PUBLISH)
+        first, second = found[:2]
+        assert not first.dup
+        assert not second.dup
+        assert all(each.dup for each in found[2:])
+        assert {(each.packet_id, each.payload) for each in found} == {
+            (first.packet_id, b"1"),
+            (second.packet_id, b"2"),
+        }
+        device.send(puback_packet(first.packet_id) + pubrec_packet(second.packet_id))
+        await device.until(lambda: len(device.found(PUBREL)) > 2)
+        device.send(pubcomp_packet(second.packet_id))
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: not owner.state.registers[device.client_id].window)
+        queue = nodes["a"].registry().subscribers[device.client_id].queue
+        assert isinstance(queue, FrontQueue)
+        assert not queue.unanswered
 
 
 async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) -> None:
