@@ -12,6 +12,7 @@ def limits_as_configured(options: CoreOptions) -> QueueLimits:
     limits.window_bytes = options.max_inflight_bytes
     limits.online, limits.offline = options.max_online_messages, options.max_offline_messages
     limits.bytes, limits.drops_oldest = options.max_bytes, options.drop_oldest
+    limits.pauses = options.pause_publisher
     limits.newest_first, limits.upgrades = options.lifo, options.upgrade_outgoing_qos
     limits.age = int(options.max_age * 1000)
     limits.expiry = int(options.persistent_client_expiration * 1000)

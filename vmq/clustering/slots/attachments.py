@@ -22,6 +22,7 @@ from vmq.clustering.messages.fronts import (
     ToClient,
 )
 from vmq.clustering.slots.away import AwayClients
+from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
 from vmq.clustering.slots.subscribers import Subscribers
@@ -69,6 +70,7 @@ class Attachments:
         self._state = owned.state
         self.serving: dict[str, Attachment] = {}
         self.away = AwayClients(owned)
+        self.held = HeldOffers(owned)
         self.subscribers = Subscribers(
             owned,
             self.distribute,
@@ -343,6 +345,8 @@ class Attachments:
             self._on_step(attachment, step)
         self._here.heard_of(self._state.last)
         self._to_deliver[message.client] = None
+        if self.held.has(message.client) and not self.subscribers.is_full(message.client):
+            self.held.release(message.client)
 
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
         kind, client = step.kind, attachment.client
@@ -409,6 +413,7 @@ class Attachments:
     def _on_gone(self, attachment: Attachment, in_order: bool) -> None:
         client = attachment.client
         del self.serving[client]
+        self.held.release(client)
         register = self._state.registers[client]
         self.away.went(client)
         self.subscribers.groups.went(client, True)
@@ -422,7 +427,7 @@ class Attachments:
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.all.age > 0 and bool(self._state.queues)
-        is_waited_for = self._refused or self.away.are_waited_for()
+        is_waited_for = self._refused or self.away.are_waited_for() or self.held.are_any()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
     def look(self) -> None:
@@ -430,10 +435,12 @@ class Attachments:
         for client, each in list(self.serving.items()):
             if not self._is_link(each.front, each.link):
                 del self.serving[client]
+                self.held.release(client)
                 self.away.was_cut_off(client)
                 self.subscribers.groups.went(client, False)
         if not self._owned.serves(self._here.store):
             return
+        self.held.look()
         self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
         self.away.look()
         self.subscribers.groups.look()

@@ -23,6 +23,8 @@ class QueueLimits:
         self.bytes = -1
         #: The oldest goes where there is no room, not the newest.
         self.drops_oldest = False
+        #: A full queue of a connected client takes what comes, and its publisher waits for room.
+        self.pauses = False
         #: What came last is sent first.
         self.newest_first = False
         #: It gets messages at the QoS granted, those of a lower one too.

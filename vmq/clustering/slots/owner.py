@@ -245,9 +245,14 @@ class SlotOwner(OwnedSlot):
             return
         self._offers[store] = offer.link, offer.index + 1
         self.here.heard_of(offer.clock)
+        dots: list[Dot] = []
         for message in offer.messages:
             self.take(message)
-        dots: list[Dot] = [message.dot for message in offer.messages]
+            full = self.attachments.subscribers.take_full()
+            if full:
+                self.attachments.held.hold(full, store, message.dot)
+            else:
+                dots.append(message.dot)
         taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
         self.when_safe(lambda: self.here.send(store, taken))
 

@@ -53,6 +53,8 @@ class Subscribers:
         #: SUBACKs that wait for routes: ticket -> what follows.
         self._announced: dict[int, Callable[[], None]] = {}
         self._tickets = 0
+        #: A client whose full queue took the last message: its publisher is to wait.
+        self._full = ""
         self.groups = ShareGroups(owned, distribute, is_served, front_of, self._is_full)
 
     # Subscriptions
@@ -118,6 +120,15 @@ class Subscribers:
 
     # Messages
 
+    def take_full(self) -> str:
+        """A client whose full queue took a message since somebody asked; "": none."""
+        found, self._full = self._full, ""
+        return found
+
+    def is_full(self, client: str) -> bool:
+        """Whether a client's queue has no room for any message."""
+        return self._is_full(client, 1)
+
     def take(self, offered: OfferedMessage) -> None:
         """Puts a message that was not seen into queues."""
         state = self._state
@@ -169,6 +180,9 @@ class Subscribers:
         """Whether a message may wait for a client; the oldest go for it if the limits say so."""
         limits, size = self._limits(client), message.size()
         if not self._is_full(client, size):
+            return True
+        if limits.pauses and self._is_served(client):
+            self._full = client
             return True
         is_hopeless = self._most(client, limits) == 0 or 0 <= limits.bytes < size
         while limits.drops_oldest and not is_hopeless:

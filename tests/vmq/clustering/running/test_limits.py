@@ -82,6 +82,61 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
             assert found == {b"0": (0, True), b"1": (1, True)}
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_publishers_wait_for_a_slow_client_instead_of_losing_messages(
+    tmp_path: Path, qos: int, is_durable: bool
+) -> None:
+    queue = QueueOptions(overflow="pause_publisher", max_inflight_messages=1, max_online_messages=3)
+    async with (
+        slotted(tmp_path, queue=queue) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+        Device("publisher", clean=not is_durable) as publisher,
+    ):
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 2))
+        device.answers = False
+        await publisher.connect(nodes["a"])
+        wanted = [str(number) for number in range(10)]
+        for text in wanted:
+            publisher.publish("t", text, qos)
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: len(owner.state.queues.get(device.client_id, ())) == 10)
+        await publisher.until(lambda: len(publisher.unfinished) <= 7)
+        assert owner.attachments.held.has(device.client_id)
+        await nodes["b"].publish("other", b"", qos)  # nobody else waits
+        assert len(publisher.unfinished) >= 6
+        device.answers = True
+        [packet] = device.found(PUBLISH)
+        answer = puback_packet if qos == 1 else pubrec_packet
+        device.send(answer(packet.packet_id))
+        await device.until(lambda: device.log == wanted)
+        await publisher.until(lambda: not publisher.unfinished)
+        assert not owner.attachments.held.are_any()
+
+
+async def test_a_publisher_waits_no_more_when_the_slow_client_goes(tmp_path: Path) -> None:
+    queue = QueueOptions(overflow="pause_publisher", max_inflight_messages=1, max_online_messages=1)
+    async with (
+        slotted(tmp_path, queue=queue) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+        Device("publisher", clean=True) as publisher,
+    ):
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 1))
+        device.answers = False
+        await publisher.connect(nodes["a"])
+        for text in "1234":
+            publisher.publish("t", text, 1)
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: owner.attachments.held.has(device.client_id))
+        await device.drop()
+        await publisher.until(lambda: not publisher.unfinished)
+        device.answers = True
+        await device.connect(nodes["b"])
+        await device.until(lambda: sorted(set(device.log)) == ["1", "2", "3", "4"])
+
+
 async def test_what_is_not_answered_is_sent_again(tmp_path: Path) -> None:
     session = SessionOptions(retry_interval=0.05)
     async with (
