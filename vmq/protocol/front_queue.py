@@ -43,11 +43,13 @@ class FrontQueue(Queue):
         #: The packet id of the QoS 2 message that comes of the client now, and whether it is sent again; 0: none.
         self.arriving: int = 0
         self.arrives_again = False
-        #: QoS 2 packet ids of the client's earlier connections, and the digests of their messages; "": of one that came
-        #: to a node that is gone, and is for all again.
-        self.earlier: dict[int, bytes] = {}
+        #: QoS 2 packet ids of the client's earlier connections, and the digests of their messages (b"": of any); None:
+        #: of one that came to a node that is gone, and is for all again.
+        self.earlier: dict[int, bytes | None] = {}
         #: What the client has not answered, by packet id, where it is sent again to who is connected.
         self.unanswered: dict[int, Delivery] = {}
+        #: Higher packet ids of messages of the session, which it was sent while it was a node's.
+        self.older: set[int] = set()
 
     # Messages come
 
@@ -81,8 +83,10 @@ class FrontQueue(Queue):
         super().deliver_retained(topic_filter, rest, granted, allowance, more)
 
     def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
-        digest = self.earlier.pop(packet_id, b"")
-        return is_again and digest != b"" and digest == self.port.digest(message)
+        digest = self.earlier.pop(packet_id, None)
+        if digest is None or not is_again:
+            return False
+        return digest == b"" or digest == self.port.digest(message)
 
     def on_received(self, packet_id: int, is_again: bool) -> None:
         self.arriving = packet_id
@@ -96,7 +100,10 @@ class FrontQueue(Queue):
         return list(self.earlier)
 
     def release_earlier(self, packet_id: int) -> bool:
-        return self.earlier.pop(packet_id, None) is not None
+        if packet_id not in self.earlier:
+            return False
+        del self.earlier[packet_id]
+        return True
 
     def on_pubrels(self, run: bytes, output: Output) -> None:
         self.port.on_pubrels(self.number, run, output)
@@ -107,6 +114,8 @@ class FrontQueue(Queue):
         last: i64 = self.inflight.last_packet_id
         if last <= LAST_OF_SESSION or last == LAST_ID:
             self.inflight.last_packet_id = LAST_OF_SESSION
+        while self.older and self.inflight.last_packet_id + 1 in self.older:
+            self.inflight.last_packet_id += 1
         super().send_transient(delivery)
 
     def send_from_slot(self, packet_id: int, message: Message, qos: int, is_again: bool) -> bool:
@@ -123,6 +132,8 @@ class FrontQueue(Queue):
             message = rewritten
         self.note_sent(packet_id, delivery)
         self.core.counters.mqtt_publish_sent += 1
+        if packet_id > LAST_OF_SESSION:
+            self.older.add(packet_id)
         output = self.output
         if is_again or delivery.retain:
             topic, payload = message.topic, message.payload
@@ -142,6 +153,8 @@ class FrontQueue(Queue):
             released.released = True
             self.note_sent(packet_id, released)
         self.core.counters.mqtt_pubrel_sent += 1
+        if packet_id > LAST_OF_SESSION:
+            self.older.add(packet_id)
         self.output.add(PUBREL_HEAD + PACKET_IDS[packet_id])
 
     def on_acknowledgements(self, kind: int, run: bytes) -> None:
@@ -149,7 +162,7 @@ class FrontQueue(Queue):
         rest: list[bytes] = []
         for index in range(0, len(run), 4):
             packet_id: int = packet_id_at(run, index, kind)
-            if packet_id <= LAST_OF_SESSION:
+            if packet_id <= LAST_OF_SESSION or packet_id in self.older:
                 self.unanswered.pop(packet_id, None)
                 self.port.on_acknowledged(self.number, kind, packet_id)
             else:

@@ -82,7 +82,7 @@ class OfferTaken(NodeMessage, frozen=True, tag=110):
 
 
 class ReceivedEntry(Struct, array_like=True, frozen=True):
-    """A QoS 2 packet id that a client has not released: the digest of its message.
+    """A QoS 2 packet id that a client has not released: the digest of its message; b"": it may be any.
 
     `is_there`: the front to which that came is. Who is in no slot has it from there.
     """

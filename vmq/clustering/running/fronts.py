@@ -226,7 +226,7 @@ class SlotFronts:
         self._clients[number] = SlotClient(queue, arrival.client_id, arrival.early)
         assert arrival.attached is not None
         for each in arrival.attached.received:
-            queue.earlier[each.packet] = each.digest if each.is_there else b""
+            queue.earlier[each.packet] = each.digest if each.is_there else None
         for topic_filter, qos in arrival.attached.filters:
             registry.add_subscription(subscriber, topic_filter, qos)
 

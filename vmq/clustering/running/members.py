@@ -7,7 +7,7 @@ connected to it, and those who are away are the last resort of all but `local_on
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from vmq.clustering.origin.routes import SlotRoutes
+from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM
 from vmq.clustering.slots.words import slot_of
 from vmq.core.registry import Registry
@@ -19,22 +19,20 @@ class SlotMembers:
     """The members of share groups as the node sees them where a message was published.
 
     Args:
-        routes: which slots have members.
+        machines: this node's, which know which slots have members.
         registries: the topic trees of this node, in which its own clients are.
-        slots: how many there are.
         draw: draw(n) is a random number from 0 to n - 1.
     """
 
     def __init__(
         self,
-        routes: SlotRoutes,
+        machines: SessionNode,
         registries: Mapping[str, Registry],
-        slots: int,
         draw: Callable[[int], int],
     ) -> None:
-        self._routes: Final = routes
+        self._routes: Final = machines.routes
         self._registries: Final = registries
-        self._slots: Final = slots
+        self._slots: Final = machines.slots.slots
         self._draw: Final = draw
 
     def choose(

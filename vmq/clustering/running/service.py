@@ -20,7 +20,6 @@ from vmq.clustering.messages.links import LinkFrame, LinkHello
 from vmq.clustering.messages.slots import Beat
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.shared_dispatch import SlotTargets
-from vmq.clustering.routing.shares import RANDOM
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
 from vmq.clustering.running.clients import (
     SlotClaims,
@@ -139,8 +138,8 @@ class SlotService:
         self._not_agreed: set[int] = set()
         self._next_agreed = 0
         self._looks = 0
-        #: Looks since somebody is in reach.
-        self._looks_up = 0
+        #: Looks since somebody is in reach, or nobody.
+        self._looks_up, self._had_up = 0, False
         outboxes.on(LinkHello, self._on_hello)
         outboxes.on(LinkFrame, self._on_frame)
         node.on(PeerUp, lambda effect: self.links.on_up(effect.peer))
@@ -158,6 +157,11 @@ class SlotService:
             self._node, self.store, self.machines.routes, self._route_changed
         )
 
+    def say_routes(self, slot: int, filters: set[str]) -> None:
+        """Has messages that clients who are away want kept for a slot, before anybody serves it."""
+        assert self._routes is not None, "it hears of routes"
+        self._routes.say_stored(slot, filters)
+
     def start(self, barrier: SubscribeBarrier) -> None:
         """Serves from now on: the ports of the core are its own."""
         self._barrier = barrier
@@ -172,9 +176,7 @@ class SlotService:
         core.propagation = SlotSubscriptions(self.fronts, core.propagation)
         core.sessions = SlotSessions(self.fronts, core.sessions)
         core.peers = SlotPeers(self.fronts, core.peers)
-        members = SlotMembers(
-            self.machines.routes, self._registries, self._options.slots, core.choose
-        )
+        members = SlotMembers(self.machines, self._registries, core.choose)
         self._routing.set_slots(SlotPublishes(self.fronts, members))
         self._tick()
 
@@ -282,12 +284,10 @@ class SlotService:
             self.machines.receive_all(store, messages)
             is_new = reach.incarnation(store) != known
             if is_new or any(_is_deaf_to(self.store, each) for each in messages):
-                self.machines.beat(
-                    store
-                )  # both are in reach of each other before their next heartbeats
-        except (
-            Exception
-        ):  # a defect here, or in what it sent: the next life of the link begins anew
+                # Both are in reach of each other before their next heartbeats.
+                self.machines.beat(store)
+        # A defect here, or in what it sent: the next life of the link begins anew.
+        except Exception:
             log.exception("cannot take what node %s says of slots", peer)
 
     # Time
@@ -319,7 +319,6 @@ class SlotService:
         """Options may change while the broker runs."""
         self.here.limits.set(limits_as_configured(self._core.options))
         self.here.tells_kept = self._core.hooks.on_offline_message is not None
-        self.here.prefers_near = self._core.options.shared_subscription_policy != RANDOM
 
     def _link_members(self) -> None:
         """A link may be whole before its peer was known as a store."""
@@ -335,7 +334,9 @@ class SlotService:
         if not others:
             return True
         up = reach.up()
-        self._looks_up = self._looks_up + 1 if up else 0
+        waits = up or self.disk.imported()  # what was this node's may be served without the others
+        self._looks_up = self._looks_up + 1 if waits and bool(up) == self._had_up else 0
+        self._had_up = bool(up)
         if self._looks_up * TICK > 2 * self._options.heartbeat_timeout:
             return True  # they know of none, too
         has_all = len(self._stores) == len(others)
@@ -471,6 +472,12 @@ class SlotService:
         """Ends a subscription of a session that this node owns and whose client is away."""
         self.machines.unsubscribe(client_id, topic_filter)
         self._soon()
+
+    def purge(self, client_id: str, reason: str) -> int:
+        """Drops what waits for a client whose session this node has, connected or not."""
+        count = self.machines.purge(client_id, reason)
+        self._soon()
+        return count
 
     def peers(self) -> list[str]:
         """The other nodes in reach."""

@@ -150,7 +150,7 @@ class Attachments:
         """What a front is told whose connection is attached."""
         lineage: Lineage = self._owned.view.lineage
         received = [
-            ReceivedEntry(packet, each.digest, self._here.is_there(each.front))
+            ReceivedEntry(packet, each.digest, self._has_given(each))
             for packet, each in register.received.items()
         ]
         return Attached(
@@ -396,7 +396,7 @@ class Attachments:
         state, client, packet = self._state, attachment.client, step.packet
         known = state.registers[client].received.get(packet)
         is_known = known is not None and self._is_repetition(known, step)
-        if known is None or not (is_known and self._here.is_there(known.front)):
+        if known is None or not (is_known and self._has_given(known)):
             addresses = known.addresses if known is not None and is_known else tuple(step.addresses)
             front = self._here.incarnation_of(attachment.front)
             known = ReceivedId(addresses, step.digest, front)
@@ -404,9 +404,16 @@ class Attachments:
         answer = SessionStep(REGISTERED, packet, list(known.addresses))
         self._when_safe(attachment, 2, lambda: self._put(attachment, answer))
 
+    def _has_given(self, known: ReceivedId) -> bool:
+        """Whether all have it who are in no slot: from a front that is there, or since before sessions were in slots."""
+        return not known.front or self._here.is_there(known.front)
+
     def _is_repetition(self, known: ReceivedId, step: SessionStep) -> bool:
-        """Else the client has finished the old message: this state is older than the client's."""
-        return step.is_again and known.digest == step.digest
+        """Else the client has finished the old message: this state is older than the client's.
+
+        Without a digest it came while the session was a node's.
+        """
+        return step.is_again and known.digest in (b"", step.digest)
 
     # Connections go
 

@@ -42,8 +42,6 @@ class LocalNode:
         self.clock: int = 0
         #: Somebody wants to know of each message that is kept for a client who is away.
         self.tells_kept = False
-        #: Of the members of a share group those are chosen first that are connected where a message was published.
-        self.prefers_near = False
         #: Another slot than this with connected members of a share group, or with any; -1: none is known.
         self.slot_for: Callable[[str, int, bool], int] = _no_slot
         #: It hands its slots over and gets no new ones.

@@ -29,6 +29,8 @@ class QueueLimits:
         self.newest_first = False
         #: It gets messages at the QoS granted, those of a lower one too.
         self.upgrades = False
+        #: Of the members of a share group those are chosen first that are connected where a message was published.
+        self.prefers_near = False
         #: Milliseconds that a message waits, and that a session is without a connection; 0 is for ever.
         self.age = 0
         self.expiry = 0

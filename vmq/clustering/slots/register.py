@@ -57,7 +57,7 @@ class ReceivedId:
     ) -> None:
         self.addresses = addresses
         self.digest = digest
-        #: To whom it came, and who has given it to everybody who is in no slot.
+        #: To whom it came, and who has given it to everybody who is in no slot; 0: a node that had the session.
         self.front = front
 
 

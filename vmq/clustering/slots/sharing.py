@@ -164,7 +164,8 @@ class ShareGroups:
         if dot[1] >> PLACE_BITS:
             found = self._fixed(message, members)
         else:
-            found = self._best(message, members, store_of(dot[0]) if self._here.prefers_near else 0)
+            prefers_near = self._here.limits.all.prefers_near
+            found = self._best(message, members, store_of(dot[0]) if prefers_near else 0)
         return found or (group_queue(message.group), message.qos)
 
     def _fixed(self, message: StoredMessage, members: dict[str, int]) -> tuple[str, int] | None:
