@@ -405,7 +405,7 @@ class Attachments:
         self._when_safe(attachment, 2, lambda: self._put(attachment, answer))
 
     def _has_given(self, known: ReceivedId) -> bool:
-        """Whether all have it who are in no slot: from a front that is there, or since before sessions were in slots."""
+        """Whether all have it who are in no slot: from a front that is there, or as the session was a node's."""
         return not known.front or self._here.is_there(known.front)
 
     def _is_repetition(self, known: ReceivedId, step: SessionStep) -> bool:
