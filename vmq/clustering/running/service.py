@@ -180,7 +180,7 @@ class SlotService:
 
     def take_part(self) -> None:
         """It may have slots again."""
-        self.here.is_leaving = False
+        self.here.is_leaving = self.here.leaves_host = False
 
     async def hand_over(self, seconds: float = HAND_OVER, *, leaves_host: bool = False) -> bool:
         """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone.
