@@ -334,7 +334,7 @@ class SlotService:
         if not others:
             return True
         up = reach.up()
-        waits = up or self.disk.imported()  # what was this node's may be served without the others
+        waits = up or self.disk.had_sessions()  # which may be served without the others
         self._looks_up = self._looks_up + 1 if waits and bool(up) == self._had_up else 0
         self._had_up = bool(up)
         if self._looks_up * TICK > 2 * self._options.heartbeat_timeout:
