@@ -349,7 +349,8 @@ def test_a_file_that_the_kernel_lets_grow_no_further_is_cut_back(tmp_path: Path)
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        # Python would keep what it compiles, cut to that size, for whoever imports it next.
+        env={**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
         capture_output=True,
         text=True,
