@@ -1,5 +1,6 @@
 """Durable sessions that nodes had, or a broker alone, come into slots with all that is theirs."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,7 @@ async def test_without_a_cluster_sessions_are_in_the_store_again_as_often_as_wan
     for round_ in range(2):
         made = in_slots(tmp_path)
         node = await made.start("a")
-        await until(lambda made=made: are_owned(made))
+        await until(partial(are_owned, made))
         assert not node.registry().subscribers
         await publish(node, b"s%d" % round_, qos=2)
         await node.stop()
