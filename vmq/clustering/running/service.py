@@ -50,6 +50,8 @@ log = logging.getLogger("vmq.cluster")
 
 #: Under this prefix of the metadata each member says which store it has, on which host.
 MEMBERS: Final = "vmq.slot.members"
+#: Times that a turn of the event loop carries out what came of what it carried out, before it lets others run.
+PASSES: Final = 3
 #: Seconds between two looks at clocks.
 TICK: Final = 0.1
 #: Looks until it is counted what slots lack: that is once a second.
@@ -131,7 +133,7 @@ class SlotService:
         self._stores: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._hosts: dict[int, str] = {}
-        self._is_due = False
+        self._is_due = self._is_in_turn = False
         self._timer: asyncio.TimerHandle | None = None
         #: Slots whose routes were not compared since this node owns them, and the next that is to be.
         self._not_agreed: set[int] = set()
@@ -211,6 +213,7 @@ class SlotService:
             self._timer.cancel()
             self._timer = None
         self._routing.set_slots(SlotTargets())
+        self.machines.end()
         self._turn()
         self._barrier = None
         await self.disk.close(self.here.effects)
@@ -366,17 +369,29 @@ class SlotService:
     def _soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._turn)
+            if not self._is_in_turn:
+                self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """The turn is over: what came of it is carried out."""
-        self._is_due = False
+        """The turn is over: what came of it is carried out, and what comes of that, as far as it is soon done."""
         if not self._is_running:
+            self._is_due = False
             return
-        self.machines.finish()
-        self._carry_out()
-        self.disk.commit(self.here.effects, self._on_stored)
-        self._carry_out()
+        self._is_in_turn = True
+        try:
+            for _ in range(PASSES):
+                self._is_due = False
+                self.machines.finish()
+                self._carry_out()
+                self.disk.commit(self.here.effects, self._on_stored)
+                self._carry_out()
+                if not self._is_due:
+                    break
+        finally:
+            self._is_in_turn = False
+            is_due, self._is_due = self._is_due, False
+            if is_due:
+                self._soon()
         if self.links.flush():
             self._soon()
         self.fronts.resume()
