@@ -310,7 +310,7 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
         StreamError: rows cannot be read.
     """
     connection = connect(orders, broker)
-    statements = duckdb.extract_statements(orders.query)
+    statements = connection.extract_statements(orders.query)
     if len(statements) != 1 or statements[0].type not in {
         duckdb.StatementType.SELECT,
         duckdb.StatementType.EXPLAIN,
