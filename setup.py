@@ -157,6 +157,7 @@ COMPILED_SLOTS = (
     "vmq/clustering/slots/subscribers.py",
     "vmq/clustering/slots/attachments.py",
     "vmq/clustering/slots/rounds.py",
+    "vmq/clustering/slots/turns.py",
     "vmq/clustering/slots/owner.py",
     "vmq/clustering/slots/machine.py",
     "vmq/clustering/origin/routes.py",

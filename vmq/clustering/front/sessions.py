@@ -77,7 +77,7 @@ class SessionNode:
         """Time has passed, by this node's clock, in milliseconds."""
         self.here.now = now
         is_beat = self.here.reach.tick(now)
-        self.slots.catch_up()
+        self.slots.turns.catch_up()
         self.slots.look(is_beat)
         self._notice_moves()
         if is_beat or self._is_linked_anew:
@@ -146,7 +146,7 @@ class SessionNode:
 
     def end(self) -> None:
         """The node stops: what has changed is written, though nobody waits for it."""
-        self.slots.catch_up()
+        self.slots.turns.catch_up()
         self._finish()
 
     def _finish(self) -> None:

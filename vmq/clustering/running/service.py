@@ -260,14 +260,12 @@ class SlotService:
         self._soon()
 
     def _on_linked(self, peer: str, life: int) -> None:
-        store = self._stores.get(peer)
-        if store is not None:
+        if (store := self._stores.get(peer)) is not None:
             self.machines.on_link(store, life)
             self.machines.beat(store)
 
     def _on_broken(self, peer: str, is_dead: bool) -> None:
-        store = self._stores.get(peer)
-        if store is not None:
+        if (store := self._stores.get(peer)) is not None:
             self.machines.on_break(store, is_dead)
 
     def _on_messages(self, peer: str, messages: list[NodeMessage]) -> None:
@@ -280,9 +278,7 @@ class SlotService:
             self.machines.receive_all(store, messages)
             is_new = reach.incarnation(store) != known
             if is_new or any(_is_deaf_to(self.store, each) for each in messages):
-                self.machines.beat(
-                    store
-                )  # both are in reach of each other before their next heartbeats
+                self.machines.beat(store)  # both are in reach before their next heartbeats
         except (
             Exception
         ):  # a defect here, or in what it sent: the next life of the link begins anew
@@ -374,17 +370,14 @@ class SlotService:
 
     def _turn(self) -> None:
         """The turn is over: what came of it is carried out, and what comes of that, as far as it is soon done."""
+        self._is_due = False
         if not self._is_running:
-            self._is_due = False
             return
         self._is_in_turn = True
         try:
             for _ in range(PASSES):
                 self._is_due = False
-                self.machines.finish()
-                self._carry_out()
-                self.disk.commit(self.here.effects, self._on_stored)
-                self._carry_out()
+                self._pass()
                 if not self._is_due:
                     break
         finally:
@@ -396,6 +389,12 @@ class SlotService:
             self._soon()
         self.fronts.resume()
         self._core.outbox.flush()
+
+    def _pass(self) -> None:
+        self.machines.finish()
+        self._carry_out()
+        self.disk.commit(self.here.effects, self._on_stored)
+        self._carry_out()
 
     def _on_stored(self, number: int) -> None:
         self.machines.on_stored(number)

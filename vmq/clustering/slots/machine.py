@@ -28,8 +28,8 @@ from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
-from vmq.clustering.slots.records import all_records
 from vmq.clustering.slots.rounds import Rounds
+from vmq.clustering.slots.turns import Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
@@ -53,11 +53,7 @@ class SlotMachine:
         self.slots = slots
         self.views, self.copies = load_copies(disk)
         self.owners: dict[int, SlotOwner] = {}
-        #: Slots with something to do at the end of the turn, or that waits for the disk or for followers; whether what
-        #: they have changed is due.
-        self._busy: dict[int, bool] = {}
-        #: Slots in which something has changed that nobody waits for: it is written with what comes, or soon.
-        self._behind: dict[int, None] = {}
+        self.turns = Turns()
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
         self._patience: dict[int, int] = {}
@@ -339,7 +335,7 @@ class SlotMachine:
         if isinstance(message, SlotStored) or (
             isinstance(message, FromClient) and is_for_later(message)
         ):
-            self._busy.setdefault(message.slot, False)
+            self.turns.touch_later(message.slot)
         else:
             self.touch(message.slot)
         if isinstance(message, SlotStored):
@@ -456,12 +452,6 @@ class SlotMachine:
         if self.view(slot).lineage == message.view.lineage and copy is not None and copy.whole:
             self.take_over(slot)
 
-    def catch_up(self) -> None:
-        """What has changed and nobody waits for is written with the end of this turn."""
-        for slot in self._behind:
-            self.touch(slot)
-        self._behind.clear()
-
     def restless(self) -> list[SlotOwner]:
         """The owners here for whom something waits for a heartbeat."""
         return [self.owners[slot] for slot in sorted(self._rounds.restless)]
@@ -470,24 +460,17 @@ class SlotMachine:
 
     def touch(self, slot: int) -> None:
         """Something happens to a slot in this turn."""
-        self._busy[slot] = True
+        self.turns.touch(slot)
 
     def flush(self) -> None:
         """The turn is over."""
-        for slot, is_due in list(self._busy.items()):
+        for slot, is_due in self.turns.busy():
             owner = self.owners.get(slot)
             if owner is not None:
                 owner.flush(is_due)
-                if owner.is_behind():
-                    self._behind[slot] = None
-                else:
-                    self._behind.pop(slot, None)
             is_busy = owner is not None and not owner.is_idle()
             self._rounds.note(slot, is_busy or not (owner is None or owner.is_at_rest()))
-            if is_busy:
-                self._busy[slot] = False
-            else:
-                del self._busy[slot]
+            self.turns.looked(slot, is_busy, owner is not None and owner.is_behind())
         if self._news:
             news, self._news = self._news, {}
             for store in self.here.reach.up():
@@ -512,11 +495,3 @@ class SlotMachine:
         for slot, stores in enumerate(wanted):
             if stores and stores[0] == self.here.store:
                 self.take_over(slot)
-
-    def all_records(self, slot: int) -> dict[bytes, bytes]:
-        """A slot's state, as records; for whoever looks."""
-        owner = self.owners.get(slot)
-        if owner is not None:
-            return all_records(owner.state)
-        copy = self.copies.get(slot)
-        return copy.whole.records if copy is not None and copy.whole is not None else {}
