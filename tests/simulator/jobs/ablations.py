@@ -81,9 +81,7 @@ def _kept(self: Federation, job: Job, node: int, now: float, wake: float = 0.0) 
     """What goes elsewhere stays here, too, until it is heard to have come."""
     if is_repeated(job.id):
         return _give(self, job, node, now, wake)
-    moved = self.here.copy_of(job, wake, True, now)
-    assert moved is not None
-    self.here.send(node, moved)
+    assert self.here.offer([node], job, wake, True, now)
     self.machine.timers.set(job, now + 1.0, now)
     job.is_delayed = True
     return True
