@@ -36,6 +36,7 @@ from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.told import SlotNews
+from vmq.clustering.running.turn import LoopTurn
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import incarnation_of, slot_of, split_scope, store_of
@@ -50,8 +51,6 @@ log = logging.getLogger("vmq.cluster")
 
 #: Under this prefix of the metadata each member says which store it has, on which host.
 MEMBERS: Final = "vmq.slot.members"
-#: Times that a turn of the event loop carries out what came of what it carried out, before it lets others run.
-PASSES: Final = 3
 #: Seconds between two looks at clocks.
 TICK: Final = 0.1
 #: Looks until it is counted what slots lack: that is once a second.
@@ -120,6 +119,7 @@ class SlotService:
         self.here = here = LocalNode(incarnation_of(store, life), reach, options.replicas)
         self.machines = SessionNode(here, options.slots, self.disk.records())
         self._tune()
+        self._turns = LoopTurn(self._pass, self._end_turn)
         self.fronts = SlotFronts(self.machines, core, self._random, self._soon)
         self.fronts.packets = SlotPackets(self.fronts)
         self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
@@ -133,7 +133,6 @@ class SlotService:
         self._stores: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._hosts: dict[int, str] = {}
-        self._is_due = self._is_in_turn = False
         self._timer: asyncio.TimerHandle | None = None
         #: Slots whose routes were not compared since this node owns them, and the next that is to be.
         self._not_agreed: set[int] = set()
@@ -199,7 +198,7 @@ class SlotService:
                 )
                 break
             self.machines.hand_over()
-            self._turn()
+            self._turns.run()
             await asyncio.sleep(_LOOK)
         return not self.machines.slots.own()
 
@@ -219,7 +218,7 @@ class SlotService:
             self._timer = None
         self._routing.set_slots(SlotTargets())
         self.machines.end()
-        self._turn()
+        self._turns.run()
         self._barrier = None
         await self.disk.close(self.here.effects)
 
@@ -312,7 +311,7 @@ class SlotService:
         self._looks += 1
         if self._looks % LOOKS_A_STATUS == 0:
             self.status.look()
-        self._turn()
+        self._turns.run()
 
     def _tune(self) -> None:
         """Options may change while the broker runs."""
@@ -370,38 +369,23 @@ class SlotService:
     # Effects
 
     def _soon(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            if not self._is_in_turn:
-                self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        """The turn is over: what came of it is carried out, and what comes of that, as far as it is soon done."""
-        self._is_due = False
-        if not self._is_running:
-            return
-        self._is_in_turn = True
-        try:
-            for _ in range(PASSES):
-                self._is_due = False
-                self._pass()
-                if not self._is_due:
-                    break
-        finally:
-            self._is_in_turn = False
-            is_due, self._is_due = self._is_due, False
-            if is_due:
-                self._soon()
-        if self.links.flush():
-            self._soon()
-        self.fronts.resume()
-        self._core.outbox.flush()
+        self._turns.soon()
 
     def _pass(self) -> None:
-        self.machines.finish()
-        self._carry_out()
-        self.disk.commit(self.here.effects, self._on_stored)
-        self._carry_out()
+        if self._is_running:
+            self.machines.finish()
+            self._carry_out()
+            self.disk.commit(self.here.effects, self._on_stored)
+            self._carry_out()
+
+    def _end_turn(self) -> bool:
+        """What goes out once a turn; whether there is more for peers."""
+        if not self._is_running:
+            return False
+        has_more = self.links.flush()
+        self.fronts.resume()
+        self._core.outbox.flush()
+        return has_more
 
     def _on_stored(self, number: int) -> None:
         self.machines.on_stored(number)
