@@ -44,6 +44,8 @@ class JobCopies:
         self.is_given = False
         #: The others were asked whether they have it; of one that is done: this node tells them.
         self.is_asking = False
+        #: Some other may have got more than one copy of this node: that it confirmed one says not that all came.
+        self.is_sent_again = False
         self.tries: i64 = 0
 
     def add(self, nodes: list[int]) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 from unittest.mock import patch
 
 from vmq.jobs.ids import is_repeated
-from vmq.jobs.queue import QUEUED, Job
+from vmq.jobs.queue import ACKED, QUEUED, Job
 from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
 from vmq.jobs.sharing.keys import KeyClaims
 from vmq.jobs.sharing.mending import CopyMender
-from vmq.jobs.sharing.messages import Queued
+from vmq.jobs.sharing.messages import Done, Heard, Queued
 from vmq.jobs.sharing.peers import JobPeers
 from vmq.jobs.sharing.serving import JobServing
 
@@ -104,6 +104,29 @@ def _without_all(self: JobEnding, job: Job) -> None:
 _look = JobEnding._look
 
 
+def _without_mine(self: JobEnding, sender: int, done: Done, now: float) -> None:
+    """Copies of this node may be under way still."""
+    job = self.machine.find(done.job)
+    if job is not None and job.copies is not None:
+        job.copies.confirmed = list(job.copies.nodes)
+        job.copies.is_sent_again = False
+    _on_done(self, sender, done, now)
+
+
+_on_done = JobEnding.on_done
+
+
+def _forgets_for_all(self: JobEnding, sender: int, heard: Heard) -> None:
+    """Who is heard by one takes that for the answer of all."""
+    job = self.machine.find(heard.job)
+    if job is not None and job.state == ACKED and job.copies is not None:
+        job.copies.is_asking = True
+        _on_heard(self, sender, heard)
+
+
+_on_heard = JobEnding.on_heard
+
+
 def _no_matter(self: JobEnding, job: Job, now: float) -> None:
     """Who was told that a job is done leaves it to who told."""
     if job.copies is not None and job.copies.is_asking:
@@ -127,6 +150,11 @@ def _no_page(self: CopyMender) -> None:
     """What is paged out stays."""
 
 
+def _no_ears(self: CopyMender) -> bool:
+    """Whoever was to hear has."""
+    return True
+
+
 def _but_pages(self: CopyMender) -> bool:
     return self.handing.is_over() and not self.under_way
 
@@ -136,7 +164,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (10,),
+        (6,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
@@ -155,7 +183,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
         (),
-        (0,),
+        (6,),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
@@ -168,7 +196,7 @@ ABLATIONS: dict[str, Ablation] = {
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (6,),
+        (2,),
         piles=True,
     ),
     "moved": Ablation(
@@ -187,7 +215,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who stops hands over what it serves",
         ((CopyMender, "_hand", _nothing),),
         ("stop",),
-        (7,),
+        (0,),
     ),
     "keys": Ablation(
         "all nodes are asked for a key before a job has it",
@@ -199,7 +227,13 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
         ("remove",),
-        (6,),
+        (23,),
+    ),
+    "heard": Ablation(
+        "who leaves has told the others what was acknowledged there",
+        ((CopyMender, "_is_heard", _no_ears),),
+        ("leave",),
+        (329,),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",
@@ -207,6 +241,18 @@ ABLATIONS: dict[str, Ablation] = {
         ("leave",),
         (1,),
         piles=True,
+    ),
+    "under way": Ablation(
+        "who says that he has heard that a job is done has no copy of it under way",
+        ((JobEnding, "on_done", _without_mine),),
+        ("wipe", "slow", "remove"),
+        (425,),
+    ),
+    "collector": Ablation(
+        "who asks all whether they know that a job is done forgets it, and nobody else does before",
+        ((JobEnding, "on_heard", _forgets_for_all),),
+        ("kill", "stop", "pause", "wipe"),
+        (467,),
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",

@@ -2,6 +2,9 @@
 
 The node whose worker acknowledged it tells the others until all have heard; if that dies, another goes on. A node that
 is a member no more never hears: then the tombstones stay until the job's time ends, lest it come back with the job.
+
+Who says that it has heard has no copy of its own under way to anybody: such a copy would come where all is forgotten,
+and be queued as if it were new.
 """
 
 from typing import Final
@@ -124,6 +127,8 @@ class JobEnding:
             if here.me in done.nodes:  # what is still on its way here must not be done again
                 nodes = list(done.nodes)
                 job = self._tombstone(done.job, done.queue, done.lives / 1000, 1, nodes, now)
+                if job is not None and job.copies is not None:
+                    job.copies.confirmed = nodes  # this node gave copies to nobody
                 self._wait(job, now)
             here.send(sender, Heard(done.job, []))
             return
@@ -135,13 +140,21 @@ class JobEnding:
             copies = self.machine.share(job, 1, [here.me, *done.nodes])
         elif copies.add(list(done.nodes)):
             self.machine.note_shared(job)
-        if job.state != ACKED:
+        is_new = job.state != ACKED
+        if is_new:
             self.machine.entomb(job)
             copies.is_away = copies.is_asking = False
+            if copies.is_sent_again:
+                copies.confirmed = [here.me]
             self._wait(job, now)
-        here.send(sender, Heard(done.job, copies.nodes))
+        copies.confirm(sender)
+        left = [each for each in here.others(copies.nodes) if each not in copies.confirmed]
+        if copies.is_asking or not left:
+            here.send(sender, Heard(done.job, copies.nodes))
+        elif is_new:  # copies may be under way to these: that they have heard comes behind them
+            for node in left:
+                self.say(node, job)
         if copies.is_asking:
-            copies.confirm(sender)
             self._look(job)
 
     def _wait(self, job: Job | None, now: float) -> None:
@@ -164,13 +177,15 @@ class JobEnding:
         copies = job.copies
         if heard.nodes and not copies.wanted:
             copies.wanted = 1
-        if copies.add(list(heard.nodes)):
+        is_more = copies.add(list(heard.nodes))
+        if is_more:
             self.machine.note_shared(job)
+        copies.confirm(sender)
+        if not copies.is_asking:
+            return  # another node sees to it that all hear
+        if is_more:
             copies.tries = 0
-            copies.confirm(sender)
             self._tell(job)
-        else:
-            copies.confirm(sender)
         self._look(job)
 
     def on_forget(self, job_id: bytes) -> None:
