@@ -110,6 +110,7 @@ COMPILED = (
     "vmq/jobs/commit.py",
     "vmq/jobs/calls.py",
     "vmq/jobs/sharing/peers.py",
+    "vmq/jobs/sharing/outbox.py",
     "vmq/jobs/sharing/context.py",
     "vmq/jobs/sharing/walk.py",
     "vmq/jobs/sharing/adding.py",

@@ -55,7 +55,7 @@ log = logging.getLogger("vmq.cluster.link")
 
 #: Milliseconds between attempts to connect: at first, and at most. Who comes back is heard at once, and hears soon.
 _RECONNECT_MS: Final = 100
-_RECONNECT_MAX_MS: Final = 2000
+_RECONNECT_MAX_MS: Final = 500
 #: Seconds that a connection is borne with when it is not answered, unless its owner says otherwise.
 _PATIENCE: Final = 10.0
 #: Milliseconds for what was written to leave at the end.
@@ -300,6 +300,7 @@ class Link:
             if asyncio.get_running_loop().time() < self._deaf[connection]:
                 return
             del self._deaf[connection]
+        is_new = connection not in self._senders
         try:
             frame = self._decode(parts)
         except FormatError as error:
@@ -311,6 +312,8 @@ class Link:
         if len(self._senders) > _MAX_CONNECTIONS:
             del self._senders[next(iter(self._senders))]
         self.traffic.came(frame.sender, len(parts[1]))
+        if is_new and (peer := self._peers.get(frame.sender)) is not None:
+            peer.hurry()
         self._on_frame(frame)
 
     def _decode(self, parts: list[bytes]) -> Frame:

@@ -4,11 +4,13 @@ The rows are JSON of about a hundred bytes, of a hundred devices that take turns
 The query is an aggregate by device. It is asked in turn of the sealed segments, as `vmq sql` does with the columns that
 lie beside them, and of one Parquet file with the same columns, by DuckDB with one thread, each in a process of its own
 from its start to its end; the ratio is that of the medians. After a query a broker has a process that waits for the
-next one: `first` is a query that found none. `tail` is the same for rows of a segment that still grows, which are read
-out of their payloads.
+next one: `first` is a query that found none. `CPU` is what these processes computed, from their starts to their ends:
+on a machine that has other things to do it says more than the clock, the more so as queries stand back. `tail` is the
+same for rows of a segment that still grows, which are read out of their payloads.
 """
 
 import argparse
+import resource
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -72,23 +74,36 @@ def fill(running: Running, stream: str, rows: int) -> None:
         server.close()
 
 
-def seconds(running: Running, runner: SqlRunner, stream: str) -> float:
-    """How long `vmq sql` takes, while nothing else goes on."""
-    began = perf_counter()
+class Cost(NamedTuple):
+    """Seconds by the clock, and of the CPU of a process that has ended."""
+
+    took: float
+    cpu: float
+
+
+def of_children() -> float:
+    """Seconds of the CPU of all that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def seconds(running: Running, runner: SqlRunner, stream: str) -> Cost:
+    """What `vmq sql` costs, while nothing else goes on."""
+    began, before = perf_counter(), of_children()
     sources = sources_of(running.catalog, lambda _stream: True)
     found = runner.run(QUERY.format(f"vmq.{stream}"), sources)
-    took = perf_counter() - began
+    cost = Cost(perf_counter() - began, of_children() - before)
     assert found.num_rows == DEVICES
     reach(lambda: runner.spare.waiting is not None and runner.spare.waiting.has_said(), "no spare")
-    return took
+    return cost
 
 
-def parquet_seconds(path: Path) -> float:
-    """How long a process with DuckDB takes."""
-    began = perf_counter()
+def parquet_seconds(path: Path) -> Cost:
+    """What a process with DuckDB costs."""
+    began, before = perf_counter(), of_children()
     query = QUERY.format(f"read_parquet('{path}')")
     subprocess.run([sys.executable, "-c", PARQUET, query], check=True)
-    return perf_counter() - began
+    return Cost(perf_counter() - began, of_children() - before)
 
 
 def compare(running: Running, stream: str, path: Path, rounds: int) -> str:
@@ -101,10 +116,12 @@ def compare(running: Running, stream: str, path: Path, rounds: int) -> str:
         ours.append(seconds(running, runner, stream))
         theirs.append(parquet_seconds(path))
     runner.close()
-    mine, cold, other = median(ours), median(first), median(theirs)
+    mine, cold, other = (median(each.took for each in found) for found in (ours, first, theirs))
+    cpu, others = (median(each.cpu for each in found) for found in (ours + first, theirs))
     return (
         f"{mine:6.2f} s, first {cold:.2f} s   DuckDB on Parquet {other:6.2f} s   "
-        f"ratio {mine / other:5.2f}, first {cold / other:.2f}"
+        f"ratio {mine / other:5.2f}, first {cold / other:.2f}   "
+        f"CPU {cpu:.2f} s to {others:.2f} s: {cpu / others:.2f}"
     )
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vmq.clustering.directory.directory import Directory
     from vmq.clustering.directory.records import Record
     from vmq.clustering.messages.sessions import AwaySession
+    from vmq.mqtt.message import Delivery
     from vmq.ports import BrokerView
     from vmq.runtime.own_sessions import SessionFigures
 
@@ -105,6 +106,20 @@ def away_in_slots(broker: "BrokerView") -> "Iterator[tuple[str, SessionFigures]]
     slots = None if broker.clustering is None else broker.clustering.slots
     if slots is not None:
         yield from slots.status.away()
+
+
+def queue_in_slots(
+    broker: "BrokerView", mountpoint: str, client_id: str
+) -> "list[tuple[str, Delivery]] | None":
+    """What is in the queue of a session in a slot of this node; None: there is no such session."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    return None if slots is None else slots.status.contents(scope_of(mountpoint) + client_id)
+
+
+def purge_in_slots(broker: "BrokerView", mountpoint: str, client_id: str, reason: str) -> int:
+    """Drops what waits in the queue of such a session; how much that was."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    return 0 if slots is None else slots.purge(scope_of(mountpoint) + client_id, reason)
 
 
 def records(

@@ -1,16 +1,16 @@
 """Looking into a queue without consuming it, and emptying it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
+from vmq.admin.elsewhere import purge_in_slots, queue_in_slots
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, find, registry_of
 from vmq.core.queue import Queue
-from vmq.core.subscriber import Subscriber
 from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.store.store import Store, StoreError
 
@@ -69,13 +69,20 @@ def peek(
     Raises:
         NotFoundError: there is no such session.
     """
-    subscriber = find(broker, client_id, mountpoint)
-    return Listing(QueuedRow, _rows(subscriber, payload_bytes), selection)
+    in_slot = queue_in_slots(broker, mountpoint, client_id)
+    contents: Iterable[tuple[str, Delivery] | None]
+    if in_slot is None:
+        contents = _contents(find(broker, client_id, mountpoint).queue)
+    else:
+        contents = in_slot
+    return Listing(QueuedRow, _rows(contents, payload_bytes), selection)
 
 
-def _rows(subscriber: Subscriber, payload_bytes: int) -> Iterator[QueuedRow | None]:
+def _rows(
+    contents: Iterable[tuple[str, Delivery] | None], payload_bytes: int
+) -> Iterator[QueuedRow | None]:
     position = 0
-    for item in _contents(subscriber.queue):
+    for item in contents:
         if item is None:
             yield None
             continue
@@ -151,6 +158,9 @@ async def purge(broker: "BrokerView", client_id: str, mountpoint: str = "") -> P
     Raises:
         NotFoundError: there is no such session.
     """
+    if queue_in_slots(broker, mountpoint, client_id) is not None:
+        count = purge_in_slots(broker, mountpoint, client_id, PURGED)
+        return Purged(client_id, mountpoint, count)
     subscriber = find(broker, client_id, mountpoint)
     registry = registry_of(broker, mountpoint)
     queue = subscriber.queue

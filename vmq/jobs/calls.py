@@ -22,9 +22,15 @@ class CallWaiter(JobWaiter):
 class NodeOutput(JobOutput):
     """What goes to another node, once a pass is safe; what is not safe does not go."""
 
-    def __init__(self, post: Callable[[bytes], None]) -> None:
+    def __init__(self, close: Callable[[], None], post: Callable[[bytes], None]) -> None:
         super().__init__()
+        #: Completes what is being said.
+        self.close = close
         self.post = post
+
+    def take(self) -> bytes:
+        self.close()
+        return super().take()
 
     def write(self, data: bytes) -> None:
         self.post(data)

@@ -23,6 +23,13 @@ class JobOutput:
         self.pieces: list[bytes] = []
         self.is_touched = False
 
+    def take(self) -> bytes:
+        """All that it is to be told. It counts as touched still."""
+        pieces = self.pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return data
+
     def write(self, data: bytes) -> None:
         """Hands what is safe to the transport."""
 
@@ -157,10 +164,8 @@ class JobCommit:
         if touched:
             self.touched = []
             for output in touched:
+                data = output.take()
                 output.is_touched = False
-                pieces = output.pieces
-                data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-                pieces.clear()
                 output.write(data)
 
     def write(self) -> None:
@@ -178,9 +183,8 @@ class JobCommit:
             self.number += 1
         held: list[tuple[JobOutput, bytes]] = []
         for output in self.touched:
+            held.append((output, output.take()))
             output.is_touched = False
-            held.append((output, b"".join(output.pieces)))
-            output.pieces.clear()
         self.touched = []
         self.syncing = held
         sync = self.sync

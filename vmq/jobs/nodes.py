@@ -10,6 +10,7 @@ from vmq.core.context import Core
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.nodes_port import NodeSeen
 from vmq.jobs.queue import Job
+from vmq.jobs.sharing.outbox import JobOutbox
 from vmq.jobs.sharing.peers import JobPeer, number_of
 from vmq.jobs.sharing.post import JobPost
 from vmq.jobs.sharing.replicas import JobReplicas
@@ -81,12 +82,11 @@ class JobNodes:
         self.core = core
         self.commit = commit
         self.links = links
-        self.post = JobPost(commit, links.send)
+        outbox = JobOutbox(commit, links.send)
+        self.post = JobPost(outbox)
         me = JobPeer(number_of(node_id), links.host, node_id)
         me.boot = boot
-        self.replicas = JobReplicas(
-            commit.machine, me, core.clock, Random().shuffle, self.post.send
-        )
+        self.replicas = JobReplicas(commit.machine, me, core.clock, Random().shuffle, outbox)
         self.post.replicas = self.replicas
         self._tasks: set[asyncio.Task[None]] = set()
         self._greets_at = core.clock() + _GREETS

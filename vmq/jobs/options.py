@@ -8,6 +8,8 @@ from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.stock import LONGEST, ONE_HOST
 
 _LONGEST_NAME: Final = 512
+#: Some 68 years: a log has it with a sign.
+_LONGEST_RETRY: Final = 0x7FFF_FFFF
 _DOLLAR: Final = 36
 #: Why nobody adds to or takes from some queues.
 OURS: Final = "ERR queues whose names begin with $ are the broker's own"
@@ -39,7 +41,9 @@ class AddOptions:
         if name == b"TTL":
             self.ttl = whole(value, "ERR TTL must be a number > 0", 1)
         elif name == b"RETRY":
-            self.retry = whole(value, "ERR RETRY time must be a non negative number", 0)
+            self.retry = whole(
+                value, "ERR RETRY time must be a non negative number", 0, _LONGEST_RETRY
+            )
         elif name == b"DELAY":
             self.delay = whole(value, "ERR DELAY time must be a non negative number", 0)
         elif name == b"MAXLEN":

@@ -194,8 +194,8 @@ class JobPage(Timed):
         #: When the time of the first of them ends; how often one of them was named.
         self.ends: float = 0.0
         self.hits: i64 = 0
-        #: Asked for: answers that have not come, jobs that others serve.
-        self.awaited: int = 0
+        #: Asked for: whose answers have not come, jobs that others serve.
+        self.awaited: list[int] | None = None
         self.seen: set[bytes] | None = None
 
 

@@ -17,6 +17,7 @@ from vmq.jobs.queues import JOB_BYTES, JobKey, JobQueues, JobRefusedError, key_n
 from vmq.jobs.record import JobRecord
 from vmq.jobs.rules import OFF, JobRules
 from vmq.jobs.sharing_port import JobSharing
+from vmq.jobs.timers import Timed
 
 #: Why a job of class at most once is refused that several hosts would have.
 ONE_HOST: Final = (
@@ -61,6 +62,8 @@ class JobStock(JobQueues):
         self.has_new_pauses = False
         #: The other nodes.
         self.sharing = JobSharing()
+        #: What was here at the start and others may serve: they are asked once all of them can be reached.
+        self.unasked: list[Timed] = []
         #: The jobs of the last addition that are not on their hosts yet.
         self.unsettled: list[Job] = []
 

@@ -43,6 +43,8 @@ class FrontQueue(Queue):
         #: The packet id of the QoS 2 message that comes of the client now, and whether it is sent again; 0: none.
         self.arriving: int = 0
         self.arrives_again = False
+        #: Higher packet ids of messages of the session, which it was sent while it was a node's.
+        self.older: set[int] = set()
 
     # Messages come
 
@@ -88,6 +90,8 @@ class FrontQueue(Queue):
         last: i64 = self.inflight.last_packet_id
         if last <= LAST_OF_SESSION or last == LAST_ID:
             self.inflight.last_packet_id = LAST_OF_SESSION
+        while self.older and self.inflight.last_packet_id + 1 in self.older:
+            self.inflight.last_packet_id += 1
         super().send_transient(delivery)
 
     def send_from_slot(self, packet_id: int, message: Message, qos: int, is_again: bool) -> bool:
@@ -103,6 +107,8 @@ class FrontQueue(Queue):
                 return False
             message = rewritten
         self.core.counters.mqtt_publish_sent += 1
+        if packet_id > LAST_OF_SESSION:
+            self.older.add(packet_id)
         output = self.output
         if is_again or delivery.retain:
             topic, payload = message.topic, message.payload
@@ -118,6 +124,8 @@ class FrontQueue(Queue):
     def send_pubrel(self, packet_id: int) -> None:
         """The client has a message at QoS 2."""
         self.core.counters.mqtt_pubrel_sent += 1
+        if packet_id > LAST_OF_SESSION:
+            self.older.add(packet_id)
         self.output.add(PUBREL_HEAD + PACKET_IDS[packet_id])
 
     def on_acknowledgements(self, kind: int, run: bytes) -> None:
@@ -125,7 +133,7 @@ class FrontQueue(Queue):
         rest: list[bytes] = []
         for index in range(0, len(run), 4):
             packet_id: int = packet_id_at(run, index, kind)
-            if packet_id <= LAST_OF_SESSION:
+            if packet_id <= LAST_OF_SESSION or packet_id in self.older:
                 self.port.on_acknowledged(self.number, kind, packet_id)
             else:
                 rest.append(run[index : index + 4])

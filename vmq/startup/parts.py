@@ -8,6 +8,7 @@ from typing import Any
 from plyvel import CorruptionError
 from vmq_hooks import Plugin
 
+from vmq.config.cluster import slots_folder
 from vmq.config.core import options_of
 from vmq.config.options import Config, value_of
 from vmq.config.session import SessionOverrides
@@ -108,6 +109,20 @@ class Parts:
             self.registries[mountpoint] = found
         return found
 
+    def _take_back(self) -> None:
+        """Without a cluster, what is in slots is the store's again."""
+        folder = slots_folder(Path(self._config.broker.data_dir))
+        if self._config.cluster.listen or not folder.parent.is_dir():
+            return
+        # Late: most brokers never had any, and need none of it.
+        from vmq.clustering.running.returning import take_back
+        from vmq_cluster.errors import ClusterError
+
+        try:
+            take_back(folder, self.store)
+        except ClusterError as error:
+            raise StartError(str(error)) from error
+
     def restore(self) -> None:
         """Has sessions and retained messages as the store has them.
 
@@ -115,6 +130,7 @@ class Parts:
             StartError: the store is damaged.
         """
         committer = self.committer
+        self._take_back()
         try:
             try:
                 restore(self.store, self.registry, self.registries)

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from vmq.config.cluster import slots_folder
 from vmq.config.options import (
     MOST_WORKERS,
     ClusterOptions,
@@ -220,13 +219,9 @@ def count_of(config: Config) -> int:
 
 
 def are_needed(config: Config, count: int) -> bool:
-    """Whether processes are to share the work: several are wanted, or earlier ones have left sessions behind.
-
-    Sessions in slots are a node's: where there is no cluster, it is that of a worker.
-    """
+    """Whether processes are to share the work: several are wanted, or earlier ones have left sessions behind."""
     folder = Path(config.broker.data_dir)
-    is_alone = not config.cluster.listen and slots_folder(folder).exists()
-    return count > 1 or is_alone or any(number > 1 for number in _kept(folder))
+    return count > 1 or any(number > 1 for number in _kept(folder))
 
 
 def _kept(data_dir: Path) -> list[int]:

@@ -49,6 +49,9 @@ class Peer(Socket):
         self._socket = None
         super().close()
 
+    def hurry(self) -> None:
+        """Who listens there is back. libzmq's pauses between attempts are short."""
+
     def send(self, raw: bytes) -> bool:
         """Returns whether there was room."""
         if self.closed.done():

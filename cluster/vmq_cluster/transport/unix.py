@@ -331,6 +331,7 @@ class UnixPeer:
         self._current: _Spoken | None = None
         self._lost = asyncio.Event()
         self._greeted = asyncio.Event()
+        self._is_back = asyncio.Event()
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     def proof(self, side: bytes, drawn: bytes) -> bytes:
@@ -362,8 +363,15 @@ class UnixPeer:
                     if loop.time() - since >= _RECONNECT_MAX:
                         pause = _RECONNECT
                         continue  # at once: whether its process lives shows now
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _RECONNECT_MAX)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._is_back.wait()
+            pause = _RECONNECT if self._is_back.is_set() else min(2 * pause, _RECONNECT_MAX)
+            self._is_back.clear()
+
+    def hurry(self) -> None:
+        """Who listens there is back: the pause before the next attempt is over."""
+        self._is_back.set()
 
     def greeted(self, connection: _Spoken) -> None:
         """Both sides have the key."""

@@ -16,6 +16,8 @@ from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
 from vmq_cluster.messages import MAX_FRAME, Frame, encode
+from vmq_cluster.transport import unix
+from vmq_cluster.transport.refusals import Refusals
 from vmq_cluster.transport.unix import _proof
 
 PATIENCE = 0.3
@@ -240,3 +242,27 @@ async def test_nodes_of_one_machine_talk_over_unix_sockets_whatever_their_addres
         far.link.set_members({"one": where["one"]})
         far.link.send("one", far.frame())
         assert (await one.hears()).sender == "far"
+
+
+async def test_who_comes_back_and_speaks_is_connected_to_at_once(
+    ends: list[End], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the pause between two attempts, which is longer than any test."""
+    refused = asyncio.Event()
+    linked = asyncio.Event()
+    monkeypatch.setattr(unix, "_RECONNECT", 1000.0)
+    monkeypatch.setattr(unix, "_RECONNECT_MAX", 1000.0)
+    monkeypatch.setattr(Refusals, "refused", lambda _self: refused.set())
+    monkeypatch.setattr(Refusals, "linked", lambda _self: linked.set())
+    one, other = End("one"), End("other")
+    ends += [one, other]
+    where = await one.link.start(f"ipc://{tmp_path}/one")
+    one.link.set_members({"other": f"ipc://{tmp_path}/other"})
+    await asyncio.wait_for(refused.wait(), 10)
+    await other.link.start(f"ipc://{tmp_path}/other")
+    other.link.set_members({"one": where})
+    await asyncio.wait_for(linked.wait(), 10)
+    other.link.send("one", other.frame())
+    assert (await one.hears()).sender == "other"
+    one.link.send("other", one.frame())
+    assert (await other.hears()).sender == "one"

@@ -7,13 +7,13 @@ from typing import Any
 from unittest.mock import patch
 
 from vmq.jobs.ids import is_repeated
-from vmq.jobs.queue import ACKED, QUEUED, Job
+from vmq.jobs.queue import QUEUED, Job, JobCopies
 from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
 from vmq.jobs.sharing.keys import KeyClaims
 from vmq.jobs.sharing.mending import CopyMender
-from vmq.jobs.sharing.messages import Done, Heard, Queued
+from vmq.jobs.sharing.messages import Queued
 from vmq.jobs.sharing.peers import JobPeers
 from vmq.jobs.sharing.serving import JobServing
 
@@ -81,9 +81,7 @@ def _kept(self: Federation, job: Job, node: int, now: float, wake: float = 0.0) 
     """What goes elsewhere stays here, too, until it is heard to have come."""
     if is_repeated(job.id):
         return _give(self, job, node, now, wake)
-    moved = self.here.copy_of(job, wake, True, now)
-    assert moved is not None
-    self.here.send(node, moved)
+    assert self.here.offer([node], job, wake, True, now)
     self.machine.timers.set(job, now + 1.0, now)
     job.is_delayed = True
     return True
@@ -104,27 +102,35 @@ def _without_all(self: JobEnding, job: Job) -> None:
 _look = JobEnding._look
 
 
-def _without_mine(self: JobEnding, sender: int, done: Done, now: float) -> None:
+def _without_mine(
+    self: JobEnding,
+    to: list[int],
+    job_id: bytes,
+    name: bytes,
+    expires: float,
+    nodes: list[int],
+    now: float,
+) -> None:
     """Copies of this node may be under way still."""
-    job = self.machine.find(done.job)
+    job = self.machine.find(job_id)
     if job is not None and job.copies is not None:
         job.copies.confirmed = list(job.copies.nodes)
         job.copies.is_sent_again = False
-    _on_done(self, sender, done, now)
+    _on_done(self, to, job_id, name, expires, nodes, now)
 
 
-_on_done = JobEnding.on_done
+_on_done = JobEnding._on_done
 
 
-def _forgets_for_all(self: JobEnding, sender: int, heard: Heard) -> None:
+def _forgets_for_all(
+    self: JobEnding, sender: int, nodes: list[int], job: Job, copies: JobCopies
+) -> None:
     """Who is heard by one takes that for the answer of all."""
-    job = self.machine.find(heard.job)
-    if job is not None and job.state == ACKED and job.copies is not None:
-        job.copies.is_asking = True
-        _on_heard(self, sender, heard)
+    copies.is_asking = True
+    _on_heard(self, sender, nodes, job, copies)
 
 
-_on_heard = JobEnding.on_heard
+_on_heard = JobEnding._on_heard
 
 
 def _no_matter(self: JobEnding, job: Job, now: float) -> None:
@@ -244,13 +250,13 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "under way": Ablation(
         "who says that he has heard that a job is done has no copy of it under way",
-        ((JobEnding, "on_done", _without_mine),),
+        ((JobEnding, "_on_done", _without_mine),),
         ("wipe", "slow", "remove"),
         (425,),
     ),
     "collector": Ablation(
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
-        ((JobEnding, "on_heard", _forgets_for_all),),
+        ((JobEnding, "_on_heard", _forgets_for_all),),
         ("kill", "stop", "pause", "wipe"),
         (467,),
     ),

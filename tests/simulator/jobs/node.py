@@ -9,6 +9,7 @@ from vmq.jobs.ids import JobIds, is_repeated
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACKED
 from vmq.jobs.rules import OFF, JobRules
+from vmq.jobs.sharing.outbox import JobOutbox
 from vmq.jobs.sharing.peers import JobPeer, number_of
 from vmq.jobs.sharing.post import JobPost
 from vmq.jobs.sharing.replicas import JobReplicas
@@ -84,11 +85,12 @@ class SimNode:
         self.journal.segment_size = 20_000
         self.machine.log = self.journal
         self.commit = JobCommit(self.machine, self.journal, lambda: self.clock_now)
-        self.post = JobPost(self.commit, lambda peer, data: self.sent.append((peer, data)))
+        outbox = JobOutbox(self.commit, lambda peer, data: self.sent.append((peer, data)))
+        self.post = JobPost(outbox)
         me = JobPeer(number_of(node_id), self.host, node_id)
         me.boot = self.boots
         self.replicas = JobReplicas(
-            self.machine, me, lambda: self.clock_now, self.random.shuffle, self.post.send
+            self.machine, me, lambda: self.clock_now, self.random.shuffle, outbox
         )
         self.post.replicas = self.replicas
         self.set_members(members)

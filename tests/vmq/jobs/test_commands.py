@@ -99,6 +99,7 @@ async def test_commands_behind_one_that_waits_are_done_after_it(tmp_path: Path) 
         ("ADDJOB q x never", "timeout is not an integer"),
         ("ADDJOB q x 0 TTL 0", "TTL must be a number > 0"),
         ("ADDJOB q x 0 RETRY -1", "RETRY time must be"),
+        ("ADDJOB q x 0 RETRY 2147483648", "RETRY time must be"),
         ("ADDJOB q x 0 DELAY x", "DELAY time must be"),
         ("ADDJOB q x 0 REPLICATE 0", "REPLICATE must be"),
         ("ADDJOB q x 0 REPLICATE 2", "NOREPL Not enough reachable nodes"),

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmq.config.checks import check
-from vmq.config.cluster import slots_folder
 from vmq.config.jobs import ScheduleOptions
 from vmq.config.options import (
     BrokerOptions,
@@ -174,16 +173,6 @@ def test_one_process_is_enough_when_none_has_left_anything(tmp_path: Path) -> No
     assert are_needed(config, 2)
     folders(tmp_path, 2)
     assert are_needed(config, 1)
-
-
-def test_where_sessions_are_in_slots_one_process_without_a_cluster_is_a_worker(
-    tmp_path: Path,
-) -> None:
-    config = config_of(tmp_path)
-    slots_folder(tmp_path).mkdir(parents=True)
-    assert are_needed(config, 1)
-    listening = msgspec.structs.replace(config.cluster, listen="tcp://127.0.0.1:44053")
-    assert not are_needed(config_of(tmp_path, cluster=listening), 1)
 
 
 def test_auto_is_one_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from tests.conftest import BrokerFactory
 from tests.support.until import reach
 from tests.support.wire import Wire
 from tests.vmq.workers.several import ARGS, LISTEN, Several
+from vmq.config.cluster import slots_folder
 
 SLOTS = 16
 ENV = {"VMQ_CLUSTER__SESSIONS": "slots", "VMQ_CLUSTER__SLOTS": str(SLOTS)}
@@ -61,10 +62,15 @@ def test_sessions_are_served_at_any_worker_and_outlive_them(
     publish(several, b"3")
     assert several.broker.terminate() == 0
 
-    # The second one is too many now: its slots go to the first, which stays a worker.
+    # The second one is too many now: its slots go to the first, which is a broker by itself at its next start.
     several = Several(
         fresh_broker(listen=LISTEN, data_dir=folder, env=ENV, args=ARGS[:1] + ARGS[3:])
     )
     reach(lambda: not (folder / "workers" / "2").exists())
     assert [each["slots_owned"] for each in tallies(several, 1)] == [SLOTS]
     come_back(several, [b"3"])
+    publish(several, b"4")
+    assert several.broker.terminate() == 0
+    alone = Several(fresh_broker(listen=LISTEN, data_dir=folder, args=ARGS[:1]))
+    come_back(alone, [b"4"])
+    assert not slots_folder(folder).exists()

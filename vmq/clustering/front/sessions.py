@@ -139,6 +139,15 @@ class SessionNode:
             owner.attachments.subscribers.unsubscribe(client, [topic_filter], lambda: None)
             self._finish()
 
+    def purge(self, client: str, reason: str) -> int:
+        """Drops what waits for a client of a slot of this node; how much that was."""
+        slot = slot_of(client, self.slots.slots)
+        owner = self.slots.owners[slot]
+        self.slots.touch(slot)
+        count = owner.attachments.subscribers.purge(client, reason)
+        self._finish()
+        return count
+
     def finish(self) -> None:
         """The turn is over in which the front's methods were called."""
         self._finish()

@@ -30,7 +30,8 @@ from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier
-from vmq.clustering.running.opening import open_slots
+from vmq.clustering.running.migration import Migration
+from vmq.clustering.running.opening import end_migration, migrate, open_slots
 from vmq.clustering.running.routes import SLOT_ROUTES
 from vmq.clustering.running.service import SlotService
 from vmq.clustering.streams.service import Streams
@@ -134,6 +135,7 @@ class Clustering:
         self._storage: LevelStorage | None = None
         #: Durable sessions in slots, with `sessions = "slots"`.
         self.slots: SlotService | None = None
+        self._migration: Migration | None = None
         #: Asks other nodes to take this one in.
         self.joining = Joining(node_name(options), lambda: self.node)
         #: Lets clients in or not, once it is started.
@@ -156,9 +158,7 @@ class Clustering:
             ClusterError: the key, the folder or the address cannot be used.
         """
         options = self.options
-        self.joining.key = key = (
-            None if options.key_file is None else read_key(Path(options.key_file))
-        )
+        self.joining.key = key = options.key_file and read_key(Path(options.key_file))
         refuse_damaged(self._folder)
         self._storage = self._open_storage(self._folder)
         node: ClusterNode | None = None
@@ -189,7 +189,8 @@ class Clustering:
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave
             )
-            self.slots = self._open_slots(node, outboxes, self._routing)
+            parts = node, self._core, outboxes, self._routing, self._registries
+            self.slots = open_slots(options, self._slots_folder, self._durability, *parts)
             await self._save_life()
             await node.start()
         except BaseException as error:
@@ -202,24 +203,11 @@ class Clustering:
             raise
         self._node = node
         self._take_part(node, outboxes, self._routing)
+        await end_migration(self._migration, self._committer)
         self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self.joining.join_configured(options.join)
-
-    def _open_slots(
-        self, node: ClusterNode, outboxes: Outboxes, routing: Routing
-    ) -> SlotService | None:
-        return open_slots(
-            self.options,
-            self._slots_folder,
-            node,
-            self._core,
-            outboxes,
-            routing,
-            self._registries,
-            self._durability,
-        )
 
     def _take_part(self, node: ClusterNode, outboxes: Outboxes, routing: Routing) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
@@ -238,6 +226,7 @@ class Clustering:
         reconciler = Reconciler(node.name, directory, self._registries, self._find_registry)
         assert core.store is not None
         was_alone = core.store.was_alone()
+        self._migration = migrate(self.slots, core, self._registries, directory)
         reconciler.start(was_alone)
         directory.on_owner(reconciler.on_owner)
         core.sessions = directory
@@ -268,8 +257,7 @@ class Clustering:
         )
         in_nodes.start(reconciler.made, was_alone=was_alone)
         self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
-        options = self.options
-        patience = options.adopt_after if self.slots is None else options.heartbeat_timeout
+        patience = _patience_of(self.options)
         rank = None if self.slots is None else self.slots.keepers_of
         self._wills = wills = ClusterWills(
             node, core, outboxes, directory, self._find_registry, patience, rank
@@ -569,6 +557,11 @@ class Clustering:
             yield from self._streams.families()
         if self.slots is not None:
             yield from self.slots.status.families()
+
+
+def _patience_of(options: ClusterOptions) -> float:
+    """Seconds after which the wills of a silent node's clients are published."""
+    return options.adopt_after if options.sessions == "nodes" else options.heartbeat_timeout
 
 
 def _link_options(options: ClusterOptions) -> Options:

@@ -23,6 +23,7 @@ from vmq_cluster.storage import MemoryStorage, Storage
 log = logging.getLogger("vmq.cluster")
 
 _OWN: Final = b"!store"
+_IMPORTED: Final = b"!nodes"
 #: Lives of brokers are counted from here in minutes: a disk that lost the last number does not use it again.
 _EPOCH: Final = 1_704_067_200
 #: Seconds until a commit that failed is tried again.
@@ -75,12 +76,35 @@ class SlotDisk:
         self._storage.write({_OWN: msgspec.msgpack.encode(own)}, sync=not self._is_memory)
         return own.number, own.life
 
+    def own_store(self) -> int:
+        """The number of the store; 0: it has none yet."""
+        raw = self._storage.get(_OWN)
+        return 0 if raw is None else msgspec.msgpack.decode(raw, type=_Store).number
+
+    def release(self) -> None:
+        """Ends the use of a disk to which nothing was committed."""
+        self._storage.close()
+
     def records(self) -> dict[bytes, bytes]:
         """What it has of slots."""
         found: dict[bytes, bytes] = {}
         for kind in (RECORD, VIEW):
             found.update(self._storage.scan(kind, kind + b"\xff" * 8))
         return found
+
+    def imported(self) -> bytes:
+        """How far it is with what the broker's store had of sessions, as `import_all` was told; b"": not begun."""
+        return self._storage.get(_IMPORTED) or b""
+
+    def import_all(self, effects: Effects, stage: bytes) -> None:
+        """Writes what has gathered and how far it is, at once: all of it or nothing.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        number, writes, _ = effects.begin_commit()
+        self._storage.write({**writes, _IMPORTED: stage}, sync=not self._is_memory)
+        effects.end_commit(number)
 
     def commit(self, effects: Effects, stored: Callable[[int], None]) -> None:
         """Writes what has gathered, if no commit is under way; `stored` is told when it is on disk."""

@@ -115,6 +115,13 @@ class ClusterRoutes:
         keys = [key_of(slot, self._store, each) for each in begun]
         return barrier.wait(lambda: keys, SLOT_ROUTES) if keys else None
 
+    def say_stored(self, slot: int, filters: Iterable[str]) -> None:
+        """Filters of clients that are away are wanted in a slot that nobody serves yet."""
+        for each in filters:
+            if split_shared(split_scope(each)[1])[0]:
+                self._presence.setdefault((slot, each), _AWAY)
+            self._say(slot, each)
+
     def _say(self, slot: int, topic_filter: str) -> None:
         key = key_of(slot, self._store, topic_filter)
         if self._node.get(SLOT_ROUTES, key) is None:

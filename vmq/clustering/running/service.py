@@ -137,8 +137,8 @@ class SlotService:
         self._not_agreed: set[int] = set()
         self._next_agreed = 0
         self._looks = 0
-        #: Looks since somebody is in reach.
-        self._looks_up = 0
+        #: Looks since somebody is in reach, or nobody.
+        self._looks_up, self._had_up = 0, False
         outboxes.on(LinkHello, self._on_hello)
         outboxes.on(LinkFrame, self._on_frame)
         node.on(PeerUp, lambda effect: self.links.on_up(effect.peer))
@@ -155,6 +155,11 @@ class SlotService:
         self._routes = ClusterRoutes(
             self._node, self.store, self.machines.routes, self._route_changed
         )
+
+    def say_routes(self, slot: int, filters: set[str]) -> None:
+        """Has messages that clients who are away want kept for a slot, before anybody serves it."""
+        assert self._routes is not None, "it hears of routes"
+        self._routes.say_stored(slot, filters)
 
     def start(self, barrier: SubscribeBarrier) -> None:
         """Serves from now on: the ports of the core are its own."""
@@ -329,7 +334,9 @@ class SlotService:
         if not others:
             return True
         up = reach.up()
-        self._looks_up = self._looks_up + 1 if up else 0
+        waits = up or self.disk.imported()  # what was this node's may be served without the others
+        self._looks_up = self._looks_up + 1 if waits and bool(up) == self._had_up else 0
+        self._had_up = bool(up)
         if self._looks_up * TICK > 2 * self._options.heartbeat_timeout:
             return True  # they know of none, too
         has_all = len(self._stores) == len(others)
@@ -465,6 +472,12 @@ class SlotService:
         """Ends a subscription of a session that this node owns and whose client is away."""
         self.machines.unsubscribe(client_id, topic_filter)
         self._soon()
+
+    def purge(self, client_id: str, reason: str) -> int:
+        """Drops what waits for a client whose session this node has, connected or not."""
+        count = self.machines.purge(client_id, reason)
+        self._soon()
+        return count
 
     def peers(self) -> list[str]:
         """The other nodes in reach."""

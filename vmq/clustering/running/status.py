@@ -8,6 +8,7 @@ from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.sessions import AwaySession
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.words import Lineage, slot_of, store_of
+from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.runtime.metrics import Family, Sample
 from vmq.runtime.own_sessions import SessionFigures
 
@@ -67,6 +68,27 @@ class SlotStatus:
         if owner is None or register is None or not register.session:
             return None
         return _figures(owner, client_id)
+
+    def contents(self, client_id: str) -> list[tuple[str, Delivery]] | None:
+        """What is in the queue of a session in a slot of this node, and how far it is; None: there is none."""
+        owner = self._machines.slots.owners.get(slot_of(client_id, self._machines.slots.slots))
+        register = None if owner is None else owner.state.registers.get(client_id)
+        if owner is None or register is None or not register.session:
+            return None
+        state, found, sent = owner.state, [], set()
+        for packet_id, each in register.window.items():
+            sent.add(each.dot)
+            message = state.messages.get(each.dot)
+            if each.is_received or message is None:
+                delivery = Delivery(NO_MESSAGE, each.qos, False, "")
+            else:
+                delivery = message.delivery(each.qos)
+            delivery.packet_id = packet_id
+            found.append(("released" if each.is_received else "inflight", delivery))
+        for dot, qos in state.queues.get(client_id, {}).items():
+            if dot not in sent:
+                found.append(("waiting", state.messages[dot].delivery(qos)))
+        return found
 
     def away(self) -> Iterator[tuple[str, SessionFigures]]:
         """The sessions in slots of this node whose clients are not connected anywhere."""

@@ -203,6 +203,19 @@ class SlotCopy:
             self.remains.append(self.building)
         for each in self.remains:
             merge(state, salvage(each.records))
+        self._become(effects, me, view, state)
+
+    def join(self, effects: Effects, me: Incarnation, view: SlotView, other: SlotState) -> None:
+        """What this store has otherwise of the slot's clients joins what is whole."""
+        self.settle(effects, me, view)
+        state = other
+        if self.whole is not None:
+            state = self.state()
+            merge(state, other)
+        self._become(effects, me, view, state)
+
+    def _become(self, effects: Effects, me: Incarnation, view: SlotView, state: SlotState) -> None:
+        """A state of this node's own is what is whole."""
         private = (0, me)
         state.lineage = private
         state.version = state.included.get(private, 0)
@@ -235,7 +248,9 @@ def load_copies(disk: dict[bytes, bytes]) -> tuple[dict[int, SlotView], dict[int
     for key, value in disk.items():
         if key[:1] == VIEW:
             slot = int.from_bytes(key[1:3], "big")
-            views[slot], numbers[slot] = _VIEWS.decode(value)
+            view, numbers[slot] = _VIEWS.decode(value)
+            if view.epoch:
+                views[slot] = view
         elif key[:1] == RECORD:
             slot, number = int.from_bytes(key[1:3], "big"), int.from_bytes(key[3:7], "big")
             found = sets.get((slot, number))

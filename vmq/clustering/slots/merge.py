@@ -14,11 +14,16 @@ loses none.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from vmq.clustering.slots.register import NEVER_OVER, BornAt, ClientRegister, OverAt, is_of
 from vmq.clustering.slots.state import SlotState, StoredMessage
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
+
+#: In lineages that name a session which was a node's, before it came into a slot: no owner's has it. Whoever knows of
+#: one of its subscriptions has that from a store that had the session.
+MIGRATED: Final = 1 << 62
 
 
 def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> None:
@@ -177,6 +182,7 @@ def _to_know(side: ClientRegister, other: ClientRegister) -> list[BornAt]:
         for each in found
         if (not each[2] or topic_filter not in side.born)
         and not _was_sent_again(each, _begun(side, topic_filter))
+        and not (each[0][1] & MIGRATED and each in _begun(side, topic_filter))
     ]
 
 

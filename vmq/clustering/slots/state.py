@@ -33,6 +33,8 @@ from vmq.clustering.slots.words import (
     includes,
     split_scope,
 )
+from vmq.mqtt.message import Delivery, Message
+from vmq.mqtt.special import is_served
 from vmq_cluster.clocks import NodeClock
 
 #: Topics of which a slot remembers who wants them.
@@ -78,6 +80,11 @@ class StoredMessage:
         """The same message in another place."""
         topic, payload, retain = self.topic, self.payload, self.retain
         return StoredMessage(stamp, topic, payload, self.qos, self.address(), moves, retain)
+
+    def delivery(self, qos: int) -> Delivery:
+        """It, as one of the deliveries of a session that is in no slot."""
+        message = Message(self.topic, self.payload, self.qos, self.retain)
+        return Delivery(message, qos, self.retain, self.group if self.is_shared() else "")
 
     def size(self) -> int:
         """What it counts in a queue."""
@@ -275,6 +282,15 @@ class SlotState:
                 self._wanted.clear()
             self._wanted[scope + topic] = found
         return found
+
+    def routes(self) -> set[str]:
+        """The filters whose messages are for this slot, behind their scopes."""
+        return {
+            split_scope(client)[0] + topic_filter
+            for client, register in self.registers.items()
+            for topic_filter, qos in register.granted().items()
+            if qos and not is_served(topic_filter)
+        }
 
     def touch(self, client: str) -> None:
         """A client's register has a new record."""

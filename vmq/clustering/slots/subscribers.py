@@ -89,12 +89,7 @@ class Subscribers:
 
     def routes(self) -> set[str]:
         """The filters whose messages are for this slot, behind their scopes."""
-        return {
-            split_scope(client)[0] + topic_filter
-            for client, register in self._state.registers.items()
-            for topic_filter, qos in register.granted().items()
-            if qos and not is_served(topic_filter)
-        }
+        return self._state.routes()
 
     def _announce(
         self, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
@@ -206,6 +201,14 @@ class Subscribers:
         lost, qos = self._state.messages[dot], self._state.queues[client][dot]
         self._state.done(client, dot)
         self._here.effects.dropped.append((client, reason, lost, qos))
+
+    def purge(self, client: str, reason: str) -> int:
+        """Drops what waits for a client; how much that was. What is under way to it stays."""
+        count = 0
+        while (dot := self._oldest(client)) is not None:
+            self._lose(client, dot, reason)
+            count += 1
+        return count
 
     def expire(self) -> None:
         """What has waited too long goes."""

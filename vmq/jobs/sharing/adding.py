@@ -7,19 +7,25 @@ known to be; it may still be delivered, as whoever added it was told that it mig
 from collections.abc import Callable
 from typing import Final
 
+from mypy_extensions import i64
+
 from vmq.jobs import record
 from vmq.jobs.ids import is_repeated
-from vmq.jobs.queue import ACKED, ACTIVE, DEAD, WAITING, Job
+from vmq.jobs.paging.columns import split_ids
+from vmq.jobs.queue import ACKED, ACTIVE, DEAD, WAITING, Job, JobCopies
 from vmq.jobs.queues import JOB_BYTES, key_name, window_of
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
-from vmq.jobs.sharing.messages import Copy, Drop, Lacks, Stored
+from vmq.jobs.sharing.messages import Copies, Drop, Lacks
 
 #: Seconds until a host that does not answer is asked again, and one more; doubled each time, up to the last.
 _FIRST_RETRY: Final = 0.2
 _LAST_RETRY: Final = 5.0
 #: Seconds that a job lives whose time may end half a second sooner or later.
 _LONG: Final = 60
+
+#: Seconds by which the clock of another node may be ahead: a job was not added later than that.
+_AHEAD: Final = 86_400
 
 #: Told whether a job is on its hosts.
 Told = Callable[[bool], object]
@@ -38,6 +44,33 @@ class PendingCopies:
         self.told: list[Told] = []
         #: Others are asked for its key first.
         self.is_claiming = False
+
+
+class CopyTerms:
+    """What copies of one message have in common; `lives` and `wake` in seconds."""
+
+    def __init__(self, copies: Copies, me: int, sender: int) -> None:
+        self.sender = [sender]
+        self.queue: bytes = copies.queue
+        self.lives: float = copies.lives / 1000
+        self.wake: float = copies.wake / 1000
+        self.ttl: i64 = copies.ttl
+        self.retry: i64 = copies.retry
+        self.delay: i64 = copies.delay
+        self.priority: i64 = copies.priority
+        self.deliveries: i64 = copies.deliveries
+        self.nacks: i64 = copies.nacks
+        self.repeats: i64 = copies.repeats
+        self.reason: str = copies.reason
+        self.wanted: int = copies.wanted
+        self.is_delayed: bool = copies.is_delayed
+        self.serves: bool = copies.serves
+        #: The nodes that may have them: with this one, with the sender as well, and without this one.
+        self.nodes = sorted({me, *copies.nodes})
+        self.all_nodes = sorted({sender, *self.nodes})
+        self.others = [each for each in copies.nodes if each != me]
+        #: Into one of the broker's own queues.
+        self.is_own = self.queue.rpartition(b"\0")[2][:1] == b"$"
 
 
 class CopyAdder:
@@ -105,22 +138,26 @@ class CopyAdder:
         """Gives nodes a copy."""
         here = self.here
         wake = job.expires - int(job.ttl) - now if job.is_delayed else 0.0
-        offered = here.copy_of(job, wake, False, now)
-        if offered is not None:
+        if nodes and here.offer(here.others(nodes), job, wake, False, now):
             here.counts.copied_out += len(nodes)
-            here.tell(nodes, offered)
 
-    def on_stored(self, sender: int, job_id: bytes, now: float) -> None:
-        """A node has it."""
-        job = self.machine.find(job_id)
-        if job is None or job.copies is None or job.state == ACKED:
-            return
-        job.copies.add([sender])
-        job.copies.confirm(sender)
+    def on_stored(self, sender: int, jobs: list[bytes], now: float) -> None:
+        """A node has these."""
+        for job_id in jobs:
+            job = self.machine.find(job_id)
+            if job is not None and job.copies is not None and job.state != ACKED:
+                self._on_stored(sender, job_id, job, job.copies, now)
+
+    def _on_stored(
+        self, sender: int, job_id: bytes, job: Job, copies: JobCopies, now: float
+    ) -> None:
+        if sender not in copies.nodes:
+            copies.add([sender])
+        copies.confirm(sender)
         pending = self.pending.get(job_id)
         if pending is not None:
             self._look_at(pending, now)
-        elif job.copies.is_away and not job.copies.is_asking:
+        elif copies.is_away and not copies.is_asking:
             self.here.set_away(job, self.here.retry(job), now)  # it was handed over, and came
         else:
             self.machine.pager.offer(job)
@@ -128,7 +165,8 @@ class CopyAdder:
     def _look_at(self, pending: PendingCopies, now: float) -> None:
         job = pending.job
         assert job.copies is not None
-        if self.peers.spread(job.copies.confirmed) >= pending.needed:
+        confirmed = job.copies.confirmed
+        if len(confirmed) >= pending.needed and self.peers.spread(confirmed) >= pending.needed:
             self._settle(pending, now)
 
     def _settle(self, pending: PendingCopies, now: float) -> None:
@@ -203,36 +241,40 @@ class CopyAdder:
 
     # In
 
-    def on_copy(self, sender: int, copy: Copy, now: float) -> bool:
-        """A copy comes; False: the job is done already, as the sender is to be told."""
-        here = self.here
-        job = self.machine.find(copy.job)
-        if job is not None and job.state == ACKED:
-            return False
-        if job is None:
-            job = self._new(copy, now)
+    def on_copies(self, sender: int, copies: Copies, now: float) -> list[Job]:
+        """Copies come; those of them that are done already, as the sender is to be told."""
+        terms = CopyTerms(copies, self.here.me, sender)
+        keys = copies.keys
+        done: list[Job] = []
+        for at, job_id in enumerate(split_ids(copies.jobs)):
+            key = keys[at] if keys else b""
+            job = self.machine.find(job_id)
+            if job is not None and job.state == ACKED:
+                done.append(job)
+                continue
             if job is None:
-                here.send(sender, Lacks(copy.job))
-                return True
-        elif is_repeated(copy.job):
-            self.machine.share(job, copy.wanted, [here.me, sender, *copy.nodes])
-            if (
-                copy.serves
-                and job.state == ACTIVE
-                and job.copies is not None
-                and job.copies.is_away
-            ):
-                self.take_over(job, copy, now)
-            self.machine.pager.offer(job)
-        here.send(sender, Stored(copy.job))
-        return True
+                job = self._new(terms, job_id, copies.created[at], key, copies.bodies[at], now)
+                if job is None:
+                    self.here.send(sender, Lacks(job_id))
+                    continue
+            elif is_repeated(job_id):
+                self._came_again(job, terms, now)
+            self.here.outbox.stored(terms.sender, job_id)
+        return done
 
-    def take_over(self, job: Job, copy: Copy, now: float) -> None:
+    def _came_again(self, job: Job, terms: "CopyTerms", now: float) -> None:
+        """A copy of a job comes that is here."""
+        self.machine.share(job, terms.wanted, terms.all_nodes)
+        if terms.serves and job.state == ACTIVE and job.copies is not None and job.copies.is_away:
+            self.take_over(job, terms, now)
+        self.machine.pager.offer(job)
+
+    def take_over(self, job: Job, terms: "CopyTerms", now: float) -> None:
         """Who served a job hands it over."""
-        job.deliveries = max(job.deliveries, copy.deliveries)
-        job.nacks = max(job.nacks, copy.nacks)
-        job.repeats = max(job.repeats, copy.repeats)
-        self._serve(job, copy.wake / 1000, now)
+        job.deliveries = max(job.deliveries, terms.deliveries)
+        job.nacks = max(job.nacks, terms.nacks)
+        job.repeats = max(job.repeats, terms.repeats)
+        self._serve(job, terms.wake, now)
 
     def _serve(self, job: Job, wake: float, now: float) -> None:
         if wake > 0:
@@ -243,52 +285,55 @@ class CopyAdder:
             job.is_delayed = False
             self.machine.put(job, now, True)
 
-    def _new(self, copy: Copy, now: float) -> Job | None:
+    def _new(
+        self, terms: "CopyTerms", job_id: bytes, created: int, key: bytes, body: bytes, now: float
+    ) -> Job | None:
         """A job that was not here; None: there is no room, or the queue is paused."""
         machine, here = self.machine, self.here
-        queue = here.queue(copy.queue, now)
+        queue = here.queue(terms.queue, now)
         if queue is None or queue.paused_in or machine.memory >= machine.max_memory:
             return None
-        job = Job(copy.job, queue, copy.body)
-        job.created = copy.created
-        job.expires = self._aligned(copy, now)
-        job.ttl, job.retry, job.delay = copy.ttl, copy.retry, copy.delay
-        job.priority = copy.priority
-        job.deliveries, job.nacks, job.repeats = copy.deliveries, copy.nacks, copy.repeats
-        job.key, job.reason = copy.key, copy.reason
-        job.is_delayed = copy.is_delayed
-        machine.jobs[job.id] = job
+        job = Job(job_id, queue, body)
+        job.created = min(created, machine.wall + int((now + _AHEAD) * 1e9))
+        job.expires = self._aligned(terms, job.created, now)
+        job.ttl, job.retry, job.delay = terms.ttl, terms.retry, terms.delay
+        job.priority = terms.priority
+        job.deliveries, job.nacks, job.repeats = terms.deliveries, terms.nacks, terms.repeats
+        job.key, job.reason = key, terms.reason
+        job.is_delayed = terms.is_delayed
+        machine.jobs[job_id] = job
         machine.is_in_order = False
         queue.jobs += 1
         queue.used = now
         machine.memory += JOB_BYTES + job.size
         here.counts.copied_in += 1
-        if copy.queue.rpartition(b"\0")[2][:1] == b"$":
+        if terms.is_own:
             self.has_own = True
         if queue.rules.persistence != OFF:
             machine.log.note(record.ADDED, job)
-        if copy.key and copy.key[:1] != b"\0":
+        if key and key[:1] != b"\0":
             self._keep_key(job, now)
-        if is_repeated(copy.job):
-            copies = machine.share(job, copy.wanted, sorted({here.me, *copy.nodes}))
-            copies.confirmed = [each for each in copy.nodes if each != here.me]
-        if copy.serves:
-            self._serve(job, copy.wake / 1000, now)
-            if not is_repeated(copy.job) and job.serial:
+        may_repeat = is_repeated(job_id)
+        if may_repeat:
+            copies = machine.share(job, terms.wanted, terms.nodes)
+            copies.confirmed = list(terms.others)
+        if terms.serves:
+            self._serve(job, terms.wake, now)
+            if not may_repeat and job.serial:
                 machine.log.note(record.RETURNED, job)
         else:
-            wake = copy.wake / 1000
+            wake = terms.wake
             here.set_away(job, wake + here.grace(job) if wake else here.retry(job), now)
         return job
 
-    def _aligned(self, copy: Copy, now: float) -> float:
+    def _aligned(self, terms: "CopyTerms", created: int, now: float) -> float:
         """When the time of a copy ends: whole seconds from what follows from when it was added, if it lives long.
 
         So copies are alike, on disk and where they are paged out, though each was under way for another while.
         """
-        expires = now + copy.lives / 1000
-        expected = self.machine.pager.expiry(copy.created, copy.delay, copy.ttl)
-        return expected + round(expires - expected) if copy.ttl >= _LONG else expires
+        expires = now + terms.lives
+        expected = self.machine.pager.expiry(created, terms.delay, terms.ttl)
+        return expected + round(expires - expected) if terms.ttl >= _LONG else expires
 
     def _keep_key(self, job: Job, now: float) -> None:
         """The key of a copy keeps others out here, too."""

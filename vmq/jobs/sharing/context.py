@@ -6,12 +6,12 @@ from typing import Final
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import Job, JobCopies, JobQueue
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.sharing.messages import AnyEntry, Copy, Queued
+from vmq.jobs.sharing.messages import AnyEntry, Queued
+from vmq.jobs.sharing.outbox import MOST, JobOutbox
 from vmq.jobs.sharing.peers import JobPeers
 
 #: Seconds that each node waits longer than the one before it, so that they do not ask all at once.
 _RANK: Final = 1.0
-_MOST: Final = 0xFFFF
 
 
 class SharingCounts:
@@ -41,7 +41,7 @@ class SharingContext:
         machine: its jobs.
         peers: the others.
         clock: monotonic seconds.
-        send: has a message go to a node once what was done is safe; it may be lost.
+        outbox: has messages go to nodes once what was done is safe; they may be lost.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class SharingContext:
         machine: JobMachine,
         peers: JobPeers,
         clock: Callable[[], float],
-        send: Callable[[int, AnyEntry], None],
+        outbox: JobOutbox,
     ) -> None:
         self.machine = machine
         self.peers = peers
         self.clock = clock
-        self.send = send
+        self.outbox = outbox
         self.me = peers.me.number
         self.counts = SharingCounts()
         #: Some job is on too few hosts, and nobody sees to that.
@@ -65,12 +65,13 @@ class SharingContext:
         up = self.peers.up
         return [node for node in nodes if node in up]
 
+    def send(self, node: int, entry: AnyEntry) -> None:
+        """Says something to a node."""
+        self.outbox.send([node], entry)
+
     def tell(self, nodes: Iterable[int], entry: AnyEntry) -> None:
         """Says something to those that can be reached."""
-        up = self.peers.up
-        for node in nodes:
-            if node in up:
-                self.send(node, entry)
+        self.outbox.send(self.others(nodes), entry)
 
     def grace(self, job: Job) -> float:
         """Seconds that this node leaves to who serves a job, beyond its retry."""
@@ -110,45 +111,20 @@ class SharingContext:
         except OSError:
             return None
 
-    def copy_of(self, job: Job, wake: float, serves: bool, now: float) -> Copy | None:
-        """A job for another node; None: its body cannot be read."""
+    def offer(self, nodes: list[int], job: Job, wake: float, serves: bool, now: float) -> bool:
+        """Gives nodes a copy of a job; False: its body cannot be read."""
         body = self.body(job)
         if body is None:
-            return None
-        copies = job.copies
-        return Copy(
-            job.id,
-            job.queue.name,
-            body,
-            int(job.created),
-            milliseconds(job.expires - now),
-            milliseconds(wake),
-            int(job.ttl),
-            int(job.retry),
-            int(job.delay),
-            int(job.priority),
-            min(int(job.deliveries), _MOST),
-            min(int(job.nacks), _MOST),
-            min(int(job.repeats), _MOST),
-            job.key,
-            job.reason,
-            1 if copies is None else copies.wanted,
-            [] if copies is None else copies.nodes,
-            job.is_delayed,
-            serves,
-        )
+            return False
+        self.outbox.copy(nodes, job, body, wake, serves, now)
+        return True
 
     def queued_of(self, job: Job) -> Queued:
         """That a job is queued here."""
         return Queued(
             job.id,
-            min(int(job.deliveries), _MOST),
-            min(int(job.nacks), _MOST),
-            min(int(job.repeats), _MOST),
+            min(int(job.deliveries), MOST),
+            min(int(job.nacks), MOST),
+            min(int(job.repeats), MOST),
             job.reason,
         )
-
-
-def milliseconds(seconds: float) -> int:
-    """As messages have it."""
-    return max(0, int(seconds * 1000))

@@ -14,8 +14,8 @@ from vmq.jobs.ids import is_repeated
 from vmq.jobs.queue import ACKED, DEAD, Job, JobCopies
 from vmq.jobs.queues import JOB_BYTES, JobRefusedError
 from vmq.jobs.rules import OFF
-from vmq.jobs.sharing.context import SharingContext, milliseconds
-from vmq.jobs.sharing.messages import Done, Forget, Heard
+from vmq.jobs.sharing.context import SharingContext
+from vmq.jobs.sharing.messages import Done
 from vmq.jobs.sharing_port import UNKNOWN
 
 #: Seconds until who has not heard is told again; doubled each time, up to the last.
@@ -84,8 +84,10 @@ class JobEnding:
         here, copies = self.here, job.copies
         assert copies is not None
         now = here.clock()
-        done = Done(job.id, job.queue.name, milliseconds(job.expires - now), copies.nodes)
-        here.tell([each for each in self._all(copies) if each not in copies.confirmed], done)
+        up, confirmed = here.peers.up, copies.confirmed
+        nodes = [each for each in self._all(copies) if each in up and each not in confirmed]
+        if nodes:
+            here.outbox.done(nodes, job, job.queue.name, copies.nodes, now)
         pause = min(_FIRST * (1 << min(int(copies.tries), 10)), _LAST)
         copies.tries += 1
         self.machine.timers.set(job, now + pause, now)
@@ -114,31 +116,46 @@ class JobEnding:
         for node in self._all(copies):
             if node not in copies.confirmed:
                 return
-        here.tell(copies.nodes, Forget(job.id))
+        nodes = here.others(copies.nodes)
+        if nodes:
+            here.outbox.forget(nodes, job.id)
         self.machine.remove(job)
 
     # Hearing
 
-    def on_done(self, sender: int, done: Done, now: float) -> None:
-        """Another node knows that a job is done."""
+    def on_done(self, sender: int, done: Done, jobs: list[bytes], now: float) -> None:
+        """Another node knows that jobs are done."""
+        name, nodes, to = done.queue, list(done.nodes), [sender]
+        expires = now + done.lives / 1000
+        for job_id in jobs:
+            self._on_done(to, job_id, name, expires, nodes, now)
+
+    def _on_done(
+        self,
+        to: list[int],
+        job_id: bytes,
+        name: bytes,
+        expires: float,
+        nodes: list[int],
+        now: float,
+    ) -> None:
         here = self.here
-        job = self.machine.find(done.job)
+        job = self.machine.find(job_id)
         if job is None:
-            if here.me in done.nodes:  # what is still on its way here must not be done again
-                nodes = list(done.nodes)
-                job = self._tombstone(done.job, done.queue, done.lives / 1000, 1, nodes, now)
+            if here.me in nodes:  # what is still on its way here must not be done again
+                job = self._tombstone(job_id, name, expires - now, 1, nodes, now)
                 if job is not None and job.copies is not None:
-                    job.copies.confirmed = nodes  # this node gave copies to nobody
+                    job.copies.confirmed = list(nodes)  # this node gave copies to nobody
                 self._wait(job, now)
-            here.send(sender, Heard(done.job, []))
+            here.outbox.heard(to, job_id, [])
             return
-        if done.queue not in (UNKNOWN, job.queue.name, job.queue.name.removesuffix(DEAD)):
-            if job.queue.name not in (UNKNOWN, done.queue.removesuffix(DEAD)):
+        if name not in (UNKNOWN, job.queue.name, job.queue.name.removesuffix(DEAD)):
+            if job.queue.name not in (UNKNOWN, name.removesuffix(DEAD)):
                 return  # whoever said so had no right to
         copies = job.copies
         if copies is None:
-            copies = self.machine.share(job, 1, [here.me, *done.nodes])
-        elif copies.add(list(done.nodes)):
+            copies = self.machine.share(job, 1, [here.me, *nodes])
+        elif copies.nodes != nodes and copies.add(nodes):
             self.machine.note_shared(job)
         is_new = job.state != ACKED
         if is_new:
@@ -147,13 +164,13 @@ class JobEnding:
             if copies.is_sent_again:
                 copies.confirmed = [here.me]
             self._wait(job, now)
-        copies.confirm(sender)
-        left = [each for each in here.others(copies.nodes) if each not in copies.confirmed]
+        copies.confirm(to[0])
+        up, confirmed = here.peers.up, copies.confirmed
+        left = [each for each in copies.nodes if each in up and each not in confirmed]
         if copies.is_asking or not left:
-            here.send(sender, Heard(done.job, copies.nodes))
+            here.outbox.heard(to, job_id, copies.nodes)
         elif is_new:  # copies may be under way to these: that they have heard comes behind them
-            for node in left:
-                self.say(node, job)
+            here.outbox.done(left, job, job.queue.name, copies.nodes, now)
         if copies.is_asking:
             self._look(job)
 
@@ -166,18 +183,19 @@ class JobEnding:
         """A node takes a job for undone that is done."""
         copies = job.copies
         assert copies is not None
-        lives = milliseconds(job.expires - self.here.clock())
-        self.here.send(node, Done(job.id, job.queue.name, lives, copies.nodes))
+        self.here.outbox.done([node], job, job.queue.name, copies.nodes, self.here.clock())
 
-    def on_heard(self, sender: int, heard: Heard) -> None:
-        """A node knows that it is done."""
-        job = self.machine.find(heard.job)
-        if job is None or job.state != ACKED or job.copies is None:
-            return
-        copies = job.copies
-        if heard.nodes and not copies.wanted:
+    def on_heard(self, sender: int, nodes: list[int], jobs: list[bytes]) -> None:
+        """A node knows that jobs are done."""
+        for job_id in jobs:
+            job = self.machine.find(job_id)
+            if job is not None and job.state == ACKED and job.copies is not None:
+                self._on_heard(sender, nodes, job, job.copies)
+
+    def _on_heard(self, sender: int, nodes: list[int], job: Job, copies: JobCopies) -> None:
+        if nodes and not copies.wanted:
             copies.wanted = 1
-        is_more = copies.add(list(heard.nodes))
+        is_more = copies.nodes != nodes and copies.add(nodes)
         if is_more:
             self.machine.note_shared(job)
         copies.confirm(sender)
@@ -188,11 +206,12 @@ class JobEnding:
             self._tell(job)
         self._look(job)
 
-    def on_forget(self, job_id: bytes) -> None:
-        """All that may have it know."""
-        job = self.machine.find(job_id)
-        if job is not None and job.state == ACKED:
-            self.machine.remove(job)
+    def on_forget(self, jobs: list[bytes]) -> None:
+        """All that may have them know."""
+        for job_id in jobs:
+            job = self.machine.find(job_id)
+            if job is not None and job.state == ACKED:
+                self.machine.remove(job)
 
     def on_drop(self, job_id: bytes) -> None:
         """It need not be done, unless somebody else was told that it has his key."""

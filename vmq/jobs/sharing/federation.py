@@ -154,13 +154,11 @@ class Federation:
                 copies.confirmed.remove(node)
             elif had_one:
                 copies.is_sent_again = True
-        moved = here.copy_of(job, wake, True, now)
-        assert moved is not None
+        here.offer([node], job, wake, True, now)
         if is_repeated(job.id):
             here.set_away(job, _COMES, now)
             if job.copies is not None:
                 job.copies.is_given = True
         else:
             machine.remove(job)
-        here.send(node, moved)
         return True

@@ -143,11 +143,9 @@ class CopyMender:
         if not targets:
             return 0
         wake = job.expires - int(job.ttl) - now if job.is_delayed else 0.0
-        offered = here.copy_of(job, wake, False, now)
-        if offered is None:
+        if not here.offer(here.others(targets), job, wake, False, now):
             return 0
         here.counts.mended += len(targets)
-        here.tell(targets, offered)
         self.unconfirmed[job.id] = None
         return len(targets) * (int(job.size) + _OVERHEAD)
 
@@ -219,7 +217,9 @@ class CopyMender:
             self.under_way[job_id] = None
         return int(job.size) + _OVERHEAD
 
-    def on_stored(self, job_id: bytes) -> None:
-        """Another node has it."""
-        self.under_way.pop(job_id, None)
-        self.unconfirmed.pop(job_id, None)
+    def on_stored(self, jobs: list[bytes]) -> None:
+        """Another node has these."""
+        if self.under_way or self.unconfirmed:
+            for job_id in jobs:
+                self.under_way.pop(job_id, None)
+                self.unconfirmed.pop(job_id, None)

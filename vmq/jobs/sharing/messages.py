@@ -1,22 +1,55 @@
-"""What nodes tell each other of jobs. Times are milliseconds from now: no clock is compared with another's."""
+"""What nodes tell each other of jobs. Times are milliseconds from now: no clock is compared with another's.
+
+A message that can be decoded can be taken: all that depends on lengths and bounds of what it says is checked here.
+"""
 
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
-_Id = Annotated[bytes, Meta(min_length=40, max_length=40)]
+from vmq.jobs.ids import are_job_ids
+
+_NO_IDS: Final = "what is to be ids of jobs is none"
+#: Bytes of a job's id.
+ID: Final = 40
+_Id = Annotated[bytes, Meta(min_length=ID, max_length=ID)]
 #: Of many jobs, one behind the other.
-_Ids = Annotated[bytes, Meta(max_length=40 * 65_536)]
+_Ids = Annotated[bytes, Meta(max_length=ID * 65_536)]
 _Name = Annotated[bytes, Meta(max_length=4096)]
 _Nodes = Annotated[list[Annotated[int, Meta(ge=1, lt=1 << 62)]], Meta(max_length=4096)]
 _Count = Annotated[int, Meta(ge=0, le=0xFFFF)]
 _Time = Annotated[int, Meta(ge=0, lt=1 << 62)]
+#: A job's whole time, its delay included, and some hours.
+_Lives = Annotated[int, Meta(ge=0, le=2_000 * 0xFFFF_FFFF + 100_000_000)]
+_Created = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Seconds = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+_Retry = Annotated[int, Meta(ge=-1, le=0x7FFF_FFFF)]
 _Number = Annotated[int, Meta(ge=-1, le=0xFFFF_FFFF)]
 
 
 class Entry(Struct, array_like=True, frozen=True):
     """One of them."""
+
+
+class OfMany(Entry, frozen=True):
+    """One about many jobs: their ids, one behind the other."""
+
+    jobs: _Ids
+
+    def __post_init__(self) -> None:
+        if not are_job_ids(self.jobs):
+            raise ValueError(_NO_IDS)
+
+
+class OfOne(Entry, frozen=True):
+    """One about one job."""
+
+    job: _Id
+
+    def __post_init__(self) -> None:
+        if not are_job_ids(self.job):
+            raise ValueError(_NO_IDS)
 
 
 class Present(Entry, frozen=True, tag=1):
@@ -26,111 +59,111 @@ class Present(Entry, frozen=True, tag=1):
     """
 
     node: Annotated[int, Meta(ge=1, lt=1 << 62)]
-    name: Annotated[bytes, Meta(max_length=64)]
+    name: bytes
     host: Annotated[str, Meta(max_length=512)]
-    address: Annotated[str, Meta(max_length=512)]
+    address: Annotated[str, Meta(max_length=512, pattern=r"^[^\s]*$")]
     port: Annotated[int, Meta(ge=0, le=65_535)]
     boot: _Time
     is_leaving: bool
     asks: bool
     is_short: bool = False
 
+    def __post_init__(self) -> None:
+        if len(self.name) != ID or self.name.translate(None, b"0123456789abcdef"):
+            raise ValueError("a node has no name")
 
-class Copy(Entry, frozen=True, tag=2):
-    """A job. The receiver has it from now on, says so, and looks at it after `wake`; at once if it `serves` it."""
 
-    job: _Id
+class Copies(OfMany, frozen=True, tag=2):
+    """Jobs. The receiver has them from now on, says so, and looks at them after `wake`; at once if it `serves` them.
+
+    In order: when each was added, its body, and its key; no keys: none has one.
+    """
+
     queue: _Name
-    body: bytes
-    created: Annotated[int, Meta(ge=0, lt=1 << 62)]
-    lives: _Time
-    wake: _Time
-    ttl: _Number
-    retry: _Number
-    delay: _Number
+    lives: _Lives
+    wake: _Lives
+    ttl: _Seconds
+    retry: _Retry
+    delay: _Seconds
     priority: Annotated[int, Meta(ge=0, le=9)]
     deliveries: _Count
     nacks: _Count
     repeats: _Count
-    key: _Name
     reason: Annotated[str, Meta(max_length=4096)]
     wanted: _Count
     nodes: _Nodes
     is_delayed: bool
     serves: bool
+    created: list[_Created]
+    bodies: list[bytes]
+    keys: list[_Name]
+
+    def __post_init__(self) -> None:
+        count = len(self.bodies)
+        if not are_job_ids(self.jobs):
+            raise ValueError(_NO_IDS)
+        if len(self.jobs) != ID * count or len(self.created) != count:
+            raise ValueError("copies of more or fewer jobs than are named")
+        if self.keys and len(self.keys) != count:
+            raise ValueError("keys of more or fewer jobs than are named")
 
 
-class Stored(Entry, frozen=True, tag=3):
-    """I have it, as safe as its queue's rules say."""
-
-    job: _Id
+class Stored(OfMany, frozen=True, tag=3):
+    """I have them, as safe as their queues' rules say."""
 
 
-class Queued(Entry, frozen=True, tag=4):
+class Queued(OfOne, frozen=True, tag=4):
     """I have it queued; with a reason among the dead letters."""
 
-    job: _Id
     deliveries: _Count
     nacks: _Count
     repeats: _Count
     reason: Annotated[str, Meta(max_length=4096)]
 
 
-class WillQueue(Entry, frozen=True, tag=5):
+class WillQueue(OfOne, frozen=True, tag=5):
     """I am about to queue it: who has it? As far as I know these may."""
 
-    job: _Id
     nodes: _Nodes = msgspec.field(default_factory=list)
 
 
-class Busy(Entry, frozen=True, tag=6):
+class Busy(OfOne, frozen=True, tag=6):
     """I have it, and shall see to it for so long at least."""
 
-    job: _Id
-    wake: _Time
+    wake: _Lives
     deliveries: _Count
     nacks: _Count
     repeats: _Count
 
 
-class Lacks(Entry, frozen=True, tag=7):
+class Lacks(OfOne, frozen=True, tag=7):
     """I have it not."""
 
-    job: _Id
 
+class Done(OfMany, frozen=True, tag=8):
+    """They are done. These nodes may have them; `lives`: what is left of their time."""
 
-class Done(Entry, frozen=True, tag=8):
-    """It is done. These may have it; `lives`: what is left of its time."""
-
-    job: _Id
     queue: _Name
-    lives: _Time
+    lives: _Lives
     nodes: _Nodes
 
 
-class Heard(Entry, frozen=True, tag=9):
-    """I know that it is done. As far as I know these may have it; none: I know nothing of it."""
+class Heard(OfMany, frozen=True, tag=9):
+    """I know that they are done. As far as I know these nodes may have them; none: I know nothing of them."""
 
-    job: _Id
     nodes: _Nodes
 
 
-class Forget(Entry, frozen=True, tag=10):
-    """All that may have it know that it is done."""
-
-    job: _Id
+class Forget(OfMany, frozen=True, tag=10):
+    """All that may have them know that they are done."""
 
 
-class Drop(Entry, frozen=True, tag=11):
+class Drop(OfOne, frozen=True, tag=11):
     """It is not to be done, or is done, and nobody has to be sure of that."""
 
-    job: _Id
 
-
-class Working(Entry, frozen=True, tag=12):
+class Working(OfOne, frozen=True, tag=12):
     """Its worker is at it still."""
-
-    job: _Id
 
 
 class JobNeed(Entry, frozen=True, tag=13):
@@ -138,7 +171,7 @@ class JobNeed(Entry, frozen=True, tag=13):
 
     queue: _Name
     count: _Count
-    lease: _Time
+    lease: _Lives
 
 
 class Paused(Entry, frozen=True, tag=14):
@@ -156,42 +189,42 @@ class Fired(Entry, frozen=True, tag=15):
     tick: Annotated[float, Meta(ge=0, le=1e12)]
 
 
-class Holders(Entry, frozen=True, tag=16):
+class Holders(OfOne, frozen=True, tag=16):
     """I know of more that may have it: these."""
 
-    job: _Id
     nodes: _Nodes
 
 
-class Claim(Entry, frozen=True, tag=17):
+class Claim(OfOne, frozen=True, tag=17):
     """I am about to add this one, with a key: do you know of one that has it?"""
 
-    job: _Id
     queue: _Name
     key: _Name
 
 
-class Claimed(Entry, frozen=True, tag=18):
+class Claimed(OfOne, frozen=True, tag=18):
     """To a claim: this one has the key, and is added, or goes first; none: I know of none."""
 
-    job: _Id
     queue: _Name
     key: _Name
-    known: Annotated[bytes, Meta(max_length=40)]
+    known: Annotated[bytes, Meta(max_length=ID)]
     is_added: bool
 
+    def __post_init__(self) -> None:
+        if not are_job_ids(self.job) or not are_job_ids(self.known):
+            raise ValueError(_NO_IDS)
 
-class KeyHeld(Entry, frozen=True, tag=19):
+
+class KeyHeld(OfOne, frozen=True, tag=19):
     """This one has a key here; somebody took it, or it is done. It is to be on so many hosts."""
 
-    job: _Id
     queue: _Name
     key: _Name
     is_taken: bool
     wanted: _Count = 1
 
 
-class WillQueueAll(Entry, frozen=True, tag=20):
+class WillQueueAll(OfMany, frozen=True, tag=20):
     """I am about to queue all of these, which were added from then to then, and to which that happened: who has one?
 
     As far as I know these nodes may. The answer is to have the number.
@@ -205,10 +238,9 @@ class WillQueueAll(Entry, frozen=True, tag=20):
     nacks: _Count
     repeats: _Count
     nodes: _Nodes
-    jobs: _Ids
 
 
-class QueuedAll(Entry, frozen=True, tag=21):
+class QueuedAll(OfMany, frozen=True, tag=21):
     """I have all of these queued, to which that happened; and am about to queue the `busy` ones."""
 
     number: _Number
@@ -218,13 +250,16 @@ class QueuedAll(Entry, frozen=True, tag=21):
     deliveries: _Count
     nacks: _Count
     repeats: _Count
-    jobs: _Ids
     busy: _Ids
+
+    def __post_init__(self) -> None:
+        if not are_job_ids(self.jobs) or not are_job_ids(self.busy):
+            raise ValueError(_NO_IDS)
 
 
 AnyEntry = (
     Present
-    | Copy
+    | Copies
     | Stored
     | Queued
     | WillQueue

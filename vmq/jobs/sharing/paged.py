@@ -6,11 +6,12 @@ What is not as most of its page is is in memory for that, and goes the way of si
 from collections.abc import Iterable
 from typing import Final
 
-from vmq.jobs.paging.columns import ID, RETRY, split_ids
+from vmq.jobs.paging.columns import RETRY, split_ids
 from vmq.jobs.paging.page import PagedGroup, numbers_of
 from vmq.jobs.queue import AWAY, QUEUED, Job, JobPage
-from vmq.jobs.sharing.context import SharingContext, milliseconds
+from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.messages import Busy, Queued, QueuedAll, WillQueue, WillQueueAll
+from vmq.jobs.sharing.outbox import milliseconds
 from vmq.jobs.sharing.serving import ANSWER, JobServing
 
 #: Pages that are asked for, or of which newcomers are told, in one tick; and seconds until the others are.
@@ -56,12 +57,14 @@ class PagedCopies:
     def _ask(self, page: JobPage, now: float) -> None:
         here = self.here
         page.seen = set()
-        page.awaited = 0
+        awaited: list[int] = []
+        page.awaited = awaited
         for group in self.pager.groups(page):
             assert group.copies is not None
             nodes = here.others(group.copies.nodes)
-            page.awaited += len(nodes)
+            awaited += nodes
             asked = WillQueueAll(
+                b"".join(group.ids),
                 page.number,
                 page.lane.queue.name,
                 page.first,
@@ -70,10 +73,9 @@ class PagedCopies:
                 group.nacks,
                 group.repeats,
                 group.copies.nodes,
-                b"".join(group.ids),
             )
             here.tell(nodes, asked)
-        if page.awaited:
+        if awaited:
             self.machine.timers.set(page, now + ANSWER, now)
         else:
             self._end(page, now)
@@ -95,8 +97,7 @@ class PagedCopies:
 
     def _put_off(self, page: JobPage, after: float, now: float) -> None:
         """Copies are looked at again after so many seconds, unless their time ends before."""
-        page.seen = None
-        page.awaited = 0
+        page.seen = page.awaited = None
         limit = max(page.ends, now) + self._grace(page)
         self.machine.timers.set(page, min(now + after + self._grace(page), limit), now)
 
@@ -126,6 +127,7 @@ class PagedCopies:
             assert job.copies is not None
             created = [int(each.created) for each in group]
             told = QueuedAll(
+                b"".join([each.id for each in group]),
                 0,
                 job.queue.name,
                 min(created),
@@ -133,7 +135,6 @@ class PagedCopies:
                 int(job.deliveries),
                 int(job.nacks),
                 int(job.repeats),
-                b"".join([each.id for each in group]),
                 b"",
             )
             self.here.tell(job.copies.nodes, told)
@@ -142,7 +143,7 @@ class PagedCopies:
 
     def on_will_queue(self, sender: int, asked: WillQueueAll, now: float) -> None:
         """Another node is about to queue all of these."""
-        left = ids_of(asked.jobs)
+        left = set(split_ids(asked.jobs))
         queued: list[bytes] = []
         busy: list[bytes] = []
         for page in self.pager.between(asked.queue, asked.first, asked.last):
@@ -171,6 +172,7 @@ class PagedCopies:
         self.here.send(
             sender,
             QueuedAll(
+                b"".join(sorted(queued)),
                 asked.number,
                 asked.queue,
                 asked.first,
@@ -178,7 +180,6 @@ class PagedCopies:
                 asked.deliveries,
                 asked.nacks,
                 asked.repeats,
-                b"".join(sorted(queued)),
                 b"".join(sorted(busy)),
             ),
         )
@@ -194,7 +195,7 @@ class PagedCopies:
 
     def on_queued(self, sender: int, told: QueuedAll, now: float) -> None:
         """Another node has these queued."""
-        left, busy = ids_of(told.jobs), ids_of(told.busy)
+        left, busy = set(split_ids(told.jobs)), set(split_ids(told.busy))
         for page in self.pager.between(told.queue, told.first, told.last):
             if page.kind != AWAY or not (left or busy):
                 continue
@@ -219,9 +220,10 @@ class PagedCopies:
             counters = told.deliveries, told.nacks, told.repeats
             self.serving.on_busy(sender, Busy(job_id, milliseconds(2 * ANSWER), *counters), now)
         asking = self.pager.numbered.get(told.number)
-        if asking is not None and asking.seen is not None:
-            asking.awaited -= 1
-            if not asking.awaited:
+        awaited = None if asking is None else asking.awaited
+        if asking is not None and awaited is not None and sender in awaited:
+            awaited.remove(sender)
+            if not awaited:
                 self._end(asking, now)
 
     # Nodes that came up
@@ -239,6 +241,7 @@ class PagedCopies:
             for group in self.pager.groups(page) if page in self.pager.pages else []:
                 copies = group.copies
                 told = QueuedAll(
+                    b"".join(group.ids),
                     0,
                     page.lane.queue.name,
                     page.first,
@@ -246,16 +249,10 @@ class PagedCopies:
                     group.deliveries,
                     group.nacks,
                     group.repeats,
-                    b"".join(group.ids),
                     b"",
                 )
                 if copies is not None:
                     self.here.tell([each for each in nodes if each in copies.nodes], told)
-
-
-def ids_of(joined: bytes) -> set[bytes]:
-    """Ids that stand one behind the other; what is too short for one is none."""
-    return set(split_ids(joined[: len(joined) // ID * ID]))
 
 
 def is_known_to(group: PagedGroup, nodes: set[int]) -> bool:

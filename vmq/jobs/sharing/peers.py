@@ -48,12 +48,29 @@ class JobPeers:
         self.numbers: dict[str, int] = {}
         self.members: frozenset[str] = frozenset()
         self.up: set[int] = set()
+        #: What follows from all that: asked for each job, counted when it changes.
+        self._hosts = 1
+        self._reachable = 1
+        self._taking: list[int] = []
+        #: Those that take copies are each on a host of its own, and none on this one's.
+        self._is_spread = True
 
     def set_members(self, names: Iterable[str]) -> None:
         """These are the other members."""
         self.members = frozenset(names)
         for name in self.numbers.keys() - self.members:
             self._forget(self.numbers.pop(name))
+        self._count()
+
+    def check(self, name: str, number: int) -> None:
+        """Looks at the number that a member says is its own.
+
+        Raises:
+            ValueError: it is that of this node, or of another that can be reached.
+        """
+        is_taken = number in self.up and self.numbers.get(name) != number
+        if is_taken or number == self.me.number:
+            raise ValueError("it says that it is another node")
 
     def learn(self, name: str, peer: JobPeer) -> bool:
         """A member has told of itself; whether it is another node, or its broker another life, than before."""
@@ -64,12 +81,14 @@ class JobPeers:
         self.numbers[name] = peer.number
         self.all[peer.number] = peer
         self.up.add(peer.number)
+        self._count()
         return known is None or known.boot != peer.boot
 
     def lose(self, name: str) -> int:
         """A member cannot be reached any more; its number, or 0."""
         number = self.numbers.get(name, 0)
         self.up.discard(number)
+        self._count()
         return number
 
     def _forget(self, number: int) -> None:
@@ -83,26 +102,32 @@ class JobPeers:
 
     def hosts(self) -> int:
         """On how many hosts the cluster is, without nodes that take no part for now: those are there, and leave."""
-        known = {
-            each.host
-            for each in self.all.values()
-            if not (each.is_leaving and each.number in self.up)
-        }
-        return len(known) + len(self.members.difference(self.numbers))
+        return self._hosts
 
     def reachable_hosts(self) -> int:
         """Hosts that take copies, this one included."""
-        return len({self.me.host} | {self.all[each].host for each in self.up if self._takes(each)})
+        return self._reachable
 
-    def _takes(self, number: int) -> bool:
-        return not self.all[number].is_leaving
+    def taking(self) -> list[int]:
+        """Nodes of any host that take copies."""
+        return list(self._taking)
+
+    def _count(self) -> None:
+        leaving = {each for each in self.up if self.all[each].is_leaving}
+        known = {each.host for each in self.all.values() if each.number not in leaving}
+        self._hosts = len(known) + len(self.members.difference(self.numbers))
+        self._taking = sorted(self.up - leaving)
+        hosts = {self.me.host} | {self.all[each].host for each in self._taking}
+        self._reachable = len(hosts)
+        self._is_spread = len(hosts) == 1 + len(self._taking)
 
     def _is_short(self, number: int) -> bool:
         return self.all[number].is_short
 
-    def taking(self) -> list[int]:
-        """Nodes of any host that take copies."""
-        return sorted(each for each in self.up if self._takes(each))
+    def are_all_up(self) -> bool:
+        """Whether each member can be reached."""
+        numbers = self.numbers
+        return all(numbers.get(each) in self.up for each in self.members)
 
     def is_gone(self, number: int) -> bool:
         """Whether a node is known to be a member no more, or to have lost its disk."""
@@ -112,11 +137,13 @@ class JobPeers:
         """On how many hosts these nodes are."""
         return len({self.host_of(each) for each in numbers})
 
-    def choose(self, count: int, has: Iterable[int]) -> list[int]:
+    def choose(self, count: int, has: list[int]) -> list[int]:
         """So many nodes that can be reached, each on a host of its own where none of `has` is; fewer if there are.
 
         Those that are short of memory come last.
         """
+        if self._is_spread and count >= len(self._taking) and has == [self.me.number]:
+            return self.taking()
         hosts = {self.host_of(each) for each in has}
         candidates = self.taking()
         self.shuffle(candidates)

@@ -5,8 +5,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-from vmq.jobs.ids import is_repeated
+from vmq.jobs.ids import is_job_id, is_repeated
 from vmq.jobs.machine import JobMachine
+from vmq.jobs.paging.columns import split_ids
 from vmq.jobs.queue import ACKED, Job, JobPage, JobQueue
 from vmq.jobs.sharing.adding import CopyAdder, Told
 from vmq.jobs.sharing.context import SharingContext
@@ -19,7 +20,7 @@ from vmq.jobs.sharing.messages import (
     Busy,
     Claim,
     Claimed,
-    Copy,
+    Copies,
     Done,
     Drop,
     Fired,
@@ -38,6 +39,7 @@ from vmq.jobs.sharing.messages import (
     WillQueueAll,
     Working,
 )
+from vmq.jobs.sharing.outbox import JobOutbox
 from vmq.jobs.sharing.paged import PagedCopies
 from vmq.jobs.sharing.peers import JobPeer, JobPeers
 from vmq.jobs.sharing.serving import JobServing
@@ -58,7 +60,7 @@ class JobReplicas(JobSharing):
         me: this node.
         clock: monotonic seconds.
         shuffle: puts nodes that are alike into any order.
-        send: has a message go to a node once what was done is safe; it may be lost.
+        outbox: has messages go to nodes once what was done is safe; they may be lost.
     """
 
     def __init__(
@@ -67,13 +69,13 @@ class JobReplicas(JobSharing):
         me: JobPeer,
         clock: Callable[[], float],
         shuffle: Callable[[list[int]], None],
-        send: Callable[[int, AnyEntry], None],
+        outbox: JobOutbox,
     ) -> None:
         super().__init__()
         self.is_on = True
         self.machine = machine
         self.peers = JobPeers(me, shuffle)
-        self.here = here = SharingContext(machine, self.peers, clock, send)
+        self.here = here = SharingContext(machine, self.peers, clock, outbox)
         self.counts = here.counts
         self.adder = CopyAdder(here)
         self.keys = KeyClaims(here, self.adder)
@@ -160,7 +162,9 @@ class JobReplicas(JobSharing):
                 self.adder.abandon(pending.job)
 
     def acknowledge_unknown(self, job_id: bytes, queue: bytes = UNKNOWN) -> bool:
-        if not self.peers.members or self.machine.find(job_id) is not None:
+        if not self.peers.members or not is_job_id(job_id):
+            return False
+        if self.machine.find(job_id) is not None:
             return False
         if not is_repeated(
             job_id
@@ -258,6 +262,8 @@ class JobReplicas(JobSharing):
             self.mender.restart()
             self.federation.on_up(now)
             self.on_newcomer()
+        if self.machine.unasked and self.peers.are_all_up():
+            self.serving.ask_all(now)
         if (
             present.asks or not was_up
         ):  # what this node greeted it with may have been less than is known now
@@ -273,21 +279,24 @@ class JobReplicas(JobSharing):
 
     def receive(self, sender: int, entry: AnyEntry, now: float) -> None:
         """Takes a message of another node."""
-        if isinstance(entry, Copy):
-            if not self.adder.on_copy(sender, entry, now):
-                self.ending.say(sender, self.machine.jobs[entry.job])
-            elif entry.serves:
+        if isinstance(entry, Copies):
+            done = self.adder.on_copies(sender, entry, now)
+            for job in done:
+                self.ending.say(sender, job)
+            if entry.serves and len(done) < len(entry.bodies):
                 self.federation.came(entry.queue)
         elif isinstance(entry, Stored):
-            self.mender.on_stored(entry.job)
-            self.adder.on_stored(sender, entry.job, now)
+            jobs = split_ids(entry.jobs)
+            self.mender.on_stored(jobs)
+            self.adder.on_stored(sender, jobs, now)
         elif isinstance(entry, Done):
-            self.mender.on_stored(entry.job)
-            self.ending.on_done(sender, entry, now)
+            jobs = split_ids(entry.jobs)
+            self.mender.on_stored(jobs)
+            self.ending.on_done(sender, entry, jobs, now)
         elif isinstance(entry, Heard):
-            self.ending.on_heard(sender, entry)
+            self.ending.on_heard(sender, entry.nodes, split_ids(entry.jobs))
         elif isinstance(entry, Forget):
-            self.ending.on_forget(entry.job)
+            self.ending.on_forget(split_ids(entry.jobs))
         elif isinstance(entry, Queued):
             self.serving.on_queued(sender, entry, now)
         elif isinstance(entry, WillQueue):
@@ -320,6 +329,7 @@ class JobReplicas(JobSharing):
 
     def tick(self, now: float) -> None:
         """To be called every tenth of a second."""
+        self.here.outbox.flush()
         self.adder.tick(now)
         self.keys.tick(now)
         self.federation.tick(now)

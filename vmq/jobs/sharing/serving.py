@@ -2,14 +2,20 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from vmq.jobs import record
-from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job
-from vmq.jobs.sharing.context import SharingContext, milliseconds
+from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job, JobPage
+from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.messages import Busy, Holders, Lacks, Queued, WillQueue
+from vmq.jobs.sharing.outbox import milliseconds
 
 #: Seconds that the others have to say that they serve a job.
 ANSWER: Final = 1.0
+#: After a start: seconds over which questions for single jobs are spread, and between two for pages of them.
+_SPREAD: Final = 2.0
+_PAGE_PAUSE: Final = 0.01
 
 
 class JobServing:
@@ -42,6 +48,24 @@ class JobServing:
             self._ask(copies.nodes, job, now)
         else:
             self._take_over(job, now)
+
+    def ask_all(self, now: float) -> None:
+        """All members can be reached: who serves what was here at the start is asked now, not when it is due."""
+        unasked, self.machine.unasked = self.machine.unasked, []
+        timers = self.machine.timers
+        pages: i64 = 0
+        for number, timed in enumerate(unasked):
+            early = now + _SPREAD * (number % 100) / 100
+            if isinstance(timed, JobPage):
+                is_unasked = timed.seen is None
+                early = now + _PAGE_PAUSE * int(pages)
+                pages += 1
+            else:
+                assert isinstance(timed, Job)
+                copies = timed.copies
+                is_unasked = copies is not None and copies.is_away and not copies.is_asking
+            if is_unasked and timed.after is not None and timed.due > early:
+                timers.set(timed, early, now)
 
     def _ask(self, nodes: list[int], job: Job, now: float) -> None:
         copies = job.copies

@@ -23,6 +23,7 @@ from vmq.jobs.storage.segments import JobSegments
 SEGMENT_SIZE: Final = 64 << 20
 #: Frames of a segment: the last one is read frame by frame at a start.
 _MOST_FRAMES: Final = 1 << 16
+_LATEST: Final = (1 << 63) - 1
 #: Jobs that are copied out of the oldest segment at a time.
 _MOVED: Final = 500
 
@@ -63,7 +64,7 @@ class JobJournal(JobWriter):
         else:
             self.events.append(int(job.serial << 4) | event)
             if event >= BURIED and event <= REVIVED:
-                self.details.append(death(job, self.wall + int(job.expires * 1e9)))
+                self.details.append(death(job, self.expiry(job)))
         if job.queue.rules.persistence == FSYNC:
             self.needs_sync = True
 
@@ -81,7 +82,7 @@ class JobJournal(JobWriter):
 
     def add(self, job: Job, body: bytes) -> None:
         """Writes a job whole."""
-        expires = self.wall + int(job.expires * 1e9)
+        expires = self.expiry(job)
         if self.alike.has(job, expires):
             self.events.append(int(job.serial << 4) | ADDED_ALIKE)
             self.details.append(ALIKE.pack(job.id, job.created))
@@ -93,6 +94,10 @@ class JobJournal(JobWriter):
         self.added.append(job)
         if job.queue.rules.persistence == FSYNC:
             self.needs_sync = True
+
+    def expiry(self, job: Job) -> int:
+        """When the time of a job ends, in nanoseconds since 1970; the year 2262 is as late as that can be."""
+        return min(self.wall + int(job.expires * 1e9), _LATEST)
 
     def forget(self, job: Job) -> None:
         if job.segment >= 0:

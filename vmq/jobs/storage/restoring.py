@@ -32,7 +32,7 @@ from vmq.jobs.storage.walking import FrameWalk
 
 log = logging.getLogger("vmq.jobs")
 
-#: Seconds after which the other nodes that may have a job are asked for it: they have come up by then.
+#: Seconds after which the other nodes that may have a job are asked for it, unless all have come up before that.
 ASK_AFTER: Final = 3.0
 #: Between two pages of them.
 _PAGE_PAUSE: Final = 0.01
@@ -90,6 +90,7 @@ class JobRestore(FrameWalk):
         for number, page in enumerate(self.plain.copies):
             due = self.now + ASK_AFTER + number * _PAGE_PAUSE
             self.machine.timers.set(page, due, self.now)
+            self.machine.unasked.append(page)
         self.settle()
         self.segments.drop_oldest()
 
@@ -413,6 +414,8 @@ class JobRestore(FrameWalk):
             if job.is_delayed:
                 due = max(due, job.expires - int(job.ttl))
         self.machine.timers.set(job, due, now)
+        if not job.is_delayed:
+            self.machine.unasked.append(job)
 
 
 def created_of(job: Job) -> int:

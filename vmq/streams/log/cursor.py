@@ -147,29 +147,37 @@ class Cursor:
             os.close(self.place.fd)
             self.place = None
 
-    def read(self, fields: list[int] | None) -> BatchSpan | None:
+    def read(self, fields: list[int] | None, *, stays: bool = False) -> BatchSpan | None:
         """The batches at the cursor, and moves it behind them; None at the partition's end.
 
-        The span may begin before the offset at which the cursor was.
+        The span may begin before the offset at which the cursor was. `stays`: it comes to the end of a segment of which
+        no further row is left, and not into the next one: None, too.
 
         Raises:
             OutOfRangeError: the retention was faster.
             StreamError: the stream was deleted.
             DamagedError: a batch is not what was written.
         """
-        packed = self.read_packed()
+        packed = self.read_packed(stays=stays)
         if packed is None:
             return None
         return BatchSpan(self.unpack(packed, fields), packed.offset, packed.next, packed.end)
 
-    def read_packed(self) -> Packed | None:
+    def read_packed(self, *, stays: bool = False) -> Packed | None:
         """The same, as the batches lie in the segment."""
         wanted = self.offset
         packed = self._read_packed()
         # An index leads to a batch before the offset; where a large one follows small ones, they are not read together.
         while packed is not None and (not packed.rows or packed.end <= wanted):
+            if stays and self._is_behind_segment():
+                return None
             packed = self._read_packed()
         return packed
+
+    def _is_behind_segment(self) -> bool:
+        """Whether a sealed segment is open, and nothing of it is left."""
+        place = self.place
+        return place is not None and self.offset >= self.limits(place)[1] and not place.growing
 
     def _read_packed(self) -> Packed | None:
         """What lies at the cursor, with rows or without."""
@@ -349,7 +357,9 @@ class LogReader:
                             sizes = found.num_rows, span.offset, span.end
                             yield PackedChunk(as_stream(found), 0, *sizes)
                     continue
-                packed = cursor.read_packed()
+                packed = cursor.read_packed(stays=True)
+                if packed is None and cursor.offset > at:
+                    continue  # the next segment may have them by topic
                 if packed is None or packed.offset >= end:
                     return  # only batches without rows were left
                 skip = max(0, at - packed.offset)
@@ -422,7 +432,10 @@ class LogReader:
             if beside is not None:
                 yield from portions(beside, most)
                 continue
-            span = cursor.read(self.projection.fields)
+            at = cursor.offset
+            span = cursor.read(self.projection.fields, stays=True)
+            if span is None and cursor.offset > at:
+                continue  # the next segment may have them by topic
             if span is None or span.offset >= end:
                 return
             yield span

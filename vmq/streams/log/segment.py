@@ -267,6 +267,8 @@ def read_packed(
     except BadFrameError as error:
         short = isinstance(error, ShortFrameError)
         raise SegmentFlawError(position, offset, str(error), short=short) from None
+    if not size:  # it was cut meanwhile, as a follower does with what its leader has not
+        raise SegmentFlawError(position, offset, "it ends before it should", short=True)
     stream = buffer.slice(0, len(header.raw) + size)
     return Packed(stream, offset, rows, position + size, end, header.is_compacted)
 

@@ -18,6 +18,7 @@ from vmq.core.registry import Registry
 from vmq.mqtt.message import Transient
 from vmq.mqtt.special import SpecialTopicError, is_group, is_read
 from vmq.runtime.metrics import Family, Kind, Sample
+from vmq.runtime.scheduling import share_interpreter
 from vmq.streams.catalog import Catalog
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
@@ -152,6 +153,7 @@ class StreamReaders(ReadersPort):
         subscription = None if subscriber is None else subscriber.find(topic_filter)
         if subscription is None or topic_filter in self.replays.get(queue, ()):
             return
+        share_interpreter()  # with the threads that read
         number, qos = next(self.numbers), min(subscription.qos, 1)
         sender = ReplaySender(self.core, queue, number, qos, start.request.prefetch)
         told = self.on_ready, self.on_over

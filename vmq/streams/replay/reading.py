@@ -26,12 +26,16 @@ log = logging.getLogger("vmq.streams")
 #: that one of them may hold the others back.
 SLACK: Final = 5_000_000
 #: Bytes that a replay reads ahead, and those of the pages of its partitions: a batch is unpacked anew for each page
-#: that it is cut into. Rows of a page, and rows that are looked through for it.
+#: that it is cut into. Rows of a page, and rows that are looked through for it: at first, and at most, where few are
+#: wanted. The more at a time, the more it brings that they lie by topic beside a segment (`log.ordered`).
 AHEAD: Final = 1 << 20
 PAGES: Final = 4 << 20
 _LEAST_AHEAD: Final = 256 << 10
 _PAGE_ROWS: Final = 16_384
 _LOOK: Final = 65_536
+_WIDEST_LOOK: Final = 1 << 19
+#: Few are wanted if it is not one in so many.
+_FEW: Final = 32
 #: Seconds that other nodes have to answer at first, and later.
 _PATIENCE: Final = 3.0
 _SHORT: Final = 0.2
@@ -59,6 +63,8 @@ class Part:
         self.number = number
         #: Where the next page begins; None: nobody knows yet where this one begins at all.
         self.start = start
+        #: Rows that are looked through for the next page.
+        self.look = _LOOK
         #: The page whose rows are handed on, how many of them are, and their times.
         self.page: RowPage | None = None
         self.at = 0
@@ -231,7 +237,7 @@ class ReplayReader:
         assert part.start is not None
         start = part.start
         size = min(AHEAD, max(_LEAST_AHEAD, PAGES // len(self.parts)))
-        wanted = PageQuery(start, min(end, start + _LOOK), _PAGE_ROWS, size, self.topics)
+        wanted = PageQuery(start, min(end, start + part.look), _PAGE_ROWS, size, self.topics)
         try:
             with in_a_hurry():
                 page = self.logs.rows(part.number, wanted, self.columns)
@@ -242,6 +248,8 @@ class ReplayReader:
             self._miss(part, str(error))
             return None
         part.start = page.next
+        is_sparse = page.rows.num_rows * _FEW < page.next - start
+        part.look = min(2 * part.look, _WIDEST_LOOK) if is_sparse else _LOOK
         if self.where is not None and page.rows.num_rows:
             page = RowPage(page.rows.filter(self.where(part.number, page.rows)), page.next)
         return page

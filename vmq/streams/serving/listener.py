@@ -7,7 +7,6 @@ They talk to a process of its own, which reads for them; what is not reading it 
 import asyncio
 import os
 import socket
-import sys
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 from vmq.config.options import Config, ListenerOptions
 from vmq.config.values import Endpoint
 from vmq.listeners.certificates import CertificateError, build_context
+from vmq.runtime.scheduling import share_interpreter
 from vmq.streams.catalog import Catalog
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.front import Orders
@@ -24,9 +24,6 @@ from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.sink import Sink
 from vmq.streams.serving.process import FlightProcess
 from vmq.streams.sql.running import SqlRunner
-
-#: Seconds after which a thread that computes lets another one have the interpreter.
-SWITCH_INTERVAL: Final = 0.0005
 
 #: Stand for all of a machine's addresses, and are none themselves.
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound here
@@ -74,8 +71,7 @@ class FlightListener:
             CertificateError: certificate or key cannot be read.
         """
         tls = certificate_of(self.options) if self.endpoint.is_tls else None
-        # The server's threads have the event loop's interpreter.
-        sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
+        share_interpreter()  # with the server's threads
         self.folder = os.open(self.catalog.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             port = await asyncio.wrap_future(self._begin(tls))

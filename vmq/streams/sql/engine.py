@@ -310,7 +310,7 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
         StreamError: rows cannot be read.
     """
     connection = connect(orders, broker)
-    statements = duckdb.extract_statements(orders.query)
+    statements = connection.extract_statements(orders.query)
     if len(statements) != 1 or statements[0].type not in {
         duckdb.StatementType.SELECT,
         duckdb.StatementType.EXPLAIN,
@@ -358,7 +358,8 @@ def main() -> None:
     except MemoryError:
         broker.say(FAIL, b"the query takes too much memory")
     except (ValueError, StreamError, duckdb.Error, pa.ArrowException) as error:
-        broker.say(FAIL, str(error).encode()[:4096])
+        lines = (line for line in str(error).splitlines() if line.strip())
+        broker.say(FAIL, "\n".join(lines).encode()[:4096])
     else:
         broker.say(END, b"")
     # DuckDB's threads need not end one by one.

@@ -47,7 +47,7 @@ _RESULT_ROWS: Final = 1_000_000
 _RESULT_BYTES: Final = 64 << 20
 SECONDS: Final = 60.0
 #: Seconds after the last query in which a process is there for the next one.
-IDLE: Final = 60.0
+IDLE: Final = 900.0
 _PATIENCE: Final = 3.0
 _PAGE_ROWS: Final = 16_384
 _PAGE_BYTES: Final = 1 << 20

@@ -101,8 +101,3 @@ async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) ->
     more = replace(config, cluster=replace(config.cluster, slots=9))
     with pytest.raises(StartError, match=r"cluster.slots is 9, and this store's cluster has 8"):
         await Broker(more).start()
-    fresh = replace(other, broker=replace(other.broker, data_dir=str(tmp_path / "fresh")))
-    async with Broker(fresh) as broker, Device("s") as device:
-        await device.connect(broker)
-    with pytest.raises(StartError, match="has 1 durable sessions of its node"):
-        await Broker(replace(fresh, cluster=config.cluster)).start()

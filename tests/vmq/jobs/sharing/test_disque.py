@@ -31,7 +31,7 @@ async def test_a_failure_is_seen_and_the_flag_goes_when_the_node_is_back(tmp_pat
 
 async def test_copies_are_sent_again_to_a_node_that_did_not_get_them(tmp_path: Path) -> None:
     async with job_nodes(tmp_path, "ab") as (a, b):
-        transmit = a.nodes.post.transmit
+        transmit = a.nodes.post.outbox.transmit
         lost: list[bytes] = []
 
         def loses(name: str, payload: bytes) -> None:
@@ -40,7 +40,7 @@ async def test_copies_are_sent_again_to_a_node_that_did_not_get_them(tmp_path: P
             else:
                 transmit(name, payload)
 
-        a.nodes.post.transmit = loses
+        a.nodes.post.outbox.transmit = loses
         job_id = await a("ADDJOB", "q", "x", 20_000, "REPLICATE", 2)
         assert lost
         assert b.state(job_id) == "active"

@@ -59,12 +59,13 @@ async def test_a_key_outlives_its_job_and_the_node_that_added_it(tmp_path: Path)
 
 async def test_a_job_that_could_not_be_added_keeps_nobody_out(tmp_path: Path) -> None:
     async with job_nodes(tmp_path, "ab") as (a, b):
-        a.nodes.post.transmit, transmit = (lambda name, payload: None), a.nodes.post.transmit
+        outbox = a.nodes.post.outbox
+        outbox.transmit, transmit = (lambda name, payload: None), outbox.transmit
         try:
             await a("ADDJOB", "q", "x", 100, "KEY", "k", "REPLICATE", 2)
         except ResponseError as error:
             assert "NOREPL" in str(error)
-        a.nodes.post.transmit = transmit
+        outbox.transmit = transmit
         job_id = await b("ADDJOB", "q", "y", 20_000, "KEY", "k")
         assert b.machine.find(job_id) is not None or a.machine.find(job_id) is not None
 

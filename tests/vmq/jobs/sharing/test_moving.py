@@ -54,7 +54,7 @@ async def test_a_job_whose_copies_are_under_way_is_added_where_its_session_goes(
     topic = "$jobs/mail;replicate=2"
     async with job_nodes(tmp_path) as nodes:
         a, b, _ = nodes
-        post = a.nodes.post
+        post = a.nodes.post.outbox
         post.transmit, transmit = (lambda _name, _payload: None), post.transmit
         async with peer_of(a.broker, TCP) as peer:
             await connected(peer, clean=False)
@@ -75,7 +75,7 @@ async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_clie
 ) -> None:
     async with job_nodes(tmp_path, "ab") as nodes:
         a, b = nodes
-        post = a.nodes.post
+        post = a.nodes.post.outbox
         post.transmit, transmit = (lambda _name, _payload: None), post.transmit
         async with peer_of(a.broker, TCP) as peer:
             await connected(peer, clean=False)

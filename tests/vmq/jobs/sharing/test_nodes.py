@@ -403,3 +403,14 @@ async def test_when_split_reach_adds_with_those_that_are_there(tmp_path: Path) -
         async with node_of(job_config(tmp_path, "c", [address(a.broker)], jobs)) as c:
             await meet(a, b, c)
             await until(lambda: bool(c.state(job_id)))
+
+
+async def test_the_longest_times_and_what_only_looks_like_an_id_are_borne(tmp_path: Path) -> None:
+    longest = 0xFFFF_FFFF
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        how = ("TTL", longest, "DELAY", longest, "RETRY", longest >> 1, "REPLICATE", 2)
+        job_id = await a("ADDJOB", "q", "x", 20_000, *how)
+        assert a.state(job_id) == b.state(job_id) == "active"
+        assert await a("ACKJOB", "D-" + "z" * 38) == 0
+        assert await a("ACKJOB", job_id) == 1
+        await until(lambda: not a.state(job_id) and not b.state(job_id))

@@ -7,6 +7,7 @@ import pytest
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.world import JobWorld, Promise
 from vmq.jobs.queue import AWAY, Job
+from vmq.jobs.storage.restoring import ASK_AFTER
 
 COUNT = 60
 HOSTS = ["a", "b", "c"]
@@ -155,3 +156,20 @@ def test_a_job_stays_of_which_somebody_was_told_that_it_has_his_key(tmp_path: Pa
         node.replicas.ending.on_drop(job_id)
     assert second.machine.find(job_id) is not None
     assert third.machine.find(job_id) is None
+
+
+def test_who_starts_asks_as_soon_as_all_others_are_there(paged: Paged) -> None:
+    first, _, third = paged.nodes
+    paged.world.crash(first.name)
+    paged.world.start(first.name)
+    paged.passes(0.8 * ASK_AFTER)
+    found = paged.served(first)
+    assert found
+    assert found == [each for each in paged.ids if each in set(found)]
+    for name in (first.name, third.name):
+        paged.world.crash(name)
+    paged.world.start(first.name)
+    paged.passes(0.8 * ASK_AFTER)
+    assert not paged.served(first), "somebody who may serve them was not heard yet"
+    paged.passes(ASK_AFTER)
+    assert paged.served(first)

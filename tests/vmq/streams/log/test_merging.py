@@ -5,6 +5,7 @@ import pytest
 from pyarrow import ipc
 
 from tests.vmq.streams.support import make, plain, put, read_all, row, rows_from
+from vmq.streams.log.copying import spans_of
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.merging import FEW, join, joinable, merge
@@ -212,4 +213,21 @@ def test_who_reads_the_folder_meanwhile_gets_every_row_once(tmp_path: Path) -> N
     assert join(partition)
     found += [row for span in spans for row in plain(span.rows)]
     assert found == rows_from(0, FEW * 3)
+    partition.close()
+
+
+def test_a_segment_that_was_cut_while_somebody_reads_it_ends_with_an_error(tmp_path: Path) -> None:
+    """As a follower cuts what its leader has not: nobody reads on and on where nothing is."""
+    partition = make(tmp_path)
+    for number in range(3):
+        put(partition, rows_from(number * 3, 3))
+    partition.roll()
+    (whole,) = partition.sealed
+    spans = spans_of(partition.header, [whole])
+    with whole.path.open("r+b") as file:
+        file.truncate(partition.header.size_in(file.fileno()))
+    with pytest.raises(DamagedError, match="it ends before it should"):
+        next(spans)
+    with Cursor(partition, 0) as cursor, pytest.raises(DamagedError, match="ends before"):
+        cursor.read(None)
     partition.close()

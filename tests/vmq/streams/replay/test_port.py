@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.plugins.chains import Granted, _as_wanted, _seen
 from vmq.plugins.reauthorize import reauthorize
+from vmq.runtime.scheduling import SWITCH_INTERVAL
 from vmq.streams.replay import port as module
 from vmq.streams.replay.port import StreamReaders
 
@@ -424,7 +426,7 @@ async def test_figures(tmp_path: Path) -> None:
 
 async def test_others_are_not_kept_waiting_for_it(tmp_path: Path) -> None:
     """Its threads give way to the event loop, and what it acknowledges at once is handled in several passes."""
-    topics = [f"s/{number}" for number in range(300)]
+    topics = [f"s/{number}" for number in range(500)]
     async with broker_of(tmp_path) as broker:
         tid = readers(broker).threads.submit(threading.get_native_id).result()
         own = os.getpriority(os.PRIO_PROCESS, 0)
@@ -438,3 +440,16 @@ async def test_others_are_not_kept_waiting_for_it(tmp_path: Path) -> None:
             connection.data_received(b"".join(puback_packet(each or 0) for each in ids))
             assert 0 < counters.mqtt_puback_received < len(topics)
             await until(lambda: counters.mqtt_puback_received == len(topics))
+
+
+async def test_its_threads_do_not_keep_the_interpreter(tmp_path: Path) -> None:
+    """Nor without a listener of Flight, which has threads of its own."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(10 * SWITCH_INTERVAL)
+    try:
+        async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
+            assert sys.getswitchinterval() > SWITCH_INTERVAL
+            await reading(peer, "$replay/earliest/s/#")
+            assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL)
+    finally:
+        sys.setswitchinterval(before)

@@ -255,3 +255,30 @@ def test_pages_are_copies_that_are_not_too_large(tmp_path: Path) -> None:
     rest = read_all(reader)
     assert [each[2] for each in rest] == list(range(slabs[-1].next, 300))
     partition.close()
+
+
+@pytest.mark.parametrize(
+    ("topics", "widths"),
+    [("#", [8] * 12 + [4]), ("x", [8, 16, 32, 32, 12]), ("t/0/1", [8] * 12 + [4])],
+)
+def test_where_few_are_wanted_it_looks_through_more_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: str, widths: list[int]
+) -> None:
+    monkeypatch.setattr(reading, "_LOOK", 8)
+    monkeypatch.setattr(reading, "_WIDEST_LOOK", 32)
+    made = partitions_of(tmp_path, [range(100)])
+    asked: list[int] = []
+    logs = Logs(made)
+    rows = logs.rows
+
+    def counted(number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
+        asked.append(wanted.end - wanted.start)
+        return rows(number, wanted, columns)
+
+    monkeypatch.setattr(logs, "rows", counted)
+    reader = ReplayReader(logs, "s", topics)
+    reader.begin("earliest")
+    assert len(read_all(reader)) == sum(matches(topics, f"t/0/{at % 3}") for at in range(100))
+    assert asked == widths
+    for each in made:
+        each.close()

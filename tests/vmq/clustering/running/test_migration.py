@@ -1,0 +1,168 @@
+"""Durable sessions that nodes had, or a broker alone, come into slots with all that is theirs."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tests.support.until import until
+from tests.support.wire import (
+    DISCONNECT_BYTES,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    pubcomp_packet,
+    publish_packet,
+    pubrec_packet,
+    pubrel_packet,
+)
+from tests.vmq.clustering.house import House, durable, house, publish, store_of, subscribed
+from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service
+from tests.vmq.sockets import Peer, peer_of
+from vmq.broker import Broker
+from vmq.config.options import ClusterOptions
+from vmq.store.opening import stored_sessions
+
+
+def in_slots(folder: Path) -> House:
+    return House(folder, sessions="slots", slots=SLOTS)
+
+
+def alone(folder: Path, name: str = "a") -> Broker:
+    """The broker of a node, as one without a cluster."""
+    return Broker(replace(durable(folder, name, []), cluster=ClusterOptions()))
+
+
+async def go(peer: Peer) -> None:
+    peer.send(DISCONNECT_BYTES)
+    assert await peer.rest() == b""
+
+
+async def drained(peer: Peer, count: int) -> list[bytes]:
+    """Takes messages at QoS 2, and finishes each."""
+    found = []
+    released = 0
+    while released < count:
+        packet = await peer.packet()
+        if packet.type == PUBREL:
+            peer.send(pubcomp_packet(packet.packet_id))
+            released += 1
+            continue
+        assert packet.type == PUBLISH
+        found.append(packet.payload)
+        peer.send(pubrec_packet(packet.packet_id))
+    return found
+
+
+async def test_a_broker_alone_becomes_a_node_with_all_its_sessions(tmp_path: Path) -> None:
+    async with alone(tmp_path) as broker:
+        await subscribed(broker, "c1", "c2")
+        async with peer_of(broker) as peer:  # one is under way, of one PUBREC came, the rest waits
+            await peer.connect("c1", clean=False)
+            await publish(broker, b"1", b"2", b"3", qos=2)
+            first, second, third = [await peer.packet() for _ in range(3)]
+            peer.send(pubrec_packet(first.packet_id))
+            assert (await peer.packet()).type == PUBREL
+            await go(peer)
+        await publish(broker, b"4", b"5", qos=2)
+        async with peer_of(broker) as peer:  # a packet id is received, and not released
+            await peer.connect("p", clean=False)
+            peer.send(publish_packet("t", b"6", qos=2, packet_id=7))
+            assert (await peer.packet()).type == PUBREC
+            await go(peer)
+    made = in_slots(tmp_path)
+    node = await made.start("a")
+    await until(lambda: are_owned(made))
+    async with peer_of(node) as peer:
+        await peer.connect("p", clean=False)
+        peer.send(publish_packet("t", b"6", qos=2, packet_id=7, dup=True))
+        assert (await peer.packet()).type == PUBREC
+        peer.send(pubrel_packet(7))
+        assert (await peer.packet()).type == PUBCOMP
+        peer.send(publish_packet("t", b"7", qos=2, packet_id=8))
+        assert (await peer.packet()).type == PUBREC
+        await go(peer)
+    async with peer_of(node) as peer:
+        assert (await peer.connect("c1", clean=False)).body == b"\1\0"
+        again = [await peer.packet() for _ in range(3)]
+        under_way = {each.packet_id: (each.type, each.payload) for each in again}
+        assert under_way == {
+            first.packet_id: (PUBREL, b""),
+            second.packet_id: (PUBLISH, b"2"),
+            third.packet_id: (PUBLISH, b"3"),
+        }
+        assert all(each.dup for each in again if each.type == PUBLISH)
+        peer.send(pubcomp_packet(first.packet_id))
+        peer.send(pubrec_packet(second.packet_id) + pubrec_packet(third.packet_id))
+        assert await drained(peer, 6) == [b"4", b"5", b"6", b"7"]
+        await go(peer)
+    async with peer_of(node) as peer:
+        assert (await peer.connect("c2", clean=False)).body == b"\1\0"
+        assert await drained(peer, 7) == [b"%d" % number for number in range(1, 8)]
+    assert stored_sessions(store_of(node)) == []
+    await node.stop()
+
+
+async def switched(made: House, *names: str) -> None:
+    """Nodes that were stopped start again with their sessions in slots, one after the other."""
+    made.options |= {"sessions": "slots", "slots": SLOTS}
+    for name in names:
+        await made.start(name)
+
+
+def are_served(made: House) -> bool:
+    """Whether each slot is served, by a node that has the other's forks."""
+    found = [service(each) for each in made.brokers.values()]
+    owners = [
+        (each.store, owner) for each in found for owner in each.machines.slots.owners.values()
+    ]
+    return sum(owner.serves(store) and owner.has_all_forks() for store, owner in owners) == SLOTS
+
+
+async def stop(made: House) -> None:
+    for broker in made.brokers.values():
+        await broker.stop()
+    made.brokers.clear()
+
+
+async def test_what_a_copy_has_is_served_before_its_owner_is_there_and_not_twice(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, "ab", sessions="nodes", replicas=2) as made:
+        await subscribed(made["b"], "early", "late")
+        await until(lambda: set(made.copies()) == {"early", "late"})
+        await publish(made["b"], b"1", b"2", qos=2)
+        await stop(made)
+        await switched(made, "a")
+        await until(lambda: len(service(made["a"]).machines.slots.owners) == SLOTS)
+        async with peer_of(made["a"]) as peer:
+            assert (await peer.connect("early", clean=False)).body == b"\1\0"
+            assert await drained(peer, 2) == [b"1", b"2"]
+            await go(peer)
+        await publish(made["a"], b"3", qos=2)
+        await switched(made, "b")
+        await until(lambda: are_owned(made))
+        await publish(made["b"], b"4", qos=2)
+        for name, expected in (("early", [b"3", b"4"]), ("late", [b"1", b"2", b"3", b"4"])):
+            async with peer_of(made["b"]) as peer:
+                assert (await peer.connect(name, clean=False)).body == b"\1\0"
+                assert await drained(peer, len(expected)) == expected
+                await go(peer)
+
+
+async def test_what_waits_for_another_node_gets_to_its_sessions(tmp_path: Path) -> None:
+    async with house(tmp_path, "ab", sessions="nodes", replicas=1) as made:
+        await subscribed(made["b"], "c")
+        await publish(made["a"], b"1", qos=2)
+        await until(lambda: made["b"].registry().subscribers["c"].queue.backlog == 1)
+        await made.brokers.pop("b").stop()
+        await publish(made["a"], b"2", b"3", qos=2)
+        await stop(made)
+        await switched(made, "a")
+        await publish(made["a"], b"4", qos=2)  # its node is not back
+        await switched(made, "b")
+        await until(lambda: are_served(made))
+        async with peer_of(made["a"]) as peer:
+            assert (await peer.connect("c", clean=False)).body == b"\1\0"
+            assert await drained(peer, 4) == [b"1", b"2", b"3", b"4"]
+            await go(peer)
