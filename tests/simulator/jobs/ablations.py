@@ -102,26 +102,6 @@ def _without_all(self: JobEnding, job: Job) -> None:
 _look = JobEnding._look
 
 
-def _without_mine(
-    self: JobEnding,
-    to: list[int],
-    job_id: bytes,
-    name: bytes,
-    expires: float,
-    nodes: list[int],
-    now: float,
-) -> None:
-    """Copies of this node may be under way still."""
-    job = self.machine.find(job_id)
-    if job is not None and job.copies is not None:
-        job.copies.confirmed = list(job.copies.nodes)
-        job.copies.is_sent_again = False
-    _on_done(self, to, job_id, name, expires, nodes, now)
-
-
-_on_done = JobEnding._on_done
-
-
 def _forgets_for_all(
     self: JobEnding, sender: int, nodes: list[int], job: Job, copies: JobCopies
 ) -> None:
@@ -156,11 +136,6 @@ def _no_page(self: CopyMender) -> None:
     """What is paged out stays."""
 
 
-def _no_ears(self: CopyMender) -> bool:
-    """Whoever was to hear has."""
-    return True
-
-
 def _but_pages(self: CopyMender) -> bool:
     return self.handing.is_over() and not self.under_way
 
@@ -170,7 +145,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (6,),
+        (1,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
@@ -189,7 +164,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
         (),
-        (6,),
+        (3,),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
@@ -202,7 +177,7 @@ ABLATIONS: dict[str, Ablation] = {
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (2,),
+        (13,),
         piles=True,
     ),
     "moved": Ablation(
@@ -215,7 +190,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (2,),
+        (3,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
@@ -233,13 +208,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
         ("remove",),
-        (23,),
-    ),
-    "heard": Ablation(
-        "who leaves has told the others what was acknowledged there",
-        ((CopyMender, "_is_heard", _no_ears),),
-        ("leave",),
-        (329,),
+        (2,),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",
@@ -248,17 +217,11 @@ ABLATIONS: dict[str, Ablation] = {
         (1,),
         piles=True,
     ),
-    "under way": Ablation(
-        "who says that he has heard that a job is done has no copy of it under way",
-        ((JobEnding, "_on_done", _without_mine),),
-        ("wipe", "slow", "remove"),
-        (425,),
-    ),
     "collector": Ablation(
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
         ("kill", "stop", "pause", "wipe"),
-        (467,),
+        (2,),
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",
