@@ -197,6 +197,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((CopyMender, "_hand", _nothing),),
         ("stop",),
         (0,),
+        piles=True,
     ),
     "keys": Ablation(
         "all nodes are asked for a key before a job has it",
