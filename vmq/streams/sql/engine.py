@@ -358,7 +358,8 @@ def main() -> None:
     except MemoryError:
         broker.say(FAIL, b"the query takes too much memory")
     except (ValueError, StreamError, duckdb.Error, pa.ArrowException) as error:
-        broker.say(FAIL, str(error).encode()[:4096])
+        lines = (line for line in str(error).splitlines() if line.strip())
+        broker.say(FAIL, "\n".join(lines).encode()[:4096])
     else:
         broker.say(END, b"")
     # DuckDB's threads need not end one by one.
