@@ -181,7 +181,7 @@ class SlotService:
 
     def take_part(self) -> None:
         """It may have slots again."""
-        self.here.is_leaving = False
+        self.here.is_leaving = self.here.leaves_host = False
 
     async def hand_over(self, seconds: float = HAND_OVER, *, leaves_host: bool = False) -> bool:
         """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone.
@@ -332,7 +332,7 @@ class SlotService:
         if not others:
             return True
         up = reach.up()
-        waits = up or self.disk.imported()  # what was this node's may be served without the others
+        waits = up or self.disk.had_sessions()  # which may be served without the others
         self._looks_up = self._looks_up + 1 if waits and bool(up) == self._had_up else 0
         self._had_up = bool(up)
         if self._looks_up * TICK > 2 * self._options.heartbeat_timeout:
