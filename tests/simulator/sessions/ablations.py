@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import pytest
 
 from tests.simulator.sessions import node
 from vmq.clustering.front.connection import FrontConnection
@@ -50,6 +51,9 @@ class Ablation:
 
     @contextmanager
     def off(self) -> Iterator[None]:
+        """Without the rule: interpreted only, as nothing of a compiled class can be replaced."""
+        if hasattr(SlotOwner, "__mypyc_attrs__"):
+            pytest.skip("make test-pure has this: no method of a compiled class can be replaced")
         with ExitStack() as stack:
             for owner, name, other in self.patches:
                 stack.enter_context(patch.object(owner, name, other))
@@ -225,19 +229,19 @@ ABLATIONS: dict[str, Ablation] = {
         "at QoS 2 a record is safe before the packet that relies on it is sent",
         ((Attachments, "_when_safe", _at_once),),
         ("kill", "silent"),
-        seeds=(3,),
+        seeds=(1,),
     ),
     "writer": Ablation(
         "a client's register has one writer",
         ((merge, "_merge_registers", _mixed_registers),),
         ("split", "kill", "handover"),
-        seeds=(3,),
+        seeds=(15,),
     ),
     "client": Ablation(
         "a side has seen a message for a client only if it knows the client",
         ((merge, "_seen", _whole_context),),
         ("split", "deaf"),
-        seeds=(2,),
+        seeds=(3,),
     ),
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
@@ -249,7 +253,7 @@ ABLATIONS: dict[str, Ablation] = {
         "an owner serves when all nodes in reach have handed in their forks",
         ((SlotOwner, "serves", lambda self, store: True),),
         ("kill", "handover", "split"),
-        seeds=(3,),
+        seeds=(7,),
     ),
     "table": Ablation(
         "a new owner believes the connection's table",

@@ -3,7 +3,8 @@
     links     lives of links: what comes is in order and whole, or the life ends    disk     commits
     routes    filter -> slots in the metadata, and who knows of them               clients  the ports of the core
     service   carries events in and effects out                                    status   what is shown of it
-    told      what plugins are told                                                members  share groups of them
+    told      what plugins are told                        turn      when it is carried out
+    members   share groups of clients
 
 A client with a durable session is a clean one to its node's registry (`vmq.protocol.front_queue`): that has its
 subscriptions while it is connected, for QoS 0, and its takeover goes through the directory as that of clean sessions

@@ -180,7 +180,7 @@ class LinkLives:
 
 def life_of(one: int, other: int) -> int:
     """What both ends call a life."""
-    raw = b"".join(each.to_bytes(8, "big") for each in sorted((one, other)))
+    raw = b"".join([each.to_bytes(8, "big") for each in sorted((one, other))])
     return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big") >> 3 | 1
 
 

@@ -49,6 +49,11 @@ from vmq.clustering.slots.words import (
 PACKETS: Final = 32_767
 
 
+def is_for_later(message: FromClient) -> bool:
+    """Whether nobody waits for what follows from it to be written: a client has messages, which else it gets again."""
+    return all(each.kind == PUBACK or each.kind == PUBCOMP for each in message.steps)
+
+
 class Attachment:
     """A connection that is served."""
 
@@ -283,8 +288,7 @@ class Attachments:
         under_way = {sent.dot for sent in register.window.values()}
         most = limits.window_bytes
         size = sum(self._size(dot) for dot in under_way) if most >= 0 else 0
-        waiting = list(queue.items())
-        for dot, qos in reversed(waiting) if limits.newest_first else waiting:
+        for dot, qos in reversed(queue.items()) if limits.newest_first else queue.items():
             if dot in under_way:
                 continue
             if most >= 0:
