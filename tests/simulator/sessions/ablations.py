@@ -326,7 +326,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a SUBSCRIBE that a later owner was sent as well counts from there",
         ((merge, "_was_sent_again", lambda point, known: False),),
         ("pause",),
-        seeds=(93,),
+        seeds=(126,),
     ),
     "crossed": Ablation(
         "an end of a subscription ends what is known to be older, whatever the lineages",
@@ -339,7 +339,7 @@ ABLATIONS: dict[str, Ablation] = {
         "what an earlier connection of a client asked for is older, wherever it is read late",
         ((merge, "is_of", lambda connection, request: False),),
         ("pause",),
-        seeds=(17,),
+        seeds=(93,),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",
