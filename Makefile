@@ -85,13 +85,15 @@ bench: build $(VENV)/.dev ## run the micro-benchmarks
 	@echo "==> bench: tests/bench"
 	@$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
 
-fuzz: build $(VENV)/.dev ## search for bytes that break the broker (FUZZ_SECONDS=600 for each of two fuzzers)
+fuzz: build $(VENV)/.dev ## search for bytes that break the broker (FUZZ_SECONDS=600 for each of three fuzzers)
 	@mkdir -p build/fuzz/found
 	@echo "==> fuzz: decoder and session; what breaks them is left in build/fuzz"
 	@$(BIN)/python -m tests.fuzz.session build/fuzz/found tests/fuzz/corpus -artifact_prefix=build/fuzz/ \
 		-max_len=2048 -timeout=20 -rss_limit_mb=1024 -max_total_time=$(FUZZ_SECONDS)
 	@echo "==> fuzz: a live broker, over TCP and WebSocket"
 	@$(BIN)/python -m tests.fuzz.sockets --first "$$(date +%s)" --seconds $(FUZZ_SECONDS)
+	@echo "==> fuzz: the jobs of a live broker"
+	@$(BIN)/python -m tests.fuzz.resp --first "$$(date +%s)" --seconds $(FUZZ_SECONDS)
 
 corpus: $(VENV)/.dev ## write tests/fuzz/corpus anew, with what `make fuzz` found
 	@echo "==> corpus: tests/fuzz/corpus"

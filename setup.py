@@ -138,7 +138,40 @@ COMPILED = (
     "vmq/jobs/listener.py",
 )
 
+# The machines of durable sessions in slots: they call the core's topics alone, and others call them by Python.
+COMPILED_SLOTS = (
+    "vmq/clustering/slots/words.py",
+    "vmq/clustering/slots/limits.py",
+    "vmq/clustering/slots/register.py",
+    "vmq/clustering/slots/state.py",
+    "vmq/clustering/slots/effects.py",
+    "vmq/clustering/slots/reach.py",
+    "vmq/clustering/slots/placement.py",
+    "vmq/clustering/slots/here.py",
+    "vmq/clustering/slots/records.py",
+    "vmq/clustering/slots/merge.py",
+    "vmq/clustering/slots/copies.py",
+    "vmq/clustering/slots/followers.py",
+    "vmq/clustering/slots/owned.py",
+    "vmq/clustering/slots/away.py",
+    "vmq/clustering/slots/sharing.py",
+    "vmq/clustering/slots/subscribers.py",
+    "vmq/clustering/slots/attachments.py",
+    "vmq/clustering/slots/rounds.py",
+    "vmq/clustering/slots/turns.py",
+    "vmq/clustering/slots/owner.py",
+    "vmq/clustering/slots/machine.py",
+    "vmq/clustering/origin/routes.py",
+    "vmq/clustering/origin/outbox.py",
+    "vmq/clustering/origin/origin.py",
+    "vmq/clustering/front/connection.py",
+    "vmq/clustering/front/front.py",
+    "vmq/clustering/front/sessions.py",
+    "vmq/clustering/running/links.py",
+)
+
 COMPILED_CLUSTER = (
+    "cluster/vmq_cluster/clocks.py",
     "cluster/vmq_cluster/channels.py",
     "cluster/vmq_cluster/detector.py",
     "cluster/vmq_cluster/order.py",
@@ -196,9 +229,11 @@ def compiled_modules() -> list[Extension]:
     if os.environ.get("VMQ_PURE") == "1" or not COMPILING.intersection(sys.argv):
         return []
     # The shared library of a group becomes vmq/_core__mypyc: inside the package, where an editable install finds it.
-    return compile_group("vmq._core", COMPILED) + compile_group(
-        "vmq_cluster._core", COMPILED_CLUSTER
-    )
+    return [
+        *compile_group("vmq._core", COMPILED),
+        *compile_group("vmq._slots", COMPILED_SLOTS),
+        *compile_group("vmq_cluster._core", COMPILED_CLUSTER),
+    ]
 
 
 def compile_group(name: str, paths: tuple[str, ...]) -> list[Extension]:

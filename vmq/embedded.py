@@ -93,6 +93,8 @@ class LocalClient:
         self._scheduled = False
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        #: CONNACK has come, or the connection is over.
+        self._is_answered = asyncio.Event()
         self._received: set[int] = set()
         self._connection = Connection(registry, True, client_id, _ignore, _ignore)
         # What the process itself publishes is nobody's to judge, and a plugin that publishes is not told of it.
@@ -126,6 +128,7 @@ class LocalClient:
         # What the broker wrote in this same pass is still the client's.
         self._handle_input()
         self._closed = True
+        self._is_answered.set()
         if self._on_closed is not None:
             self._on_closed(self)
         self._connection.connection_lost(None)
@@ -157,6 +160,16 @@ class LocalClient:
 
     # The client's side
 
+    async def connected(self) -> None:
+        """Returns when the client has its session, which another node may have to give.
+
+        Raises:
+            ConnectionError: the broker has closed instead.
+        """
+        await self._is_answered.wait()
+        if self._closed:
+            raise ConnectionError("the broker closed the connection")
+
     async def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         """Publishes and waits for the acknowledgement that the QoS asks for."""
         packet_id = self._next_id() if qos else 0
@@ -166,7 +179,15 @@ class LocalClient:
             return
         await self._ask(packet, PUBACK if qos == 1 else PUBCOMP, packet_id)
 
-    def _packet(self, topic: str, payload: bytes, qos: int, retain: bool, packet_id: int) -> bytes:
+    def _packet(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        packet_id: int,
+        again: bool = False,
+    ) -> bytes:
         """A PUBLISH that the broker takes. Raises ValueError if there is none."""
         raw = topic.encode()
         try:
@@ -177,7 +198,7 @@ class LocalClient:
             raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
-        packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
+        packet = encoder.publish(raw, payload, qos, packet_id, retain, again)
         if len(packet) > self._options.max_packet_size:
             raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         options = self._connection.session.options
@@ -292,6 +313,7 @@ class LocalClient:
             self._on_publish(head, body, replies)
             return
         if kind == CONNACK:
+            self._is_answered.set()
             return
         packet_id = body[0] << 8 | body[1]
         if kind == PUBREC:

@@ -195,7 +195,7 @@ class Broker(Protocol):
         """Subscribes for as long as the context lasts.
 
         With `clean_session=False` and a client id the session is durable, and a message counts as
-        received when the next one is asked for.
+        received when the next one is asked for; it waits until there are such sessions (`when_open`).
         """
 
     def bridge(
@@ -208,11 +208,23 @@ class Broker(Protocol):
     ) -> AbstractAsyncContextManager[BridgeSession]:
         """A durable session for a bridge to another broker; what comes while nobody has it open waits on disk.
 
-        Opening it anew takes it over from whoever has it open. The limits are the broker's, unless given.
+        Opening it anew takes it over from whoever has it open. The limits are the broker's, unless given. It waits
+        until there are durable sessions (`when_open`).
+        """
+
+    async def when_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Does work that needs durable sessions as soon as there are any: at once, or during the broker's start.
+
+        In a cluster whose sessions are in slots there are none before the broker has its place in it, which is after
+        all plugins have started. Then this returns, and the work is done before clients are let in; what it raises
+        ends the broker's start.
         """
 
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
-        """Ends a client's connection, with `cleanup` its session as well. False if there is none."""
+        """Ends a client's connection, with `cleanup` its session as well. False if there is none.
+
+        With `cleanup` it waits until there are durable sessions (`when_open`); one in a slot ends wherever it is.
+        """
 
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         """Ends the connections of all clients that are here under one of these user names; returns how many.

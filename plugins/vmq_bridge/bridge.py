@@ -4,7 +4,8 @@ import asyncio
 import json
 import random
 import ssl
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 
 from vmq_hooks import BridgeSession, Broker, SubscriberId
@@ -48,6 +49,9 @@ class Bridge:
         self._client_id = config.client_id or f"{broker.node_name}-{name}"
         self._subscribed = Subscribed(broker.data_dir / f"{name}.json")
         self._connections = 0
+        #: The session was made, or it was tried.
+        self._begun = asyncio.Event()
+        self._has_session = False
         self._greeted = False
         self._told: set[str] = set()
 
@@ -57,9 +61,28 @@ class Bridge:
         Raises:
             ValueError: a TLS file cannot be used, or our broker does not take a subscription.
         """
-        await self._tls()
+        with self._named():
+            await self._tls()
+        await self._broker.when_open(self._begin_session())
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """A mistake is told with the bridge's name."""
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(f"bridge {self.name}: {error}") from None
+
+    async def _begin_session(self) -> None:
+        # Else our broker has no place in its cluster yet, and serves nobody: `run` makes the session then.
+        with suppress(ConnectionError), self._named():
+            await self._make_session()
+        self._begun.set()
+
+    async def _make_session(self) -> None:
         async with self._open_session() as local:
             await local.subscribe(self._topics.local_subscriptions())
+        self._has_session = True
 
     async def run(self) -> None:
         """Connects, again and again."""
@@ -94,6 +117,9 @@ class Bridge:
     async def _serve(self) -> None:
         """One connection, from its beginning to its end, which is an error."""
         config = self._config
+        await self._begun.wait()
+        if not self._has_session:
+            await self._make_session()
         tls = await self._tls()
         remote = await Remote.open(config, self._client_id, tls, bridge=self._private)
         try:

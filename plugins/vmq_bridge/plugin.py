@@ -32,12 +32,9 @@ class BridgePlugin(Plugin):
             return  # the first worker carries what is published in any of them; a second bridge would carry it twice
         bridges = [Bridge(broker, name, each) for name, each in config.bridges.items()]
         for bridge in bridges:
-            try:
-                await bridge.begin()
-            except ValueError as error:
-                raise ValueError(f"bridge {bridge.name}: {error}") from None
+            await bridge.begin()
         self._bridges = {each.subscriber_id: each for each in bridges}
-        await _end_others(broker, list(self._bridges))
+        await broker.when_open(_end_others(broker, list(self._bridges)))
         for bridge in bridges:
             broker.spawn(bridge.run(), f"bridge {bridge.name}")
 

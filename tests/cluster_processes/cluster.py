@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Self
 
 from tests.cluster_processes.links import Links
 from vmq.clustering.node.key import write_key
+from vmq.config.embedding import as_toml
 from vmq.testing.ports import lasting_port
 from vmq.testing.process import BrokerProcess
 
@@ -44,6 +45,7 @@ class Node:
         address: where the others reach that.
         launcher: a command that becomes the broker.
         urls: where it listens besides.
+        config: options of a file; its listeners are there besides.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Node:
         address: str,
         launcher: Sequence[str] = (),
         urls: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.address = address
@@ -61,6 +64,7 @@ class Node:
         self._listen = listen
         self._launcher = launcher
         self._urls = urls
+        self._config = dict(config or {})
         self._process: BrokerProcess | None = None
         self._is_stopped = False
         #: What it logged in its former lives.
@@ -95,8 +99,15 @@ class Node:
         if key is not None:
             args += ["--cluster-key", str(key)]
         url = f"unix://{self.host}" if self._launcher else f"tcp://{self.host}:{self.port}"
+        urls = (url, *self._urls)
+        if self._config:
+            file = self.data_dir.with_suffix(".toml")
+            listeners = {"mqtt": {"url": url}, **self._config["listeners"]}
+            file.write_text(as_toml({**self._config, "listeners": listeners}), encoding="utf-8")
+            args += ["--config", str(file)]
+            urls = ()
         self._process = BrokerProcess.start(
-            (url, *self._urls),
+            urls,
             self.data_dir,
             {**ENV, "VMQ_CLUSTER__ADVERTISE": self.address, **env},
             args,
@@ -177,6 +188,7 @@ class Cluster(ABC):
         names: of the nodes, all of which start at once.
         env: options of all of them, as environment variables.
         urls: where each listens besides.
+        config: options of a file; its listeners are there besides.
         later: of nodes that start when they are told to.
     """
 
@@ -186,6 +198,7 @@ class Cluster(ABC):
         env: Mapping[str, str] | None = None,
         urls: Sequence[str] = (),
         later: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         # Not pytest's folder: the path of a socket has 107 characters at most.
         self._folder = tempfile.TemporaryDirectory(prefix="vmq-cluster-")
@@ -195,6 +208,7 @@ class Cluster(ABC):
         self._env = dict(env or {})
         self._first = tuple(names)
         self.urls = tuple(urls)
+        self.config = dict(config or {})
         self.nodes: dict[str, Node] = {}
         self.prepare([*names, *later])
 
@@ -281,7 +295,9 @@ class LinkedCluster(Cluster):
             socket = f"{self.folder}/{name}.socket"
             address = self.links.open(name, socket)
             listen = f"ipc://{socket}"
-            self.nodes[name] = Node(name, self.folder, listen, address, urls=self.urls)
+            self.nodes[name] = Node(
+                name, self.folder, listen, address, urls=self.urls, config=self.config
+            )
 
     def end_network(self) -> None:
         self.links.close()

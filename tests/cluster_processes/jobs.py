@@ -1,6 +1,6 @@
 """Jobs in a cluster of processes, as clients of Disque meet them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from tests.cluster_processes.links import Fault
 from tests.support.until import reach
 
 #: Where each node serves jobs.
-RESP = ("resp://127.0.0.1:0",)
+CONFIG = {"listeners": {"jobs": {"url": "resp://127.0.0.1:0", "admin": True}}}
 
 
 class Jobs:
@@ -136,9 +136,12 @@ class JobCluster:
 
 
 @contextmanager
-def job_cluster(*names: str, env: dict[str, str] | None = None) -> Iterator[JobCluster]:
-    """Nodes with jobs, which know each other."""
-    with LinkedCluster(names, env, RESP) as cluster:
+def job_cluster(
+    *names: str, env: dict[str, str] | None = None, rules: Mapping[str, Any] | None = None
+) -> Iterator[JobCluster]:
+    """Nodes with jobs, which know each other; `rules` are those of queues by their patterns."""
+    config = {**CONFIG, "jobs": dict(rules or {})}
+    with LinkedCluster(names, env, config=config) as cluster:
         jobs = JobCluster(cluster)
         try:
             yield jobs

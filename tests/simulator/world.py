@@ -97,7 +97,7 @@ class World:
 
     def add(self, name: str, skew: float = 0.0, **options: Any) -> Node:
         """A new node, which asks the others to be taken in; it is not up yet."""
-        chosen = {**CLUSTER, **self.options, **options}
+        chosen = {"sessions": "nodes", **CLUSTER, **self.options, **options}
         durability = chosen.pop("durability", "os")
         config = Config(
             broker=BrokerOptions(data_dir="/nowhere"),

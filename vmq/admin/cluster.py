@@ -233,7 +233,7 @@ async def drain(
         clustering.leaving.hand_over_sessions(timeout, broker.worker_names),
     )
     if clustering.slots is not None:
-        sessions = await clustering.slots.hand_over(timeout) and sessions
+        sessions = await clustering.slots.hand_over(timeout, leaves_host=True) and sessions
     return Drained(node.name, drained=True, complete=jobs and sessions)
 
 

@@ -70,8 +70,8 @@ async def ask_slot(
 
 async def away_in_slots_elsewhere(
     broker: "BrokerView",
-) -> "AsyncIterator[tuple[str, list[AwaySession]]]":
-    """The sessions in slots of other nodes whose clients are not connected, by node; of nodes that answer.
+) -> "AsyncIterator[tuple[str, list[AwaySession] | None]]":
+    """The sessions in slots of other nodes whose clients are not connected, by node; None: it does not answer.
 
     Other workers of this broker list theirs themselves.
     """

@@ -39,7 +39,7 @@ class Listing(Generic[Row]):
 
     `source` makes rows lazily and must bear that the broker goes on between two of them; None says that a step gave no
     row. Behind them come those of `others`, which have to be waited for. When `slices` has ended, `more` says whether
-    the limit left rows out.
+    the limit left rows out, and `missing` the nodes that were asked for theirs and have not answered.
 
     Raises:
         AdminError: filter or order name no column, or make no sense otherwise.
@@ -51,6 +51,7 @@ class Listing(Generic[Row]):
         source: Iterable[Row | None],
         selection: Selection | None = None,
         others: AsyncIterator[list[Row]] | None = None,
+        missing: list[str] | None = None,
     ) -> None:
         chosen = selection if selection is not None else Selection(limit=0)
         self._source = iter(source)
@@ -62,6 +63,7 @@ class Listing(Generic[Row]):
             self._accepts = compile_where(chosen.where, row)
         self._order = _order(chosen.sort, row)
         self.more = False
+        self.missing = [] if missing is None else missing
 
     async def slices(self) -> AsyncIterator[list[Row]]:
         """The rows, in lists of at most SLICE."""

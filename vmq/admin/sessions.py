@@ -120,8 +120,9 @@ def list_sessions(
     if local:
         return Listing(SessionRow, rows, selection)
     rows = chain(rows, _rows_elsewhere(broker, mountpoint))
-    others = _rows_in_slots_elsewhere(broker, mountpoint)
-    return Listing(SessionRow, rows, selection, others)
+    missing: list[str] = []
+    others = _rows_in_slots_elsewhere(broker, mountpoint, missing)
+    return Listing(SessionRow, rows, selection, others, missing)
 
 
 def _rows(broker: "BrokerView", trees: list[Registry]) -> Iterator[SessionRow | None]:
@@ -141,9 +142,13 @@ def _rows_in_slots(broker: "BrokerView", only: str | None) -> Iterator[SessionRo
 
 
 async def _rows_in_slots_elsewhere(
-    broker: "BrokerView", only: str | None
+    broker: "BrokerView", only: str | None, missing: list[str]
 ) -> AsyncIterator[list[SessionRow]]:
+    """Names of nodes that do not answer join the `missing`."""
     async for node, found in elsewhere.away_in_slots_elsewhere(broker):
+        if found is None:
+            missing.append(node)
+            continue
         rows = [_row_away(node, each) for each in found]
         yield [each for each in rows if only in (None, each.mountpoint)]
 

@@ -211,8 +211,11 @@ async def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]
 
     if name in streaming.catalog.streams:
         raise RefusedError(f"there is a stream {name!r} already")
+    options = {**_copies(broker, options), **options}
     try:
-        row = admin.create_stream(streaming.catalog, name, {**_copies(broker, options), **options})
+        if lacking := _lacking_room(broker, name, options):
+            raise RefusedError(lacking)
+        row = admin.create_stream(streaming.catalog, name, options)
     except StreamError as error:
         raise AdminError(str(error)) from error
     except OSError as error:
@@ -224,6 +227,16 @@ async def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]
                 admin.delete_stream(streaming.catalog, name)
             raise RefusedError(lacking)
     return _row(broker, row)
+
+
+def _lacking_room(broker: "BrokerView", name: str, options: dict[str, Any]) -> str:
+    """Why the nodes of a cluster have no room for a stream; "" if they have."""
+    if broker.clustering is None:
+        return ""
+    from vmq.streams import admin
+
+    wanted = admin.checked(name, options)
+    return broker.clustering.streams.lacking_room(name, wanted.partitions, wanted.replicas)
 
 
 def _copies(broker: "BrokerView", options: dict[str, Any]) -> dict[str, Any]:
@@ -309,7 +322,10 @@ async def move_partition(
         RefusedError: its partitions are not replicated, or it cannot go there.
     """
     groups = _groups(broker, name)
-    wrong = groups.requests.move(name, partition, to)
+    assert broker.clustering is not None
+    before = groups.places.replicas(name, partition)
+    lacking = broker.clustering.streams.lacking_room_at(each for each in to if each not in before)
+    wrong = lacking or groups.requests.move(name, partition, to)
     if wrong:
         raise RefusedError(wrong)
     until = asyncio.get_running_loop().time() + _DECIDING

@@ -61,6 +61,12 @@ def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> lis
         for option, what in config_streams.problems_of(options):
             key = f"streams.{name}.{option}"
             problems.append(Problem(key, what, origin(key), getattr(options, option)))
+    partitions = sum(each.partitions for each in config.streams.values())
+    most = config.limits.max_partitions
+    if not config.cluster.listen and 0 < most < partitions:
+        key = "limits.max_partitions"
+        what = f"the streams have {partitions} partitions; accepted: as many, or 0 (no limit)"
+        problems.append(Problem(key, what, origin(key), most))
     return problems
 
 

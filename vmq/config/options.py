@@ -504,6 +504,15 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 1_000_000
+    max_partitions: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Partitions of streams that a node has copies of, or owns; a stream, a number of copies or a "
+            "move for which nodes have no room is refused.",
+        ),
+    ] = 10_000
     max_memory: Annotated[
         int,
         Meta(

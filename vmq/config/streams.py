@@ -73,8 +73,8 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         int,
         Meta(
             ge=0,
-            description="Bytes of the whole stream, shared evenly by its partitions, above which the "
-            "oldest segments are deleted; 0 = no limit.",
+            description="Bytes of the whole stream, with those of rows by topic and typed columns, shared evenly by "
+            "its partitions, above which the oldest segments are deleted; 0 = no limit.",
         ),
     ] = 0
     compact: Annotated[

@@ -14,6 +14,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
+from vmq.core.source import Source
 from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
 from vmq.core.window import LAST_ID, InflightWindow
 from vmq.mqtt.decoder import packet_id_at
@@ -85,8 +86,23 @@ class Sender:
             if not delivery.released:
                 self.inflight_bytes += delivery.message.length()
 
+    def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
+        """Whether a message at QoS 2 came on an earlier connection of the client, and all had it who are in no slot."""
+        return False
+
     def on_received(self, packet_id: int, is_again: bool) -> None:
         """A message at QoS 2 has come of the client of a session that is not stored here."""
+
+    def on_routed(self, message: Message, source: Source) -> None:
+        """It has gone wherever it is wanted."""
+
+    def earlier_ids(self) -> list[int]:
+        """The packet ids of QoS 2 messages that came on earlier connections of the client, if it has others."""
+        return []
+
+    def release_earlier(self, packet_id: int) -> bool:
+        """The client has released a packet id; whether an earlier connection of it had brought that."""
+        return False
 
     def on_pubrels(self, run: bytes, output: Output) -> None:
         """The client has sent PUBREL packets of four bytes each, whose answers go to this output."""

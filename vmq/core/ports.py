@@ -48,6 +48,9 @@ class Claims:
         """The user whose durable session is on another node; "" if none, or nobody's."""
         return ""
 
+    def end_session(self, registry: Any, client_id: str) -> None:
+        """Ends a durable session that is in a slot, with the connection that it has."""
+
 
 class Placed:
     """What `Claims.claim` brings where the durable session of a client is in a slot; see `vmq.protocol.front_queue`."""
@@ -66,6 +69,13 @@ class FrontPort:
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         """The client has sent PUBACK, PUBREC or PUBCOMP."""
+
+    def digest(self, message: Any) -> bytes:
+        """What tells a message that comes again from another one under the same packet id."""
+        return b""
+
+    def receive(self, message: Any, source: Source) -> None:
+        """A QoS 2 message of a client goes to no slot; its packet id is the session's."""
 
     def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
         """The client has sent PUBREL packets of four bytes each: what answers them waits for the owner."""
@@ -115,6 +125,9 @@ class Elsewhere:
 
     def forward(self, registry: Any, route: Any, message: Any, source: Source) -> None:
         """Sends a message to the nodes of its route, and to one member of each share group that has some there."""
+
+    def forward_again(self, registry: Any, route: Any, message: Any, source: Source) -> None:
+        """A QoS 2 message of a client has come again that all have who are in no slot."""
 
     def forward_run(self, mountpoint: str, route: Any, frames: bytes, count: int) -> None:
         """Sends a run of so many PUBLISH packets to the nodes of its route."""

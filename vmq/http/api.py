@@ -329,7 +329,8 @@ async def _stream(request: web.Request, listing: Listing[Any]) -> web.StreamResp
             begin = b","
     if begin != b",":
         await response.write(begin)
-    await response.write(b'],"more":%s}' % (b"true" if listing.more else b"false"))
+    missing = b',"missing":' + msgspec.json.encode(listing.missing) if listing.missing else b""
+    await response.write(b'],"more":%s%s}' % (b"true" if listing.more else b"false", missing))
     await response.write_eof()
     return response
 

@@ -105,6 +105,11 @@ def _operation(operation: Operation, *, with_keys: bool) -> dict[str, Any]:
                     "type": "boolean",
                     "description": "Whether the limit left rows out",
                 },
+                "missing": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "Nodes that were asked for their rows and did not answer, if there are any",
+                },
             },
         }
     responses: dict[str, Any] = {

@@ -17,6 +17,15 @@ log = logging.getLogger("vmq.jobs")
 _FILE: Final = "config.json"
 #: The least memory that makes sense.
 _LEAST_MEMORY: Final = 1 << 20
+#: As Redis reads sizes: k is a thousand, kb 1,024.
+_UNITS: Final = {
+    b"kb": 1 << 10,
+    b"mb": 1 << 20,
+    b"gb": 1 << 30,
+    b"k": 10**3,
+    b"m": 10**6,
+    b"g": 10**9,
+}
 _FSYNC: Final = {"off": b"no", "os": b"everysec", "fsync": b"always"}
 
 
@@ -74,8 +83,11 @@ class JobControl:
         """
         if name.lower() != b"maxmemory":
             raise JobRefusedError("ERR only maxmemory is set here; the file of vmq has all options")
-        wrong = f"ERR maxmemory is a number of bytes, {_LEAST_MEMORY} at least"
-        self.max_memory = whole(value, wrong, _LEAST_MEMORY, 1 << 60)
+        wrong = f"ERR maxmemory is a number of bytes, as in 100mb, {_LEAST_MEMORY} at least"
+        digits = value.lower()
+        unit = next((each for each in _UNITS if digits.endswith(each)), b"")
+        number = whole(digits.removesuffix(unit), wrong, 0, 1 << 60) * _UNITS.get(unit, 1)
+        self.max_memory = whole(b"%d" % number, wrong, _LEAST_MEMORY, 1 << 60)
         log.warning("CONFIG SET maxmemory %d", self.max_memory)
         self.changed()
 

@@ -40,10 +40,10 @@ class JobCopies:
         self.confirmed: list[int] = []
         #: Another node has it queued or with a worker; this one looks at it again when it is due.
         self.is_away = False
-        #: This one gave it to another, of which it has not heard that it came.
-        self.is_given = False
+        self.is_given = False  # to another, of which it has not heard that it came
         #: The others were asked whether they have it; of one that is done: this node tells them.
         self.is_asking = False
+        self.is_sent_again = False  # one confirmed the first of several copies of it
         self.tries: i64 = 0
 
     def add(self, nodes: list[int]) -> bool:

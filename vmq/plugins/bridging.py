@@ -37,7 +37,8 @@ class BridgeClient(LocalClient):
         self, topic: str, payload: bytes, retain: bool, packet_id: int
     ) -> None:
         """Returns when the broker has the message, of now or of before, until `release`."""
-        packet = self._packet(topic, payload, 2, retain, packet_id)
+        # Always as if it came again: what an id of before means is the session's to say, and not ours.
+        packet = self._packet(topic, payload, 2, retain, packet_id, again=True)
         await self._ask(packet, PUBREC, packet_id)
 
     async def release(self, packet_id: int) -> None:
@@ -47,7 +48,10 @@ class BridgeClient(LocalClient):
     def unreleased(self) -> list[int]:
         """The ids of what was published and not released, those from before a restart included."""
         subscriber = self._connection.session.subscriber
-        return [] if subscriber is None else sorted(subscriber.received_ids(self._connection.core))
+        if subscriber is None:
+            return []
+        received = subscriber.received_ids(self._connection.core)
+        return sorted([*received, *subscriber.queue.earlier_ids()])
 
     def acknowledge_half(self, packet_id: int) -> None:
         """PUBREC; the answer comes as a message that is `released`."""
@@ -81,6 +85,7 @@ class LocalBridge:
         self._unacknowledged: dict[int, ReceivedMessage] = {}
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        await self._client.connected()
         present = self._client.subscriptions
         wanted = {each.topic_filter: each.qos for each in subscriptions}
         gone = [each for each in present if each not in wanted]
@@ -110,6 +115,7 @@ class LocalBridge:
         await self._client.release(packet_id)
 
     async def forget(self) -> None:
+        await self._client.connected()
         await asyncio.gather(*[self._client.release(each) for each in self._client.unreleased()])
 
     async def receive(self) -> BridgeMessage:

@@ -39,6 +39,11 @@ class Host(Protocol):
     @property
     def data_dir(self) -> Path: ...
 
+    @property
+    def is_open(self) -> bool: ...
+
+    def before_clients(self, work: "asyncio.Task[Any]") -> None: ...
+
     async def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
     ) -> None: ...
@@ -208,6 +213,12 @@ class Handle:
         max_offline_messages: int | None = None,
     ) -> AbstractAsyncContextManager[BridgeSession]:
         return self._host.bridge(client_id, mountpoint, max_inflight_messages, max_offline_messages)
+
+    async def when_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self._host.is_open:
+            await work
+        else:
+            self._host.before_clients(self.spawn(work))
 
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         return await self._host.disconnect(subscriber_id, cleanup)

@@ -1,6 +1,7 @@
 """The broker's side of the plugins' handles."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,9 +16,12 @@ from vmq.embedded import LocalClient
 from vmq.plugins.bridging import BridgeClient, LocalBridge
 from vmq.plugins.handle import Figure
 from vmq.plugins.reauthorize import reauthorize
+from vmq.plugins.starting import START_TIMEOUT
 from vmq.protocol.connection import Connection
 from vmq.runtime.local_clients import LocalClients
 from vmq.runtime.metrics import Metrics
+
+log = logging.getLogger("vmq.plugins")
 
 #: Messages held for a plugin that reads slowly, before its queue's limits apply.
 HELD = 1000
@@ -27,7 +31,7 @@ class PluginHost:
     """What handles ask for.
 
     Args:
-        cluster: whose node it is; bridges have no sessions in slots.
+        cluster: whose node it is.
         data_dir: the broker's.
         registries: the topic trees by mountpoint.
         registry: the topic tree of a mountpoint, made when first asked for.
@@ -56,7 +60,34 @@ class PluginHost:
         self._metrics = metrics
         self._declare_stream = declare_stream
         self._clients = clients
-        self._is_in_slots = bool(cluster.listen) and cluster.sessions == "slots"
+        self._is_open = asyncio.Event()
+        self._waiting: list[asyncio.Task[Any]] = []
+        if not (cluster.listen and cluster.sessions == "slots"):
+            self._is_open.set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether durable sessions can be had: those in slots when the node has taken its place."""
+        return self._is_open.is_set()
+
+    def before_clients(self, work: "asyncio.Task[Any]") -> None:
+        """This waits for them, and clients for it."""
+        self._waiting.append(work)
+
+    async def open(self) -> None:
+        """They can be had. Returns when all is done that waited, or some of it takes too long.
+
+        Raises:
+            ValueError, RuntimeError, OSError: what a plugin's work has raised.
+        """
+        self._is_open.set()
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            done, late = await asyncio.wait(waiting, timeout=START_TIMEOUT)
+            for each in late:
+                log.warning("clients are let in before it is done: %s", each.get_name())
+            for each in done:
+                each.result()
 
     async def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
@@ -69,6 +100,8 @@ class PluginHost:
     ) -> AsyncIterator[AsyncIterator[Message]]:
         if not clean and not client_id:
             raise ValueError("a durable session needs a client id")
+        if not clean:
+            await self._is_open.wait()
         async with self._clients.subscribe(
             filters, qos, HELD, mountpoint, client_id, clean=clean
         ) as client:
@@ -82,8 +115,7 @@ class PluginHost:
         max_inflight_messages: int | None,
         max_offline_messages: int | None,
     ) -> AsyncIterator[BridgeSession]:
-        if self._is_in_slots:
-            raise ValueError('bridges do not go with cluster.sessions = "slots"')
+        await self._is_open.wait()
         registry = self._registry(mountpoint)
         limits = RegisterModifiers(
             max_inflight_messages=max_inflight_messages,
@@ -100,6 +132,10 @@ class PluginHost:
 
     async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool:
         registry = self._registries.get(subscriber_id.mountpoint)
+        if cleanup:
+            await self._is_open.wait()
+            registry = self._registry(subscriber_id.mountpoint)
+            registry.core.claims.end_session(registry, subscriber_id.client_id)
         found = None if registry is None else registry.subscribers.get(subscriber_id.client_id)
         if registry is None or found is None:
             return False

@@ -302,6 +302,14 @@ class ShadowHost:
         return self._host.worker
 
     @property
+    def is_open(self) -> bool:
+        """It has no sessions to wait for."""
+        return True
+
+    def before_clients(self, work: "asyncio.Task[Any]") -> None:
+        """Nothing comes before them."""
+
+    @property
     def data_dir(self) -> Path:
         """A folder of its own, beside that of the code that serves."""
         return self._host.data_dir / "shadow"

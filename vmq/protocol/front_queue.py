@@ -19,7 +19,7 @@ from vmq.core.waiting import TOO_LARGE
 from vmq.core.window import LAST_ID
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
-from vmq.mqtt.message import Delivery, Message, Transient
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
 
 #: The last packet id of sessions (`vmq.clustering.slots.attachments.PACKETS`).
 LAST_OF_SESSION: Final = 32_767
@@ -43,6 +43,11 @@ class FrontQueue(Queue):
         #: The packet id of the QoS 2 message that comes of the client now, and whether it is sent again; 0: none.
         self.arriving: int = 0
         self.arrives_again = False
+        #: QoS 2 packet ids of the client's earlier connections, and the digests of their messages (b"": of any); None:
+        #: of one that came to a node that is gone, and is for all again.
+        self.earlier: dict[int, bytes | None] = {}
+        #: What the client has not answered, by packet id, where it is sent again to who is connected.
+        self.unanswered: dict[int, Delivery] = {}
         #: Higher packet ids of messages of the session, which it was sent while it was a node's.
         self.older: set[int] = set()
 
@@ -77,9 +82,28 @@ class FrontQueue(Queue):
                 rest.append(message)
         super().deliver_retained(topic_filter, rest, granted, allowance, more)
 
+    def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
+        digest = self.earlier.pop(packet_id, None)
+        if digest is None or not is_again:
+            return False
+        return digest == b"" or digest == self.port.digest(message)
+
     def on_received(self, packet_id: int, is_again: bool) -> None:
         self.arriving = packet_id
         self.arrives_again = is_again
+
+    def on_routed(self, message: Message, source: Source) -> None:
+        if self.arriving:  # it went to no slot: its id is the session's all the same
+            self.port.receive(message, source)
+
+    def earlier_ids(self) -> list[int]:
+        return list(self.earlier)
+
+    def release_earlier(self, packet_id: int) -> bool:
+        if packet_id not in self.earlier:
+            return False
+        del self.earlier[packet_id]
+        return True
 
     def on_pubrels(self, run: bytes, output: Output) -> None:
         self.port.on_pubrels(self.number, run, output)
@@ -106,6 +130,7 @@ class FrontQueue(Queue):
                 self.withhold(delivery)
                 return False
             message = rewritten
+        self.note_sent(packet_id, delivery)
         self.core.counters.mqtt_publish_sent += 1
         if packet_id > LAST_OF_SESSION:
             self.older.add(packet_id)
@@ -123,6 +148,10 @@ class FrontQueue(Queue):
 
     def send_pubrel(self, packet_id: int) -> None:
         """The client has a message at QoS 2."""
+        if self.options.retry_interval:
+            released = Delivery(NO_MESSAGE, 2, False, "")
+            released.released = True
+            self.note_sent(packet_id, released)
         self.core.counters.mqtt_pubrel_sent += 1
         if packet_id > LAST_OF_SESSION:
             self.older.add(packet_id)
@@ -134,11 +163,31 @@ class FrontQueue(Queue):
         for index in range(0, len(run), 4):
             packet_id: int = packet_id_at(run, index, kind)
             if packet_id <= LAST_OF_SESSION or packet_id in self.older:
+                self.unanswered.pop(packet_id, None)
                 self.port.on_acknowledged(self.number, kind, packet_id)
             else:
                 rest.append(run[index : index + 4])
         if rest:
             super().on_acknowledgements(kind, b"".join(rest))
+
+    def note_sent(self, packet_id: int, delivery: Delivery) -> None:
+        """It is sent now, and may be sent again."""
+        if self.options.retry_interval:
+            delivery.sent_at = self.core.clock()
+            self.unanswered[packet_id] = delivery
+
+    def retry(self, now: float) -> None:
+        super().retry(now)
+        if self.output.blocked:
+            return
+        oldest = now - self.options.retry_interval
+        late = [each for each in self.unanswered.items() if each[1].sent_at <= oldest]
+        for packet_id, delivery in late:
+            if delivery.released:
+                self.send_pubrel(packet_id)
+            else:
+                del self.unanswered[packet_id]  # unless it is sent
+                self.send_from_slot(packet_id, delivery.message, delivery.qos, True)
 
     # Connections come and go
 

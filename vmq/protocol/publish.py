@@ -328,6 +328,8 @@ class Publisher(Client):
 
         What had to be stored is committed before the acknowledgement leaves.
         """
+        if asked == 2 and self.comes_again(registry, route, message, packet_id):
+            return
         if route.taps:
             self.tap(route, message, asked, packet_id)
         if asked == 2 and not self.remember(route, packet_id):
@@ -336,6 +338,8 @@ class Publisher(Client):
         store = self.core.store
         before = 0 if store is None else store.writes
         registry.publish(route, message, self)
+        if asked == 2:
+            self.queue_of().on_routed(message, self)
         if asked and store is not None and store.writes != before:
             self.output.answer_after(self.output.outbox.stored, store.barrier())
         hook = self.hooks.on_publish
@@ -344,6 +348,20 @@ class Publisher(Client):
             self.core.tell("on_publish", hook, self.username, self.subscriber_id(), seen)
         if asked and not self.output.closing:
             self.acknowledge(asked, packet_id)
+
+    def comes_again(
+        self, registry: Registry, route: Route, message: Message, packet_id: int
+    ) -> bool:
+        """A QoS 2 message that an earlier connection brought: its slots alone are asked whether they have it."""
+        queue = self.queue_of()
+        if not queue.came_before(packet_id, message, self.decoder.head & 8 != 0):
+            return False
+        self.received_ids().add(packet_id)
+        queue.on_received(packet_id, True)
+        self.core.elsewhere.forward_again(registry, route, message, self)
+        queue.on_routed(message, self)
+        self.acknowledge(2, packet_id)
+        return True
 
     def tap(self, route: Route, message: Message, asked: int, packet_id: int) -> None:
         """Has streams keep the message; an acknowledgement waits until they have it safe.
@@ -419,7 +437,7 @@ class Publisher(Client):
             if received.has(packet_id):
                 received.discard(packet_id)
                 self.forget_received(subscriber.queue, packet_id)
-            else:
+            elif not subscriber.queue.release_earlier(packet_id):
                 self.core.counters.mqtt_pubrel_invalid_error += 1
                 subscriber.queue.tell_unknown("PUBREL", packet_id)
 

@@ -62,4 +62,8 @@ async def catch_up_with(clustering: Clustering, broker: "WholeBroker") -> Corout
         raise StartError(f"cluster: {error}") from error
     await clustering.admission.look()
     clustering.admission.start()
+    try:
+        await broker.parts.host.open()
+    except Exception as error:
+        raise StartError(f"a plugin cannot start: {error}") from error
     return Discovery(clustering.joining, lambda: broker.plugins.only("discover_nodes")).run()

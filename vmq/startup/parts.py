@@ -67,6 +67,7 @@ class Parts:
         self._config = config
         self._spawn = spawn
         self.registries = registries
+        self.host = host
         self.core, self.committer = core, committer = open_core(config)
         assert core.store is not None
         self.store = core.store

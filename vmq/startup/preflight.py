@@ -156,7 +156,7 @@ class Preflight:
 
     def _fewer_partitions(self, config: Config, folder: Path) -> Iterator[Problem]:
         """Streams that have more partitions on disk than they are to have, or columns of other types."""
-        from vmq.streams.catalog import check_before
+        from vmq.streams.definition import check_before
         from vmq.streams.log.errors import StreamError
 
         for name, options in config.streams.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from vmq.config.streams import from_plain
+from vmq.config.streams import StreamOptions, from_plain
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
@@ -56,11 +56,19 @@ def create_stream(catalog: Catalog, name: str, options: Mapping[str, Any]) -> di
     Raises:
         StreamError: the name is taken or unusable, or an option is wrong: the text says what is accepted.
     """
+    return row(catalog.create(name, checked(name, options)))
+
+
+def checked(name: str, options: Mapping[str, Any]) -> StreamOptions:
+    """Options as they stand in the configuration.
+
+    Raises:
+        StreamError: one is wrong: the text says what is accepted.
+    """
     try:
-        checked = from_plain(name, dict(options))
+        return from_plain(name, dict(options))
     except ValueError as error:
         raise StreamError(str(error)) from None
-    return row(catalog.create(name, checked))
 
 
 def delete_stream(catalog: Catalog, name: str) -> dict[str, Any]:

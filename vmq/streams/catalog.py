@@ -7,7 +7,6 @@ streams/NAME/0/, 1/, ...        its partitions: segments, their indexes, a check
 
 import asyncio
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -16,16 +15,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
-
-from vmq.config.columns import changed_types
-from vmq.config.streams import StreamOptions, check_name, from_plain
+from vmq.config.streams import StreamOptions, check_name
 from vmq.mqtt.topics import covers, matches
 from vmq.streams.appender import Appender
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.damaged import open_partition
+from vmq.streams.definition import (
+    Origin,
+    check_before,
+    read_definition,
+    settled,
+    write_definition,
+)
 from vmq.streams.groups.port import GroupsElsewhere
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.commits import Commits
@@ -41,10 +44,6 @@ from vmq.streams.tidying.janitor import Janitor
 
 log = logging.getLogger("vmq.streams")
 
-#: Who wants the stream: the configuration, `vmq stream create`, or a plugin.
-Origin = Literal["config", "command", "plugin"]
-
-DEFINITION: Final = "stream.json"
 #: Stands in the folder of a stream that is to have copies, and has none yet.
 SINGLE: Final = "single"
 MOST_STREAMS: Final = 1000
@@ -191,6 +190,7 @@ class Catalog:
         commits: their commits; the catalog starts and feeds its writer.
         clock: seconds since 1970.
         scrub_rate: bytes a second at which sealed segments are read again; 0: they are not.
+        limit: partitions that this node takes; 0: as many as there are.
 
     Raises:
         StreamError: another process uses the folder, or a definition cannot be used.
@@ -204,11 +204,13 @@ class Catalog:
         commits: Commits,
         clock: Callable[[], float] = time.time,
         scrub_rate: int = RATE,
+        limit: int = 0,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.commits = commits
         self.clock = clock
+        self.limit = limit
         self.on_change: Callable[[], None] = lambda: None
         #: Told of the name of a stream that was made, changed or deleted here.
         self.on_definition: Callable[[str], None] = lambda _name: None
@@ -320,10 +322,20 @@ class Catalog:
             raise StreamError(
                 f"streams.{name}.replicas = {options.replicas}: there is no cluster; accepted: 1"
             )
+        self._check_room(options)
         stream = self._put(name, options, "command")
         self.on_change()
         self.on_definition(name)
         return stream
+
+    def _check_room(self, options: StreamOptions) -> None:
+        """A broker alone takes no more; of a cluster the nodes have parts."""
+        had = sum(len(stream.partitions) for stream in self.streams.values())
+        if self.places is None and 0 < self.limit < had + options.partitions:
+            raise StreamError(
+                f"no room for {options.partitions} partitions: there are {had} of {self.limit} "
+                "(limits.max_partitions); accepted: fewer"
+            )
 
     def adopt(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
         """Has a stream as the cluster defines it: makes it, or gives it other options while it is fed.
@@ -373,6 +385,7 @@ class Catalog:
                 )
             del self.streams[name]
             await asyncio.wrap_future(self.commits.writer.call(before.close))
+        self._check_room(options)
         stream = self._put(name, options, "plugin")
         self.on_change()
         self.on_definition(name)
@@ -436,64 +449,3 @@ def lock_folder(folder: Path) -> int:
         os.close(fd)
         raise StreamError(f"{folder} is in use by another process") from None
     return fd
-
-
-def check_schema(name: str, before: StreamOptions, after: StreamOptions) -> None:
-    """Refuses a typed column that becomes one of another type.
-
-    Raises:
-        StreamError: there is such.
-    """
-    for flaw in changed_types(before.schema, after.schema):
-        raise StreamError(f"streams.{name}.schema: {flaw}")
-
-
-def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
-    """What a stream is, by its folder.
-
-    Raises:
-        StreamError: there is no definition, or it cannot be used.
-    """
-    path = folder / DEFINITION
-    try:
-        plain = json.loads(path.read_bytes())
-        found = plain["origin"]
-        origin: Origin = found if found in {"command", "plugin"} else "config"
-        return from_plain(folder.name, plain["options"]), origin
-    except FileNotFoundError:
-        raise StreamError(f"{folder} is no stream: it has no {DEFINITION}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StreamError(f"{path} cannot be used: {error}") from None
-
-
-def check_before(folder: Path, options: StreamOptions) -> None:
-    """Refuses fewer partitions than a stream has, or other types; one that is not there yet may have any.
-
-    Raises:
-        StreamError: there would be such, or the stream's definition cannot be used.
-    """
-    if not (folder / DEFINITION).exists():
-        return
-    before, _ = read_definition(folder)
-    check_schema(folder.name, before, options)
-    if options.partitions < before.partitions:
-        raise StreamError(
-            f"streams.{folder.name}.partitions = {options.partitions}: there are {before.partitions}, "
-            "and messages in them; accepted: as many or more"
-        )
-
-
-def settled(folder: Path, options: StreamOptions) -> StreamOptions:
-    """Options with the copies that a stream has already."""
-    there = (folder / DEFINITION).exists()
-    return options.with_copies_of(read_definition(folder)[0]) if there else options
-
-
-def write_definition(folder: Path, options: StreamOptions, origin: Origin) -> None:
-    """Keeps what a stream is, in one step."""
-    folder.mkdir(exist_ok=True)
-    plain = {"version": 1, "origin": origin, "options": msgspec.to_builtins(options)}
-    work = folder / (DEFINITION + ".tmp")
-    work.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
-    work.replace(folder / DEFINITION)
-    sync_folder(folder)

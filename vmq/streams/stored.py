@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vmq.config.streams import StreamOptions
-from vmq.streams.catalog import DEFINITION, read_definition
+from vmq.streams.definition import DEFINITION, read_definition
 from vmq.streams.log import checkpoint
 from vmq.streams.log.columns import Projection, within
 from vmq.streams.log.errors import DamagedError, StreamError, UnknownStreamError

@@ -11,7 +11,7 @@ from vmq.admin.listing import Listing, Selection
 from vmq.http.operation import Operation
 from vmq.workers.asking import UnreachableError
 from vmq.workers.local import Done, SupervisorOperations
-from vmq.workers.pool import BY_NAME, WorkerPool, rows_in
+from vmq.workers.pool import BY_NAME, WorkerPool, page_in
 
 if TYPE_CHECKING:
     from vmq.workers.roles import FrontendView, SupervisorView
@@ -172,12 +172,18 @@ class Ways:
             "offset": 0,
             "limit": wanted.limit and wanted.offset + wanted.limit + 1,
         }
-        rows = await self._rows(operation, part, operation.row)
+        missing: list[str] = []
+        rows = await self._rows(operation, part, operation.row, missing)
         rest = Selection(sort=wanted.sort, limit=wanted.limit, offset=wanted.offset)
-        return Listing(operation.row, rows, rest)
+        return Listing(operation.row, rows, rest, missing=missing)
 
-    async def _rows(self, operation: Operation, part: dict[str, Any], row: type[Row]) -> list[Row]:
-        """The rows of all workers; a mountpoint that only some of them know is none of the others' faults."""
+    async def _rows(
+        self, operation: Operation, part: dict[str, Any], row: type[Row], missing: list[str]
+    ) -> list[Row]:
+        """The rows of all workers; a mountpoint that only some of them know is none of the others' faults.
+
+        Nodes that have not answered join the `missing`.
+        """
         rows: list[Row] = []
         absent: NotFoundError | None = None
         known = False
@@ -192,7 +198,9 @@ class Ways:
                 absent = error
                 continue
             known = True
-            rows += rows_in(raw, row)
+            page = page_in(raw, row)
+            rows += page.rows
+            missing += page.missing
         if absent is not None and not known:
             raise absent
         return rows

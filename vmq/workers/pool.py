@@ -23,11 +23,18 @@ class WorkerPage(Struct, Generic[Row]):
     """The rows of one worker."""
 
     rows: list[Row]
+    missing: list[str] = []
+
+
+def page_in(raw: msgspec.Raw, row: type[Row]) -> WorkerPage[Row]:
+    """A listing."""
+    page: WorkerPage[Row] = msgspec.json.decode(raw, type=WorkerPage[row])  # type: ignore[valid-type]
+    return page
 
 
 def rows_in(raw: msgspec.Raw, row: type[Row]) -> list[Row]:
     """The rows of a listing."""
-    return msgspec.json.decode(raw, type=WorkerPage[row]).rows  # type: ignore[valid-type]
+    return page_in(raw, row).rows
 
 
 class WorkerPool:

@@ -6,6 +6,8 @@ each make a stream `s`, each remove the others, and each be its own majority. A 
 only: what stands here as `wanted` is what its leader is asked for, and reports when it is done.
 """
 
+from collections import Counter
+
 import msgspec
 from msgspec import Struct
 
@@ -48,10 +50,12 @@ class SetHosts(Struct, tag=4, array_like=True, frozen=True):
     """These nodes take replicas from now on; what others have stays until it is moved.
 
     `labels`: what each shares a disk or a machine with, by a name that those others have, too; none: each is alone.
+    `limits`: how many replicas each takes; 0, or none: as many as there are.
     """
 
     hosts: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    limits: tuple[int, ...] = ()
 
 
 class Move(Struct, tag=5, array_like=True, frozen=True):
@@ -119,6 +123,8 @@ class Definitions:
         self.hosts: tuple[str, ...] = ()
         #: What each of them shares a disk or a machine with.
         self.labels: dict[str, str] = {}
+        #: How many replicas each takes, where that is bounded.
+        self.limits: dict[str, int] = {}
         self.streams: dict[str, Stream] = {}
         self.groups: dict[str, Placement] = {}
         self.retired: set[str] = set()
@@ -136,6 +142,8 @@ class Definitions:
             case SetHosts():
                 self.hosts = tuple(sorted(set(command.hosts)))
                 self.labels = dict(zip(command.hosts, command.labels, strict=False))
+                limits = zip(command.hosts, command.limits, strict=False)
+                self.limits = {host: most for host, most in limits if most}
             case Move():
                 self._move(command)
             case Moved():
@@ -169,8 +177,9 @@ class Definitions:
             raise RefusedError(
                 f"{command.replicas} replicas need as many hosts: {self.room} are known"
             )
+        placed = self.placed(command.id, 0, command.partitions, command.replicas)
         self.streams[command.name] = Stream(command.id, command.partitions, command.replicas)
-        self._place(command.name, 0)
+        self._place(placed)
         for number, host in enumerate(command.begun[: command.partitions]):
             if host:
                 group = self.groups[f"{command.id}/{number}"]
@@ -192,13 +201,26 @@ class Definitions:
             raise RefusedError(
                 f"{command.name!r} is no stream that can have {command.count} partitions"
             )
-        before, stream.partitions = stream.partitions, command.count
-        self._place(command.name, before)
+        placed = self.placed(stream.id, stream.partitions, command.count, stream.replicas)
+        stream.partitions = command.count
+        self._place(placed)
 
-    def _place(self, name: str, begin: int) -> None:
-        stream = self.streams[name]
-        groups = [f"{stream.id}/{number}" for number in range(begin, stream.partitions)]
-        placed = place_all(groups, self.hosts, stream.replicas, self.labels)
+    def placed(self, made: str, begin: int, end: int, replicas: int) -> dict[str, tuple[str, ...]]:
+        """Where partitions of a stream of this id go. Raises `RefusedError` if there is no room for them."""
+        groups = [f"{made}/{number}" for number in range(begin, end)]
+        found = place_all(groups, self.hosts, replicas, self.labels, self.free())
+        if any(len(voters) < replicas for voters in found.values()):
+            raise RefusedError("nodes have as many replicas as they take")
+        return found
+
+    def free(self) -> dict[str, int]:
+        """How many replicas nodes take yet, those that do not take as many as there are."""
+        if not self.limits:
+            return {}
+        had = Counter(node for each in self.groups.values() for node in each.wanted)
+        return {host: most - had[host] for host, most in self.limits.items()}
+
+    def _place(self, placed: dict[str, tuple[str, ...]]) -> None:
         for group, voters in placed.items():
             self.groups[group] = Placement(voters, voters, 0, voters)
 

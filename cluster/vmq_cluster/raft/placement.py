@@ -3,7 +3,7 @@
 Nodes of one host share a disk or a machine: no two of them have replicas of the same group.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 
 
@@ -31,24 +31,39 @@ def place(
     leads: Mapping[str, int],
     cap: int,
     hosts: Mapping[str, str] = {},
+    full: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """A group's replicas, the one that is to lead first: the first that leads fewer than `cap`, or who leads fewest."""
-    chosen = apart(order(group, nodes), hosts)[:replicas]
-    free = [host for host in chosen if leads.get(host, 0) < cap]
-    first = free[:1] or sorted(chosen, key=lambda host: leads.get(host, 0))[:1]
+    """A group's replicas, the one that is to lead first: the first that leads fewer than `cap`, or who leads fewest.
+
+    Nodes that are `full` get none; so there may be fewer than are wanted.
+    """
+    free = (each for each in order(group, nodes) if each not in full)
+    chosen = apart(free, hosts)[:replicas]
+    under = [host for host in chosen if leads.get(host, 0) < cap]
+    first = under[:1] or sorted(chosen, key=lambda host: leads.get(host, 0))[:1]
     return (*first, *(host for host in chosen if host not in first))
 
 
 def place_all(
-    groups: Iterable[str], nodes: Iterable[str], replicas: int, hosts: Mapping[str, str] = {}
+    groups: Iterable[str],
+    nodes: Iterable[str],
+    replicas: int,
+    hosts: Mapping[str, str] = {},
+    room: Mapping[str, int] = {},
 ) -> dict[str, tuple[str, ...]]:
-    """The replicas of many groups; none leads more than its share, rounded up, as far as the sets of replicas let."""
-    names, there = list(groups), list(nodes)
+    """The replicas of many groups; none leads more than its share, rounded up, as far as the sets of replicas let.
+
+    `room`: how many each node may have yet, if that is bounded.
+    """
+    names, there, left = list(groups), list(nodes), dict(room)
     cap = -(-len(names) // len(there)) if there else 0
     leads: dict[str, int] = {}
     found = {}
     for group in names:
-        found[group] = place(group, there, replicas, leads, cap, hosts)
+        full = {node for node, count in left.items() if count <= 0}
+        found[group] = place(group, there, replicas, leads, cap, hosts, full)
+        for node in left.keys() & {*found[group]}:
+            left[node] -= 1
         for node in found[group][:1]:
             leads[node] = leads.get(node, 0) + 1
     return found

@@ -240,6 +240,10 @@ class FakeBroker:
         finally:
             session.is_open = False
 
+    async def when_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        """There are durable sessions from the beginning."""
+        await work
+
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         self.disconnected.append(Disconnected(subscriber_id, cleanup))
         return self.connected is None or subscriber_id in self.connected

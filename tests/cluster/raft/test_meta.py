@@ -100,3 +100,20 @@ def test_two_sides_of_a_split_do_not_both_make_a_stream() -> None:
     sim.run(5)
     assert refused == ["ask again"]
     assert [row[1] for row in sim.verdict.groups["g"].rows] == ["b1"]
+
+
+def test_what_nodes_have_no_room_for_is_refused_and_changes_nothing() -> None:
+    found = Definitions()
+    found.apply(encode(SetHosts(("a", "b", "c"), (), (5, 0, 5))))
+    found.apply(encode(MakeStream("s", "id", 4, 3)))
+    assert found.free() == {"a": 1, "c": 1}
+    for command in (MakeStream("t", "other", 2, 3), AddPartitions("s", 6)):
+        with pytest.raises(RefusedError, match="as many replicas as they take"):
+            found.apply(encode(command))
+    assert list(found.streams) == ["s"]
+    assert found.streams["s"].partitions == len(found.groups) == 4
+    found.apply(encode(AddPartitions("s", 5)))
+    found.apply(encode(MakeStream("one", "third", 9, 1)))
+    assert {each.voters for name, each in found.groups.items() if name.startswith("third")} == {
+        ("b",)
+    }

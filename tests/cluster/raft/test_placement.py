@@ -26,3 +26,13 @@ def test_a_new_host_takes_its_share_and_nothing_else_moves() -> None:
 def test_fewer_hosts_than_replicas_have_one_each() -> None:
     assert set(place_all(["g"], ["a", "b"], 3)["g"]) == {"a", "b"}
     assert place_all(["g"], [], 3) == {"g": ()}
+
+
+def test_a_node_gets_no_more_than_it_takes_while_others_have_room() -> None:
+    room = {"h0": 10, "h1": 0}
+    placed = place_all(GROUPS, HOSTS, 3, room=room)
+    held = [host for hosts in placed.values() for host in hosts]
+    assert (held.count("h0"), held.count("h1")) == (10, 0)
+    assert all(len(set(hosts)) == 3 for hosts in placed.values())
+    scarce = place_all(GROUPS[:3], ["a", "b"], 2, room={"b": 2})
+    assert sorted(map(len, scarce.values())) == [1, 2, 2]

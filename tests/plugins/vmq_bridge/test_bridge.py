@@ -1,16 +1,18 @@
 """A bridge between a broker in the test's process and a real mosquitto."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiomqtt
+import pytest
 from vmq_bridge import BridgePlugin
 
 from tests.plugins.vmq_bridge.far import Mosquitto, link, mosquitto
 from vmq import Broker
+from vmq.broker import StartError
 from vmq.config.load import load
 
 TIMEOUT = 30.0
@@ -32,11 +34,30 @@ def options(port: int, *topics: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"bridges": {"far": bridge}}
 
 
+#: Of the brokers: in no cluster, or nodes whose durable sessions are in slots.
+CLUSTER: dict[str, Any] = {}
+
+
+@pytest.fixture(params=["alone", "slots"], autouse=True)
+def _cluster(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "slots":
+        CLUSTER.update({"cluster.sessions": "slots", "cluster.slots": 8})
+    yield
+    CLUSTER.clear()
+
+
+def where_the_session_is(folder: Path) -> dict[str, Any]:
+    """The options of a broker for it."""
+    listen = {"cluster.listen": f"ipc://{folder}/node.socket"} if CLUSTER else {}
+    return {**CLUSTER, **listen}
+
+
 @asynccontextmanager
 async def bridged(folder: Path, section: dict[str, Any]) -> AsyncIterator[Any]:
     """A broker with the bridge."""
     loaded = load(
         overrides={
+            **where_the_session_is(folder),
             "broker.data_dir": str(folder / "broker"),
             "auth.allow_anonymous": True,
             "listeners": ["tcp://127.0.0.1:0"],
@@ -235,6 +256,15 @@ async def test_what_is_no_longer_configured_ends(tmp_path: Path) -> None:
             assert set(registry.subscribers["vmq-bridge-far"].subscriptions) == set()
         async with bridged(tmp_path, {"bridges": {}}) as broker:
             assert "vmq-bridge-far" not in broker.registry("").subscribers
+            slots = None if broker.clustering is None else broker.clustering.slots
+            assert slots is None or slots.status.figures("vmq-bridge-far") is None
+
+
+async def test_a_subscription_that_our_broker_does_not_take_ends_the_start(tmp_path: Path) -> None:
+    rule = {"pattern": "/".join("a" * (DEPTH + 1)), "qos": 1}
+    with pytest.raises(StartError, match=r"bridge far: subscription to 'a/a/.*' was refused"):
+        async with bridged(tmp_path, options(1, rule)):
+            pass
 
 
 async def test_a_full_disk_queue_drops_and_counts(tmp_path: Path) -> None:

@@ -32,6 +32,18 @@ topics = [
   {{ pattern = "i/#", direction = "in", qos = {qos} }},
 ]
 """
+#: Whether our broker is a node whose durable sessions are in slots.
+IN_SLOTS = """
+[cluster]
+listen = "ipc://{folder}/node.socket"
+sessions = "slots"
+slots = 8
+"""
+
+
+def config(folder: Path, port: int, qos: int, sessions: str) -> str:
+    text = CONFIG.format(port=port, qos=qos)
+    return text + IN_SLOTS.format(folder=folder) if sessions == "slots" else text
 
 
 def client(port: int, name: str | None = None) -> aiomqtt.Client:
@@ -108,17 +120,18 @@ async def collect(port: int, name: str, topics: Topics, qos: int) -> None:
     assert qos == 1 or not twice, f"twice: {twice[:20]}"
 
 
+@pytest.mark.parametrize("sessions", ["alone", "slots"])
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_nothing_acknowledged_is_lost_when_our_broker_is_killed(
-    tmp_path: Path, qos: int
+    tmp_path: Path, qos: int, sessions: str
 ) -> None:
     async with mosquitto(tmp_path) as far:
-        await _rounds(tmp_path, far, qos)
+        await _rounds(tmp_path, far, qos, sessions)
 
 
-async def _rounds(folder: Path, far: Mosquitto, qos: int) -> None:
+async def _rounds(folder: Path, far: Mosquitto, qos: int, sessions: str) -> None:
     file = folder / "vmq.toml"
-    file.write_text(CONFIG.format(port=far.port, qos=qos))
+    file.write_text(config(folder, far.port, qos, sessions))
     await keep_subscribed(far.port, "there", "o/#")
     out, back = Topics("o"), Topics("i")
     for number in range(ROUNDS):
@@ -198,13 +211,14 @@ class Scripted:
         self._writer.transport.abort()
 
 
-async def test_each_half_of_qos_2_outlives_our_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sessions", ["alone", "slots"])
+async def test_each_half_of_qos_2_outlives_our_broker(tmp_path: Path, sessions: str) -> None:
     """It is killed when the far broker has taken one message, and has given us another."""
     far = Scripted()
     file = tmp_path / "vmq.toml"
     topics, start = Topics("o"), ((), tmp_path / "data", None, ("--config", str(file)))
     async with far.serving(), asyncio.timeout(TIMEOUT):
-        file.write_text(CONFIG.format(port=far.port, qos=2))
+        file.write_text(config(tmp_path, far.port, 2, sessions))
         broker = await asyncio.to_thread(BrokerProcess.start, *start)
         try:
             await keep_subscribed(broker.tcp[1], "here", "i/#")

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from vmq.jobs.ids import is_repeated
-from vmq.jobs.queue import QUEUED, Job
+from vmq.jobs.queue import QUEUED, Job, JobCopies
 from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
@@ -102,6 +102,17 @@ def _without_all(self: JobEnding, job: Job) -> None:
 _look = JobEnding._look
 
 
+def _forgets_for_all(
+    self: JobEnding, sender: int, nodes: list[int], job: Job, copies: JobCopies
+) -> None:
+    """Who is heard by one takes that for the answer of all."""
+    copies.is_asking = True
+    _on_heard(self, sender, nodes, job, copies)
+
+
+_on_heard = JobEnding._on_heard
+
+
 def _no_matter(self: JobEnding, job: Job, now: float) -> None:
     """Who was told that a job is done leaves it to who told."""
     if job.copies is not None and job.copies.is_asking:
@@ -134,7 +145,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (10,),
+        (1,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
@@ -153,7 +164,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
         (),
-        (0,),
+        (3,),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
@@ -166,7 +177,7 @@ ABLATIONS: dict[str, Ablation] = {
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (6,),
+        (13,),
         piles=True,
     ),
     "moved": Ablation(
@@ -179,13 +190,14 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (2,),
+        (3,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
         ((CopyMender, "_hand", _nothing),),
         ("stop",),
-        (7,),
+        (0,),
+        piles=True,
     ),
     "keys": Ablation(
         "all nodes are asked for a key before a job has it",
@@ -197,7 +209,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
         ("remove",),
-        (6,),
+        (2,),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",
@@ -205,6 +217,12 @@ ABLATIONS: dict[str, Ablation] = {
         ("leave",),
         (1,),
         piles=True,
+    ),
+    "collector": Ablation(
+        "who asks all whether they know that a job is done forgets it, and nobody else does before",
+        ((JobEnding, "_on_heard", _forgets_for_all),),
+        ("kill", "stop", "pause", "wipe"),
+        (2,),
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",

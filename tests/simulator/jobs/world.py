@@ -88,6 +88,8 @@ class JobWorld:
         #: The same of copies that others served.
         self.paged_copies = 0
         self.lost_disks: set[str] = set()
+        #: Nodes that left in order: what they had is with others.
+        self.left: set[str] = set()
         #: Nodes that died by themselves, and when.
         self.killed: dict[str, float] = {}
         for name in self.nodes:
@@ -115,12 +117,12 @@ class JobWorld:
         self.trouble()
 
     def lose_acknowledgements(self) -> None:
-        """A disk is lost: what was acknowledged there lately, others may not know."""
+        """A disk is lost: what was acknowledged there lately, others may not know, and it is to be done again."""
         self.losses += 1
         for promise in self.promises.values():
             if promise.is_done and self.now - promise.done_at < SETTLED:
                 promise.excused += 1
-                promise.done_at = self.now
+                promise.is_done = False
 
     def hold_up(self, name: str) -> None:
         """Nothing happens on a node for a while; others may do what its workers have."""
@@ -143,6 +145,14 @@ class JobWorld:
         if any(not self.nodes[each].is_up or self.nodes[each].held_up for each in names):
             return False
         return len(self.linked) == len(names) * (len(names) - 1) // 2
+
+    def may_be_lost(self, promise: Promise) -> bool:
+        """Whether a job that was on one host was on one whose disk was lost, or may have gone to such a one."""
+        if promise.copies > 1:
+            return False
+        return promise.node in self.lost_disks or (
+            promise.node in self.left and bool(self.lost_disks)
+        )
 
     def remove(self, name: str) -> None:
         """A member goes for good."""
@@ -347,8 +357,8 @@ class JobWorld:
             if not node.is_up:
                 self._excuse(worker)
             elif is_known or worker.job in node.machine.jobs or at == worker.node:
+                promise.done_at = promise.done_at if promise.is_done else self.now
                 promise.is_done = True
-                promise.done_at = promise.done_at or self.now
         worker.job = b""
         if self.nodes[worker.node].is_up:
             self._send(worker.node)
@@ -386,3 +396,8 @@ class JobWorld:
         return self.is_settled() and all(
             self.nodes[each].replicas.mender.is_over() for each in self.members
         )
+
+    def close(self) -> None:
+        """All of it ends."""
+        for name in self.alive():
+            self.nodes[name].crash()

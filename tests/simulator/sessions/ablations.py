@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import pytest
 
 from tests.simulator.sessions import node
 from vmq.clustering.front.connection import FrontConnection
@@ -50,6 +51,9 @@ class Ablation:
 
     @contextmanager
     def off(self) -> Iterator[None]:
+        """Without the rule: interpreted only, as nothing of a compiled class can be replaced."""
+        if hasattr(SlotOwner, "__mypyc_attrs__"):
+            pytest.skip("make test-pure has this: no method of a compiled class can be replaced")
         with ExitStack() as stack:
             for owner, name, other in self.patches:
                 stack.enter_context(patch.object(owner, name, other))
@@ -225,19 +229,19 @@ ABLATIONS: dict[str, Ablation] = {
         "at QoS 2 a record is safe before the packet that relies on it is sent",
         ((Attachments, "_when_safe", _at_once),),
         ("kill", "silent"),
-        seeds=(3,),
+        seeds=(1,),
     ),
     "writer": Ablation(
         "a client's register has one writer",
         ((merge, "_merge_registers", _mixed_registers),),
         ("split", "kill", "handover"),
-        seeds=(3,),
+        seeds=(15,),
     ),
     "client": Ablation(
         "a side has seen a message for a client only if it knows the client",
         ((merge, "_seen", _whole_context),),
         ("split", "deaf"),
-        seeds=(2,),
+        seeds=(3,),
     ),
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
@@ -249,7 +253,7 @@ ABLATIONS: dict[str, Ablation] = {
         "an owner serves when all nodes in reach have handed in their forks",
         ((SlotOwner, "serves", lambda self, store: True),),
         ("kill", "handover", "split"),
-        seeds=(3,),
+        seeds=(7,),
     ),
     "table": Ablation(
         "a new owner believes the connection's table",
@@ -275,7 +279,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((Attachments, "_restart", lambda self, last, client: last),),
         ("split", "kill", "tail", "rack"),
         strict=False,
-        seeds=(11,),
+        seeds=(8,),
     ),
     "life": Ablation(
         "what a peer confirmed or denied holds for one life of it",
@@ -310,7 +314,7 @@ ABLATIONS: dict[str, Ablation] = {
         "an acknowledgement counts only in the step that awaits it",
         ((Attachments, "_on_acknowledgement", _in_any_step),),
         ("kill", "handover"),
-        seeds=(0,),
+        seeds=(4,),
     ),
     "places": Ablation(
         "PUBRELs follow in the order of the messages, whoever owned the slot when PUBREC came",
@@ -322,7 +326,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a SUBSCRIBE that a later owner was sent as well counts from there",
         ((merge, "_was_sent_again", lambda point, known: False),),
         ("pause",),
-        seeds=(93,),
+        seeds=(126,),
     ),
     "crossed": Ablation(
         "an end of a subscription ends what is known to be older, whatever the lineages",
@@ -335,7 +339,7 @@ ABLATIONS: dict[str, Ablation] = {
         "what an earlier connection of a client asked for is older, wherever it is read late",
         ((merge, "is_of", lambda connection, request: False),),
         ("pause",),
-        seeds=(17,),
+        seeds=(93,),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",
@@ -364,7 +368,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((copies, "salvage", _with_its_context),),
         ("kill", "silent"),
         strict=False,
-        seeds=(31,),
+        seeds=(20,),
     ),
     "lineage": Ablation(
         "of two registers the one attached in the later lineage wins, whatever the clocks say",

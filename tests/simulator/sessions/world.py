@@ -379,8 +379,8 @@ class SessionWorld:
             for number in effects.closed:
                 self._closed_by_front(number)
             effects.closed.clear()
-            for number, is_present, _ in effects.present:
-                self._queue(number, "present", is_present)
+            for attached in effects.present:
+                self._queue(attached.connection, "present", attached.is_present)
             effects.present.clear()
             for number, packet, qos in effects.acknowledged:
                 self._queue(number, "acknowledged", (packet, qos))

@@ -147,8 +147,12 @@ class Device:
             self.send(publish_packet(topic, raw))
             return
         number = self.next_id()
-        self.unfinished[number] = publish_packet(topic, raw, qos=qos, packet_id=number, dup=True)
+        self.unfinished[number] = self.again(number, topic, text, qos)
         self.send(publish_packet(topic, raw, qos=qos, packet_id=number))
+
+    def again(self, number: int, topic: str, text: str, qos: int = 2) -> bytes:
+        """What it sends when it comes back, if nothing has answered a message."""
+        return publish_packet(topic, text.encode(), qos=qos, packet_id=number, dup=True)
 
     # --- what it gets
 

@@ -13,11 +13,13 @@ from vmq.config.options import (
     BrokerOptions,
     Config,
     ConfigError,
+    LimitOptions,
     ListenerOptions,
     NetworkOptions,
     QueueOptions,
     SessionOptions,
 )
+from vmq.config.streams import StreamOptions
 
 TLS_OPTIONS = 'url = "tls://127.0.0.1:1"\ncertfile = "a"\nkeyfile = "b"'
 GRPC = 'url = "grpc://127.0.0.1:1"\n'
@@ -253,3 +255,14 @@ def test_allow_anonymous_does_not_open_http_to_other_machines() -> None:
     )
     with pytest.raises(ConfigError, match=r"listeners\.web\.allow_remote"):
         check(config)
+
+
+def test_streams_have_no_more_partitions_than_a_broker_alone_takes() -> None:
+    limits = LimitOptions(max_partitions=5)
+    streams = {each: StreamOptions(filters=["a"], partitions=3) for each in "st"}
+    with pytest.raises(ConfigError) as caught:
+        check(Config(streams=streams, limits=limits))
+    assert "limits.max_partitions = 5: the streams have 6 partitions; accepted: as many" in str(
+        caught.value
+    )
+    check(Config(streams=streams))

@@ -105,7 +105,8 @@ async def local(config: Config, tmp_path: Path) -> AsyncIterator[Site]:
     there = replace(
         config,
         broker=BrokerOptions(data_dir=str(tmp_path / "local")),
-        cluster=ClusterOptions(listen="tcp://127.0.0.1:0"),
+        # The tests' peers expect to be served in the call itself.
+        cluster=ClusterOptions(listen="tcp://127.0.0.1:0", sessions="nodes"),
     )
     async with Broker(there) as broker:
         async for each in serve(broker, trusted=True):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.tools import require_tool
 from tests.vmq.http.conftest import Site, ask
 from vmq.admin.keys import ApiKeys
 from vmq.admin.listing import SLICE
+from vmq.broker import Broker
 from vmq.http.operations import OPERATIONS
 
 # Keys
@@ -247,6 +249,21 @@ async def test_a_long_listing_lets_others_in_between(local: Site) -> None:
     assert [row["client_id"] for row in answer["rows"]] == sorted(
         (f"c{number}" for number in range(count)), reverse=True
     )[:100]
+
+
+async def test_a_listing_names_the_nodes_that_did_not_answer(
+    local: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, answer = await ask(local, "GET", "/sessions")
+    assert answer == {"rows": [], "more": False}
+
+    async def silent(_: Broker) -> AsyncIterator[tuple[str, None]]:
+        for node in ("b", "c"):
+            yield node, None
+
+    monkeypatch.setattr("vmq.admin.elsewhere.away_in_slots_elsewhere", silent)
+    _, answer = await ask(local, "GET", "/sessions")
+    assert answer == {"rows": [], "more": False, "missing": ["b", "c"]}
 
 
 async def test_who_leaves_in_the_middle_disturbs_nobody(local: Site) -> None:

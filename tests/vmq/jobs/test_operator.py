@@ -25,7 +25,11 @@ async def test_an_operator_sets_what_has_a_counterpart_and_keeps_it(tmp_path: Pa
         }
         assert await redis.config_set("maxmemory", 2_000_000)
         assert broker.jobs.open().machine.full_memory == 2_000_000
-        for wrong in (("maxmemory", "x"), ("maxmemory", "1"), ("port", "1")):
+        assert (await redis.info())["maxmemory"] == 2_000_000
+        assert await redis.config_set("maxmemory", "2MB")
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == str(2 << 20)
+        assert await redis.config_set("maxmemory", 2_000_000)
+        for wrong in (("maxmemory", "x"), ("maxmemory", "1"), ("maxmemory", "mb"), ("port", "1")):
             with pytest.raises(ResponseError):
                 await do("CONFIG SET", *wrong)
         broker.jobs.configure(config)  # as with a reload

@@ -10,7 +10,7 @@ from vmq_hooks import Plugin
 
 from tests.vmq.sockets import TIMEOUT, Peer, config_in, peer_of
 from vmq.broker import Broker
-from vmq.config.options import AuthOptions, ListenerOptions, PluginOptions
+from vmq.config.options import AuthOptions, ClusterOptions, ListenerOptions, PluginOptions
 
 __all__ = ["TIMEOUT", "Peer", "Plugin", "options", "peer_of", "serving"]
 
@@ -28,12 +28,14 @@ async def serving(
     sections: Mapping[str, PluginOptions] | None = None,
     anonymous: bool | str = True,
     listeners: dict[str, ListenerOptions] | None = None,
+    cluster: ClusterOptions | None = None,
 ) -> AsyncIterator[Broker]:
     """A broker with these plugins and a TCP listener."""
     config = msgspec.structs.replace(
         config_in(folder, listeners),
         auth=AuthOptions(allow_anonymous=anonymous),  # type: ignore[arg-type]
         plugins=dict(sections or {}),
+        cluster=cluster or ClusterOptions(),
     )
     async with Broker(config, plugins=plugins) as broker:
         yield broker

@@ -7,7 +7,11 @@ import pytest
 from vmq_hooks import BridgeMessage, BridgeSession, Broker, Message, Plugin, SubscriberId
 from vmq_hooks import Subscription as Wanted
 
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering
 from tests.vmq.plugins.support import TIMEOUT, serving
+from vmq import broker as brokers
+from vmq.config.options import ClusterOptions
 
 OURS = SubscriberId("b")
 
@@ -19,15 +23,43 @@ class Holder(Plugin):
         self.handle = broker
 
 
+@pytest.fixture(params=["alone", "slots"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterOptions:
+    """Of a broker that is in none, and of a node whose durable sessions are in slots."""
+    if request.param == "alone":
+        return ClusterOptions()
+    listen = f"ipc://{tmp_path}/node.socket"
+    return ClusterOptions(node_name="n", listen=listen, sessions="slots", slots=8)
+
+
+def has_session(broker: brokers.Broker) -> bool:
+    """Whether the bridge has one."""
+    if broker.clustering is None:
+        return OURS.client_id in broker.registry("").subscribers
+    slots = clustering(broker).slots
+    assert slots is not None
+    return slots.status.figures(OURS.client_id) is not None
+
+
 async def take(session: BridgeSession) -> BridgeMessage:
     async with asyncio.timeout(TIMEOUT):
         return await session.receive()
 
 
-async def test_a_bridge_does_not_get_what_it_published(tmp_path: Path) -> None:
+async def take_message(session: BridgeSession) -> BridgeMessage:
+    """What comes behind the ids of those whose session ended at that moment."""
+    while True:
+        found = await take(session)
+        if not found.released:
+            return found
+
+
+async def test_a_bridge_does_not_get_what_it_published(
+    tmp_path: Path, cluster: ClusterOptions
+) -> None:
     plugin = Holder()
     async with (
-        serving(tmp_path, {"p": plugin}) as broker,
+        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
         plugin.handle.bridge("b") as session,
         broker.subscribe("#", qos=2) as others,
     ):
@@ -46,9 +78,14 @@ async def test_a_bridge_does_not_get_what_it_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
-async def test_retain_is_as_it_was_published(tmp_path: Path, qos: int) -> None:
+async def test_retain_is_as_it_was_published(
+    tmp_path: Path, cluster: ClusterOptions, qos: int
+) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}) as broker, plugin.handle.bridge("b") as session:
+    async with (
+        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
+        plugin.handle.bridge("b") as session,
+    ):
         await session.subscribe([Wanted("#", 2)])
         await broker.publish("a", b"1", qos=qos, retain=True)
         await broker.publish("a", b"2", qos=qos)
@@ -62,9 +99,11 @@ async def test_retain_is_as_it_was_published(tmp_path: Path, qos: int) -> None:
 
 
 @pytest.mark.parametrize("qos", (1, 2))
-async def test_what_is_not_acknowledged_comes_again_under_its_id(tmp_path: Path, qos: int) -> None:
+async def test_what_is_not_acknowledged_comes_again_under_its_id(
+    tmp_path: Path, cluster: ClusterOptions, qos: int
+) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}) as broker:
+    async with serving(tmp_path, {"p": plugin}, cluster=cluster) as broker:
         async with plugin.handle.bridge("b") as session:
             await session.subscribe([Wanted("a", 2)])
             for payload in (b"1", b"2", b"3"):
@@ -76,19 +115,20 @@ async def test_what_is_not_acknowledged_comes_again_under_its_id(tmp_path: Path,
             session.acknowledge(4711)  # nobody knows it
         await broker.publish("a", b"4", qos=qos, retain=True)
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}), plugin.handle.bridge("b") as session:
-        again = await take(session)
+    async with (
+        serving(tmp_path, {"p": plugin}, cluster=cluster),
+        plugin.handle.bridge("b") as session,
+    ):
+        again = await take_message(session)
         assert again == BridgeMessage(Message("a", b"2", qos, True), second.packet_id, True)
-        later = await take(session)
-        while later.released:  # of the two, whose session ended at that moment
-            later = await take(session)
+        later = await take_message(session)
         assert (later.message, later.again) == (Message("a", b"4", qos, True), False)
 
 
-async def test_only_so_many_are_on_their_way(tmp_path: Path) -> None:
+async def test_only_so_many_are_on_their_way(tmp_path: Path, cluster: ClusterOptions) -> None:
     plugin = Holder()
     async with (
-        serving(tmp_path, {"p": plugin}) as broker,
+        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
         plugin.handle.bridge("b", max_inflight_messages=2) as session,
     ):
         await session.subscribe([Wanted("a", 1)])
@@ -103,9 +143,11 @@ async def test_only_so_many_are_on_their_way(tmp_path: Path) -> None:
         assert (await take(session)).message.payload == b"3"
 
 
-async def test_subscriptions_are_exactly_what_was_asked_for_last(tmp_path: Path) -> None:
+async def test_subscriptions_are_exactly_what_was_asked_for_last(
+    tmp_path: Path, cluster: ClusterOptions
+) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}) as broker:
+    async with serving(tmp_path, {"p": plugin}, cluster=cluster) as broker:
         await broker.publish("a", b"x", qos=1, retain=True)
         async with plugin.handle.bridge("b") as session:
             await session.subscribe([Wanted("a", 1), Wanted("b", 1)])
@@ -115,14 +157,15 @@ async def test_subscriptions_are_exactly_what_was_asked_for_last(tmp_path: Path)
             await broker.publish("c", b"", qos=1)
             # `a` was subscribed to before, so its retained message does not come again.
             assert (await take(session)).message.topic == "c"
+        assert has_session(broker)
         assert await plugin.handle.disconnect(OURS, cleanup=True) is False
-        assert OURS.client_id not in broker.registry("").subscribers
+        await until(lambda: not has_session(broker))
 
 
-async def test_whoever_opens_it_later_has_it(tmp_path: Path) -> None:
+async def test_whoever_opens_it_later_has_it(tmp_path: Path, cluster: ClusterOptions) -> None:
     plugin = Holder()
     async with (
-        serving(tmp_path, {"p": plugin}),
+        serving(tmp_path, {"p": plugin}, cluster=cluster),
         plugin.handle.bridge("b") as first,
         plugin.handle.bridge("b"),
     ):
@@ -132,9 +175,14 @@ async def test_whoever_opens_it_later_has_it(tmp_path: Path) -> None:
             await first.publish("a", b"", qos=1)
 
 
-async def test_what_the_broker_does_not_take_is_named(tmp_path: Path) -> None:
+async def test_what_the_broker_does_not_take_is_named(
+    tmp_path: Path, cluster: ClusterOptions
+) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}), plugin.handle.bridge("b") as session:
+    async with (
+        serving(tmp_path, {"p": plugin}, cluster=cluster),
+        plugin.handle.bridge("b") as session,
+    ):
         for topic in ("", "a/#", "a\0"):
             with pytest.raises(ValueError, match="topic"):
                 await session.publish(topic, b"", qos=1)
@@ -143,10 +191,12 @@ async def test_what_the_broker_does_not_take_is_named(tmp_path: Path) -> None:
         await session.publish("fine", b"", qos=1)
 
 
-async def test_a_qos_2_message_that_comes_again_is_not_published_again(tmp_path: Path) -> None:
+async def test_a_qos_2_message_that_comes_again_is_not_published_again(
+    tmp_path: Path, cluster: ClusterOptions
+) -> None:
     plugin = Holder()
     async with (
-        serving(tmp_path, {"p": plugin}) as broker,
+        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
         plugin.handle.bridge("keeper") as keeper,
     ):
         await keeper.subscribe([Wanted("#", 2)])
@@ -158,7 +208,7 @@ async def test_a_qos_2_message_that_comes_again_is_not_published_again(tmp_path:
             await session.publish("a", b"2", qos=2, packet_id=8)
     plugin = Holder()
     async with (
-        serving(tmp_path, {"p": plugin}) as broker,
+        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
         plugin.handle.bridge("b") as session,
         plugin.handle.bridge("keeper") as keeper,
     ):
@@ -175,10 +225,13 @@ async def test_a_qos_2_message_that_comes_again_is_not_published_again(tmp_path:
 
 
 async def test_of_a_qos_2_message_that_was_received_only_the_id_comes_again(
-    tmp_path: Path,
+    tmp_path: Path, cluster: ClusterOptions
 ) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}) as broker, plugin.handle.bridge("b") as session:
+    async with (
+        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
+        plugin.handle.bridge("b") as session,
+    ):
         await session.subscribe([Wanted("a", 2)])
         for payload in (b"1", b"2"):
             await broker.publish("a", payload, qos=2)
@@ -192,7 +245,7 @@ async def test_of_a_qos_2_message_that_was_received_only_the_id_comes_again(
         assert (unknown.packet_id, unknown.released) == (4711, True)
         session.acknowledge(4711)
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}) as broker:
+    async with serving(tmp_path, {"p": plugin}, cluster=cluster) as broker:
         async with plugin.handle.bridge("b") as session:
             found = {each.packet_id: each for each in [await take(session), await take(session)]}
             assert found[first.packet_id].released

@@ -155,3 +155,18 @@ async def test_a_definition_that_cannot_be_read_is_named(opened: Opener, tmp_pat
     path.unlink()
     with pytest.raises(StreamError, match="is no stream"):
         opened()
+
+
+async def test_a_broker_alone_makes_no_more_partitions_than_it_takes(tmp_path: Path) -> None:
+    commits = Commits(asyncio.get_running_loop())
+    catalog = Catalog(tmp_path / "streams", {"s": options(partitions=3)}, commits, limit=5)
+    catalog.start()
+    with pytest.raises(
+        StreamError, match=r"no room for 3 partitions: there are 3 of 5 \(limits.max"
+    ):
+        catalog.create("t", options(partitions=3))
+    with pytest.raises(StreamError, match="no room for 4 partitions"):
+        await catalog.declare("t", options(partitions=4))
+    assert list(catalog.streams) == ["s"]
+    catalog.create("t", options(partitions=2))
+    await catalog.close()

@@ -172,9 +172,9 @@ def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(
         found = several.api("GET", "/sessions", sort="client_id", **parameters)[1]["rows"]
         return [(row["client_id"], row["node"]) for row in found]
 
-    reach(lambda: len(rows()) == 3)
-    assert [client for client, _ in rows()] == ["durable-1", "durable-2", "elsewhere"]
-    assert rows(local="true") == [each for each in rows() if each[1] != "o"]
+    reach(lambda: [client for client, _ in rows()] == ["durable-1", "durable-2", "elsewhere"])
+    # Slots may go to where they are to be meanwhile.
+    reach(lambda: rows(local="true") == [each for each in rows() if each[1] != "o"])
     assert several.api("GET", "/session", client_id="elsewhere")[1]["node"] == "o"
     assert several.api("GET", "/session", client_id="durable-2")[1]["is_online"] is False
     elsewhere.close()

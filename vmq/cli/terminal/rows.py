@@ -99,7 +99,7 @@ class Columns(NamedTuple):
 
 
 def show_rows(answer: Mapping[str, Any], columns: Columns, *, as_json: bool) -> None:
-    """Print the rows of a listing, and say so on stderr if the limit left some out."""
+    """Print the rows of a listing, and say so on stderr if the limit left some out, or some node did not answer."""
     rows: list[dict[str, Any]] = answer["rows"]
     if as_json:
         # Programs get every column, unless somebody chose.
@@ -115,6 +115,11 @@ def show_rows(answer: Mapping[str, Any], columns: Columns, *, as_json: bool) -> 
         table(names, [[cell(row[name]) for name in names] for row in rows])
     if answer.get("more"):
         warning(f"there are more rows than these {len(rows)} (--limit 0 shows all)")
+    missing = answer.get("missing")
+    if missing:
+        warning(
+            f"what these nodes have is not among the rows, for they did not answer: {', '.join(missing)}"
+        )
 
 
 def print_json(value: object) -> None:

@@ -5,13 +5,9 @@ owner has answered; `held` its acknowledgements while no owner serves it: the ta
 """
 
 from collections import deque
-from typing import Final
 
 from vmq.clustering.messages.fronts import SessionLimits, SessionStep, TableEntry
-from vmq.clustering.slots.words import Address, Dot, Lineage, split_scope
-
-#: As many messages of a bridge are remembered that have not come back to it.
-OWN: Final = 10_000
+from vmq.clustering.slots.words import Address, Lineage
 
 
 class Unanswered:
@@ -31,7 +27,7 @@ class Unanswered:
         self.topic = topic
         self.payload = payload
         self.retain = retain
-        #: It is not for the client itself: see `FrontConnection.own`.
+        #: It is not for the client itself, which is a bridge.
         self.is_own = is_own
         #: What the owner answered.
         self.addresses: list[Address] | None = None
@@ -63,25 +59,11 @@ class FrontConnection:
         self.table: dict[int, TableEntry] = {}
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
-        #: What a bridge has published here and would get itself.
-        self.own: dict[Dot, None] = {}
         #: For the owner, at the end of the turn.
         self.steps: list[SessionStep] = []
         #: Publishes in order, by QoS, and those of them that are safe: acknowledgements leave in order.
         self._order: dict[int, deque[int]] = {1: deque(), 2: deque()}
         self._safe: dict[int, set[int]] = {1: set(), 2: set()}
-
-    def keep_out(self, addresses: list[Address]) -> None:
-        """The client itself is not to get this, which it has published; share groups apart."""
-        for slot, dot, group in addresses:
-            if slot == self.slot and not split_scope(group)[1]:
-                self.own[dot] = None
-        if len(self.own) > OWN:
-            del self.own[next(iter(self.own))]
-
-    def is_kept_out(self, dot: Dot) -> bool:
-        """Whether a message is one of those; it comes once."""
-        return self.own.pop(dot, self) is None
 
     def began(self, qos: int, packet: int) -> None:
         """A PUBLISH came."""

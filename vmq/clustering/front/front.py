@@ -189,8 +189,7 @@ class SessionFront:
             return
         connection.attached = key
         if not connection.rank:
-            news = connection.number, message.is_present, list(message.filters)
-            self._here.effects.present.append(news)
+            self._here.effects.present.append(message)
         connection.rank = message.rank
         self._touched[connection.number] = None
         self.send_again(connection)
@@ -239,8 +238,6 @@ class SessionFront:
         addresses = self._origin.reserve(targets)
         connection.began(qos, packet)
         if qos == 1:
-            if is_own:
-                connection.keep_out(addresses)
             self._origin.publish(
                 addresses,
                 topic,
@@ -249,6 +246,7 @@ class SessionFront:
                 number,
                 lambda: self._on_safe(number, 1, packet),
                 retain,
+                connection.client if is_own else "",
             )
             return
         digest = digest_of(topic, payload)
@@ -260,8 +258,6 @@ class SessionFront:
     def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
         """The owner of the publisher's slot knows where a QoS 2 message goes."""
         number, packet = connection.number, each.step.packet
-        if each.is_own:
-            connection.keep_out(each.addresses or [])
         self._origin.publish(
             each.addresses or [],
             each.topic,
@@ -270,6 +266,7 @@ class SessionFront:
             number,
             lambda: self._on_safe(number, 2, packet),
             each.retain,
+            connection.client if each.is_own else "",
         )
 
     def _on_safe(self, number: int, qos: int, packet: int) -> None:

@@ -77,6 +77,7 @@ class SessionNode:
         """Time has passed, by this node's clock, in milliseconds."""
         self.here.now = now
         is_beat = self.here.reach.tick(now)
+        self.slots.turns.catch_up()
         self.slots.look(is_beat)
         self._notice_moves()
         if is_beat or self._is_linked_anew:
@@ -150,6 +151,11 @@ class SessionNode:
 
     def finish(self) -> None:
         """The turn is over in which the front's methods were called."""
+        self._finish()
+
+    def end(self) -> None:
+        """The node stops: what has changed is written, though nobody waits for it."""
+        self.slots.turns.catch_up()
         self._finish()
 
     def _finish(self) -> None:

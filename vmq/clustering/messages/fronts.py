@@ -46,7 +46,8 @@ class SessionLimits(Struct, array_like=True, frozen=True):
 class OfferedMessage(Struct, array_like=True, frozen=True):
     """A message on its way to a slot; `group`: for one member of this share group there.
 
-    `retain`: it has RETAIN, as it was published, or as one client is to get it whom it is for alone.
+    `retain`: it has RETAIN, as it was published, or as one client is to get it whom it is for alone. `but`: the bridge
+    that published it, which is not to get it by its subscriptions.
     """
 
     dot: DotOf
@@ -55,6 +56,7 @@ class OfferedMessage(Struct, array_like=True, frozen=True):
     qos: Annotated[int, Meta(ge=0, le=2)]
     group: str = ""
     retain: bool = False
+    but: Annotated[str, Meta(max_length=66_000)] = ""
 
 
 class Offer(NodeMessage, frozen=True, tag=109):
@@ -77,6 +79,17 @@ class OfferTaken(NodeMessage, frozen=True, tag=110):
     dots: Annotated[list[DotOf], Meta(max_length=100_000)]
     again: bool = False
     clock: Number = 0
+
+
+class ReceivedEntry(Struct, array_like=True, frozen=True):
+    """A QoS 2 packet id that a client has not released: the digest of its message; b"": it may be any.
+
+    `is_there`: the front to which that came is. Who is in no slot has it from there.
+    """
+
+    packet: PacketId
+    digest: bytes
+    is_there: bool
 
 
 class TableEntry(Struct, array_like=True, frozen=True):
@@ -123,6 +136,10 @@ class Attached(NodeMessage, frozen=True, tag=112):
     clock: Number = 0
     #: What the session subscribes to, with the QoS granted.
     filters: Filters = msgspec.field(default_factory=list)
+    #: What came of the client on its earlier connections.
+    received: Annotated[list[ReceivedEntry], Meta(max_length=65_535)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class AttachRefused(NodeMessage, frozen=True, tag=113):

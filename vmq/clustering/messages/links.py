@@ -15,6 +15,8 @@ class LinkHello(NodeMessage, frozen=True, tag=116):
     mine: Nonce
     theirs: Nonce
     is_whole: bool
+    #: Frames that I have sent in this life.
+    sent: Nonce = 0
 
 
 class LinkFrame(NodeMessage, frozen=True, tag=117):

@@ -94,8 +94,8 @@ class SessionQuestions:
         answer = await self._answer(peer, question, SessionFound)
         return None if answer is None else answer.figures
 
-    async def away(self) -> AsyncIterator[tuple[str, list[AwaySession]]]:
-        """The sessions in slots of other nodes whose clients are away, by node; of nodes that answer."""
+    async def away(self) -> AsyncIterator[tuple[str, list[AwaySession] | None]]:
+        """The sessions in slots of other nodes whose clients are away, by node; None: it does not answer."""
         slots = self._slots
         for peer in [] if slots is None else slots.peers():
             slot, after = 0, ""
@@ -103,6 +103,7 @@ class SessionQuestions:
                 self._last += 1
                 answer = await self._answer(peer, AskAway(self._last, slot, after), AwayFound)
                 if answer is None:
+                    yield peer, None
                     break
                 yield peer, answer.sessions
                 slot, after = answer.slot, answer.after

@@ -65,12 +65,13 @@ class Origin:
         connection: int,
         then: Callable[[], None],
         retain: bool = False,
+        but: str = "",
     ) -> None:
-        """Offers a message to its slots; `then` follows when all have it safe."""
+        """Offers a message to its slots; `then` follows when all have it safe. `but`: the bridge whose it is."""
         size = len(topic) + len(payload) + _OVERHEAD
         publication = Publication(connection, qos, size, then)
         for slot, dot, group in addresses:
-            message = OfferedMessage(dot, topic, payload, qos, group, retain)
+            message = OfferedMessage(dot, topic, payload, qos, group, retain, but)
             older = self._outbox(slot).add(message, publication)
             self._touched[slot] = None
             if older is not None:  # of a connection that is gone: nobody waits for it

@@ -131,7 +131,7 @@ class SlotRoutes:
 
         -1: there is none; `is_any`: else one whose members are all away.
         """
-        there, away = ([each for each in slots if each != but] for slots in self.slots_of(group))
+        there, away = [[each for each in slots if each != but] for slots in self.slots_of(group)]
         found = there or (away if is_any else [])
         self._turn += 1
         return found[self._turn % len(found)] if found else -1

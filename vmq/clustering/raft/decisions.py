@@ -14,6 +14,7 @@ from vmq_cluster.raft.meta import (
     Move,
     Moved,
     Placement,
+    RefusedError,
     SetHosts,
     SetReplicas,
 )
@@ -51,6 +52,8 @@ class Known:
     #: Moves that an operator asked for: group -> voters.
     moves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    #: How many replicas each host takes; 0, or none: as many as there are.
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 def new_id() -> str:
@@ -64,8 +67,10 @@ def next_commands(
     """What is to be decided next, perhaps nothing; the rest follows when that is."""
     hosts = tuple(sorted(known.hosts))
     labels = tuple(known.labels.get(each, each) for each in hosts)
-    if hosts != decided.hosts or labels != tuple(map(decided.label, hosts)):
-        return [SetHosts(hosts, labels)]
+    limits = tuple(known.limits.get(each, 0) for each in hosts)
+    before = tuple((decided.label(each), decided.limits.get(each, 0)) for each in hosts)
+    if hosts != decided.hosts or tuple(zip(labels, limits, strict=True)) != before:
+        return [SetHosts(hosts, labels, limits)]
     commands: list[Command] = [
         DeleteStream(name, stream.id)
         for name, stream in decided.streams.items()
@@ -82,14 +87,25 @@ def _streams(decided: Definitions, known: Known, make_id: Callable[[], str]) -> 
     for name, wanted in sorted(known.streams.items()):
         stream = decided.streams.get(name)
         if stream is None:
-            if decided.room >= wanted.replicas:
-                numbers = (wanted.partitions, wanted.replicas)
-                yield MakeStream(name, make_id(), *numbers, wanted.begun)
+            numbers = (wanted.partitions, wanted.replicas)
+            is_room = decided.room >= wanted.replicas
+            if is_room and _fits(decided, made := make_id(), 0, *numbers):
+                yield MakeStream(name, made, *numbers, wanted.begun)
         elif wanted.replicas != stream.replicas:
             if decided.room >= wanted.replicas:
                 yield SetReplicas(name, wanted.replicas)
         elif wanted.partitions > stream.partitions:
-            yield AddPartitions(name, wanted.partitions)
+            numbers = (stream.partitions, wanted.partitions)
+            if _fits(decided, stream.id, *numbers, stream.replicas):
+                yield AddPartitions(name, wanted.partitions)
+
+
+def _fits(decided: Definitions, made: str, begin: int, end: int, replicas: int) -> bool:
+    try:
+        decided.placed(made, begin, end, replicas)
+    except RefusedError:
+        return False
+    return True
 
 
 def _news(decided: Definitions, known: Known) -> Iterator[Command]:
@@ -103,26 +119,36 @@ def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
     """Replicas of hosts that are gone or were missing, and what an operator wants elsewhere, a few at a time."""
     room = MOVING - len(decided.moving())
     streams = {each.id: each for each in decided.streams.values()}
+    free = decided.free()
     for group, placed in sorted(decided.groups.items()):
         if room <= 0:
             return
         stream = streams.get(group.partition("/")[0])
         count = len(placed.wanted) if stream is None else stream.replicas
-        voters = _better(group, placed, decided, count)
+        full = {node for node, left in free.items() if left <= 0}
+        voters = _better(group, placed, decided, count, full)
         asked = known.moves.get(group)
         if asked is not None and set(asked) <= set(decided.hosts):
             voters = asked
         if voters != placed.wanted:
             room -= 1
+            for node in free.keys() & {*voters} - {*placed.wanted}:
+                free[node] -= 1
             yield Move(group, voters)
 
 
-def _better(group: str, placed: Placement, decided: Definitions, count: int) -> tuple[str, ...]:
-    """The voters that a group is to have, as many as its stream wants: others in the place of those that are gone."""
+def _better(
+    group: str, placed: Placement, decided: Definitions, count: int, full: set[str]
+) -> tuple[str, ...]:
+    """The voters that a group is to have, as many as its stream wants: others in the place of those that are gone.
+
+    Nodes that are `full` get none that they do not have.
+    """
     kept = [name for name in placed.wanted if name in decided.hosts]
     if len(kept) == count and len(apart(kept, decided.labels)) == count:
         return tuple(kept)
-    found = apart((*kept, *order(group, decided.hosts)), decided.labels)
+    others = (each for each in order(group, decided.hosts) if each not in full)
+    found = apart((*kept, *others), decided.labels)
     return tuple(found[:count]) or placed.wanted
 
 

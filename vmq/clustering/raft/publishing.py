@@ -33,7 +33,8 @@ def known_of(
             streams[each.name] = wanted
     gone = frozenset(parts[0] for parts, _ in records.all("gone"))
     voters = {group: (lead.voters, lead.term) for group, lead in leads.items()}
-    return Known(hosts, streams, gone, voters, moves_of(records), labels)
+    limits = records.limits()
+    return Known(hosts, streams, gone, voters, moves_of(records), labels, limits)
 
 
 def moves_of(records: GroupRecords) -> dict[str, tuple[str, ...]]:

@@ -12,6 +12,7 @@ meta group's log it is, and the later one stands.
 - `wish GROUP`: whom an operator wants to lead it.
 - `begin STREAM NUMBER`: the owner of a partition of one copy, whose log is to be its group's.
 - `host NODE`: what the node shares a disk or a machine with.
+- `limit NODE`: how many partitions it takes, 0: as many as there are.
 - `readers`: there are consumer groups, and with them the meta group.
 """
 
@@ -72,7 +73,7 @@ class Lead(Struct, array_like=True, frozen=True):
 
 S = TypeVar("S", bound=Struct)
 _KINDS: Final = frozenset(
-    {"node", "meta", "place", "lead", "gone", "move", "wish", "begin", "host", "readers"}
+    {"node", "meta", "place", "lead", "gone", "move", "wish", "begin", "host", "limit", "readers"}
 )
 
 
@@ -197,6 +198,21 @@ class GroupRecords:
             for parts, raw in self.all("host")
             if len(parts) == 1 and parts[0] in names
         }
+
+    def limits(self) -> dict[str, int]:
+        """How many partitions nodes take, by their names in groups; of those that take all 0, or nothing."""
+        names = self.nodes()
+        return {
+            names[parts[0]]: int(raw)
+            for parts, raw in self.all("limit")
+            if len(parts) == 1 and parts[0] in names and raw.isdigit()
+        }
+
+    def offer(self, node: str, name: str, host: str, limit: int) -> None:
+        """A node takes replicas: its name in groups, what it shares a disk or a machine with, and how many it takes."""
+        self.put(name.encode(), "node", node)
+        self.put(host.encode(), "host", node)
+        self.put(b"%d" % limit, "limit", node)
 
     def nodes(self) -> dict[str, str]:
         """The names in groups of nodes, by node."""

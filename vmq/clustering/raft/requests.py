@@ -32,6 +32,10 @@ class GroupRequests:
         self._places = places
         self._thread = thread
 
+    def limits(self) -> dict[str, int]:
+        """How many partitions nodes take, by node; 0, or nothing: as many as there are."""
+        return {node_of(name): most for name, most in self._records.limits().items()}
+
     def move(self, stream: str, number: int, nodes: list[str]) -> str:
         """Has a partition go to other nodes; returns what is wrong with that, "" if nothing is."""
         names = self._records.nodes()

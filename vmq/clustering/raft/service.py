@@ -275,8 +275,8 @@ class GroupService:
         self._timer = self._loop.call_at(self._node.next_tick(_LOOK), self._look)
         if not self._is_leaving:
             # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.
-            self._records.put(self.places.name.encode(), "node", self._node.name)
-            self._records.put(self._host.encode(), "host", self._node.name)
+            name, limit = self.places.name, self._catalog.limit
+            self._records.offer(self._node.name, name, self._host, limit)
         self.set_up(self._node.up)
         self._look_at_meta()
         self.requests.follow()

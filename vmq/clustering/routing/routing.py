@@ -161,6 +161,18 @@ class Routing(Elsewhere):
         if slots or route.nodes:
             self._forward(registry, route, slots, message, source)
 
+    def forward_again(
+        self, registry: Registry, route: Route, message: Message, source: Source
+    ) -> None:
+        """Has its slots say that they have a message; one that was chosen for a share group is known where it came."""
+        slots = [slot for target in route.nodes for slot in target.slots]
+        for shared in route.shared:
+            policy = source.policy() or self._core.options.shared_subscription_policy
+            chosen = self.slots.choose(registry.mountpoint, shared.name, policy)
+            if chosen is not None:
+                slots.append(chosen)
+        self.slots.offer(slots, message, source)
+
     def _forward(
         self,
         registry: Registry,

@@ -36,8 +36,13 @@ class SlotTargets:
         """The slots that want the messages of a topic at QoS 1 and 2, and the share groups with members in slots."""
         return [], []
 
-    def choose(self, mountpoint: str, group: str, others: int) -> tuple[int, str] | None:
-        """A slot that gets a message for a share group, if none of so many connected members that are in none does."""
+    def choose(
+        self, mountpoint: str, group: str, policy: str, here: int = 0, others: int = 0
+    ) -> tuple[int, str] | None:
+        """A slot that gets a message for a share group; None: it is for the members that are in none, or for nobody.
+
+        Of these so many are connected `here`, and `others` in all.
+        """
         return None
 
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
@@ -95,7 +100,8 @@ class SharedDispatch:
         mountpoint, group = registry.mountpoint, shared.name
         if self.slots.are_asked and message.qos:
             slots = self.slots
-            slot = slots.choose(mountpoint, group, self._connected(policy, shared.members))
+            connected = self._connected(policy, shared.members)
+            slot = slots.choose(mountpoint, group, policy, *connected)
             if slot is not None:
                 return slot
         node = self._choose(policy, message, shared.members)
@@ -107,7 +113,7 @@ class SharedDispatch:
                 return None
             node = self._choose(policy, message, self._others(shared.members))
         if node is None:
-            return None if slots is None else slots.choose(mountpoint, group, 0)
+            return None if slots is None else slots.choose(mountpoint, group, policy)
         publish = publish_of(registry, message, shared.name)
         self._send(node, shared.members, publish, source.publisher())
         return None
@@ -134,9 +140,10 @@ class SharedDispatch:
 
     def is_elsewhere(self, registry: Registry, name: str, away: bool) -> bool:
         """Whether a group has a member on another node; see `give_elsewhere`."""
-        if self.slots.choose(registry.mountpoint, name, 0) is not None:
+        policy = self._core.options.shared_subscription_policy
+        if self.slots.choose(registry.mountpoint, name, policy) is not None:
             return True
-        if self._core.options.shared_subscription_policy == LOCAL_ONLY:
+        if policy == LOCAL_ONLY:
             return False
         others = self._others(self._members_of(registry.mountpoint, name))
         return any(away or (each.online and node in self.up) for node, each in others.items())
@@ -173,21 +180,20 @@ class SharedDispatch:
 
     # --- how it is done
 
-    def _connected(self, policy: str, members: Mapping[str, ShareMembers]) -> int:
-        """How many connected members without a session in a slot there are to choose among."""
+    def _connected(self, policy: str, members: Mapping[str, ShareMembers]) -> tuple[int, int]:
+        """How many connected members without a session in a slot there are here, and in all to choose among."""
         near = {
             node: each.online
             for node, each in members.items()
             if node == self._name or (node in self.up and policy != LOCAL_ONLY)
         }
-        here = near.get(self._name, 0)
-        return here if here and policy != RANDOM else sum(near.values())
+        return near.get(self._name, 0), sum(near.values())
 
     def _give_to_slot(self, mountpoint: str, group: str, message: Message) -> bool:
         """Has a slot get what no node can give to a member any more; False: it has no members in slots."""
         if not message.qos:
             return False
-        slot = self.slots.choose(mountpoint, group, 0)
+        slot = self.slots.choose(mountpoint, group, self._core.options.shared_subscription_policy)
         if slot is not None:
             self.slots.offer([slot], message, self._core.nobody)
         return slot is not None

@@ -3,7 +3,8 @@
     links     lives of links: what comes is in order and whole, or the life ends    disk     commits
     routes    filter -> slots in the metadata, and who knows of them               clients  the ports of the core
     service   carries events in and effects out                                    status   what is shown of it
-    told      what plugins are told
+    told      what plugins are told                        turn      when it is carried out
+    members   share groups of clients
 
 A client with a durable session is a clean one to its node's registry (`vmq.protocol.front_queue`): that has its
 subscriptions while it is connected, for QoS 0, and its takeover goes through the directory as that of clean sessions
@@ -12,7 +13,8 @@ does. What is of QoS 1 and 2 is offered to slots, which the routes of a topic na
 Of a share group the node that publishes chooses: a slot with members, whose owner chooses one of them
 (`vmq.clustering.slots.sharing`), or a clean member (`vmq.clustering.routing.shared_dispatch`).
 
-What is to follow, in this order: mountpoints, as a scope in front of client ids, filters and topics; packet ids that a
-publisher's slot has received, told with `Attached`, so that clean subscribers get QoS 2 once; states on disk alone
-until their clients come.
+The owner of a client tells its front which QoS 2 packet ids it has not released (`Attached`): what comes again under
+one of them goes to slots, which know its dots, and to nobody else, unless the front to which it came first is gone.
+
+What is to follow: states on disk alone until their clients come.
 """

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.running.limits import limits_of
+from vmq.clustering.running.members import SlotMembers
+from vmq.clustering.slots.words import digest_of
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Pending
 from vmq.core.output import Output
@@ -45,6 +47,9 @@ class SlotClaims(Claims):
             limits_of(options),
             lambda: self.before.claim(registry, client_id, True, user),
         )
+
+    def end_session(self, registry: Registry, client_id: str) -> None:
+        self._fronts.end(registry.scope + client_id)
 
 
 class SlotSubscriptions(Propagation):
@@ -94,16 +99,19 @@ class SlotPeers(Peers):
 class SlotPublishes(SlotTargets):
     """What is published here."""
 
-    def __init__(self, fronts: "SlotFronts") -> None:
+    def __init__(self, fronts: "SlotFronts", members: SlotMembers) -> None:
         super().__init__()
         self.are_asked = True
         self._fronts = fronts
+        self._members = members
 
     def find(self, mountpoint: str, topic: str) -> tuple[list[tuple[int, str]], list[str]]:
         return self._fronts.targets(scope_of(mountpoint), topic)
 
-    def choose(self, mountpoint: str, group: str, others: int) -> tuple[int, str] | None:
-        return self._fronts.choose(scope_of(mountpoint) + group, others)
+    def choose(
+        self, mountpoint: str, group: str, policy: str, here: int = 0, others: int = 0
+    ) -> tuple[int, str] | None:
+        return self._members.choose(mountpoint, group, policy, here, others)
 
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         self._fronts.offer(slots, message, source)
@@ -118,6 +126,12 @@ class SlotPackets(FrontPort):
 
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         self._fronts.keep(number, message, qos, retain)
+
+    def digest(self, message: Message) -> bytes:
+        return digest_of(message.topic, message.payload)
+
+    def receive(self, message: Message, source: Source) -> None:
+        self._fronts.offer([], message, source)
 
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         self._fronts.on_acknowledged(number, kind, packet_id)

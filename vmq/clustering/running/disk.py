@@ -24,6 +24,8 @@ log = logging.getLogger("vmq.cluster")
 
 _OWN: Final = b"!store"
 _IMPORTED: Final = b"!nodes"
+#: `SlotDisk.imported` where there was nothing.
+NOTHING_IMPORTED: Final = b"0"
 #: Lives of brokers are counted from here in minutes: a disk that lost the last number does not use it again.
 _EPOCH: Final = 1_704_067_200
 #: Seconds until a commit that failed is tried again.
@@ -95,6 +97,10 @@ class SlotDisk:
     def imported(self) -> bytes:
         """How far it is with what the broker's store had of sessions, as `import_all` was told; b"": not begun."""
         return self._storage.get(_IMPORTED) or b""
+
+    def had_sessions(self) -> bool:
+        """Whether there was anything to import."""
+        return self.imported() > NOTHING_IMPORTED
 
     def import_all(self, effects: Effects, stage: bytes) -> None:
         """Writes what has gathered and how far it is, at once: all of it or nothing.

@@ -7,7 +7,7 @@ from typing import Final
 from vmq_hooks.verdicts import Refuse
 
 from vmq.clustering.front.sessions import SessionNode
-from vmq.clustering.messages.fronts import SessionLimits, SessionStep
+from vmq.clustering.messages.fronts import Attached, SessionLimits, SessionStep
 from vmq.clustering.slots import words
 from vmq.clustering.slots.words import ONLY, slot_of
 from vmq.core.context import CHANGED, CLAIMED, Core
@@ -44,8 +44,7 @@ class SlotArrival:
         self.pending = pending
         self.claim = claim
         #: What its owner has said, and what another node still has to.
-        self.is_present = False
-        self.filters: list[tuple[str, int]] = []
+        self.attached: Attached | None = None
         self.first: Pending | None = None
         #: What its owner has for it already.
         self.early: list[SessionStep] = []
@@ -144,12 +143,13 @@ class SlotFronts:
         self._front.disconnect(number, True)
         self._soon()
 
-    def arrived(self, number: int, is_present: bool, filters: list[tuple[str, int]]) -> None:
+    def arrived(self, attached: Attached) -> None:
         """A client's session is there."""
+        number = attached.connection
         arrival = self._arrivals.get(number)
         if arrival is None:
             return
-        arrival.is_present, arrival.filters = is_present, filters
+        arrival.attached = attached
         arrival.first = first = arrival.claim()
         if first is None:
             self._let_in(number, None)
@@ -166,8 +166,9 @@ class SlotFronts:
             arrival.pending.finish(answer)
             self._soon()
             return
+        assert arrival.attached is not None
         self._adopting[arrival.client_id] = number, arrival
-        arrival.pending.finish(Placed(arrival.is_present))
+        arrival.pending.finish(Placed(arrival.attached.is_present))
         if self._adopting.pop(arrival.client_id, None) is not None:  # it was refused all the same
             self._front.disconnect(number, True)
         self._soon()
@@ -223,7 +224,10 @@ class SlotFronts:
         queue.mountpoint, queue.username = before.mountpoint, before.username
         subscriber.queue = queue
         self._clients[number] = SlotClient(queue, arrival.client_id, arrival.early)
-        for topic_filter, qos in arrival.filters:
+        assert arrival.attached is not None
+        for each in arrival.attached.received:
+            queue.earlier[each.packet] = each.digest if each.is_there else None
+        for topic_filter, qos in arrival.attached.filters:
             registry.add_subscription(subscriber, topic_filter, qos)
 
     def _changed(self, client: SlotClient, subscriber: Subscriber, topic_filter: str) -> None:
@@ -286,26 +290,13 @@ class SlotFronts:
         plain, groups = self._machines.routes.find(topic, scope)
         return [(slot, scope) for slot in plain], [each[len(scope) :] for each in groups]
 
-    def choose(self, group: str, others: int) -> tuple[int, str] | None:
-        """A slot for a message of a share group, which may go to so many members elsewhere as well.
-
-        A slot with connected members has the same chance as each of them; others are the last resort.
-        """
-        routes = self._machines.routes
-        there, away = routes.slots_of(group)
-        if not there and (others or not away):
-            return None
-        if there and others and self._core.choose(len(there) + others) >= len(there):
-            return None
-        return routes.slot_for(group, -1, True), group
-
     def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
         """Has slots get a message; what its publisher is answered waits until they have it safe."""
         publisher = source.publisher()
         queue = _queue_of(source)
         wait = None
         if publisher is not None:
-            if message.qos:
+            if message.qos or (queue is not None and queue.arriving):
                 wait = publisher.confirmations()
                 wait.expect()
             if self._machines.origin.is_full() and publisher not in self._paused:
@@ -315,11 +306,11 @@ class SlotFronts:
             packet, queue.arriving = queue.arriving, 0
             self._clients[queue.number].publishing[packet] = [] if wait is None else [wait]
             topic, payload, retain = message.topic, message.payload, message.retain
-            again, own = queue.arrives_again, _is_own(source, message)
-            number = queue.number
-            self._front.publish(number, packet, 2, topic, payload, again, slots, retain, own)
+            again, number = queue.arrives_again, queue.number
+            is_own = queue.bridge
+            self._front.publish(number, packet, 2, topic, payload, again, slots, retain, is_own)
         else:
-            self._publish(0 if queue is None else queue.number, slots, message, source, wait)
+            self._publish(0 if queue is None else queue.number, slots, message, wait)
         self._soon()
 
     def _publish(
@@ -327,18 +318,16 @@ class SlotFronts:
         number: int,
         slots: list[tuple[int, str]],
         message: Message,
-        source: Source,
         wait: Confirmations | None,
     ) -> None:
         """A message that no packet id in a slot stands for."""
         origin = self._machines.origin
         then = _nothing if wait is None else wait.confirm
         addresses = origin.reserve(slots)
-        connection = self._front.connections.get(number)
-        if connection is not None and _is_own(source, message):
-            connection.keep_out(addresses)
+        client = self._clients.get(number)
+        but = client.client_id if client is not None and client.queue.bridge else ""
         topic, payload, retain = message.topic, message.payload, message.retain
-        origin.publish(addresses, topic, payload, message.qos, number, then, retain)
+        origin.publish(addresses, topic, payload, message.qos, number, then, retain, but)
 
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         """A message joins the queue of one client alone."""
@@ -445,15 +434,11 @@ class SlotFronts:
             _confirm(client.unsubscribing.pop(step.packet, None))
 
     def _send(self, client: SlotClient, step: SessionStep) -> None:
-        _, dot, group = step.addresses[0]
-        connection = self._front.connections.get(client.queue.number)
-        is_own = connection is not None and connection.is_kept_out(dot)
+        _, _, group = step.addresses[0]
         # A bridge gets RETAIN as it was published, others of what is for them alone.
         retain = step.retain and (client.queue.bridge or group.startswith(ONLY))
         message = Message(step.topic, step.payload, step.qos, retain)
-        if not is_own and client.queue.send_from_slot(
-            step.packet, message, step.qos, step.is_again
-        ):
+        if client.queue.send_from_slot(step.packet, message, step.qos, step.is_again):
             if self._core.hooks.on_acked is not None:
                 delivery = Delivery(message, step.qos, message.retain, "")
                 client.unacknowledged[step.packet] = delivery
@@ -472,14 +457,6 @@ def _queue_of(source: Source) -> FrontQueue | None:
         return None
     queue = source.subscriber.queue
     return queue if isinstance(queue, FrontQueue) else None
-
-
-def _is_own(source: Source, message: Message) -> bool:
-    """Whether it is of a bridge, which gets nothing that it has published itself, and would by its subscriptions."""
-    queue = _queue_of(source)
-    if queue is None or not queue.bridge or not isinstance(source, Client):
-        return False
-    return source.registry.wants(queue, message.topic, "")
 
 
 def _confirm(wait: Confirmations | None) -> None:

@@ -1,6 +1,7 @@
 """The limits of queues in slots, from the options of the broker and of its sessions."""
 
 from vmq.clustering.messages.fronts import SessionLimits
+from vmq.clustering.routing.shares import RANDOM
 from vmq.clustering.slots.attachments import PACKETS
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.core.context import CoreOptions
@@ -12,6 +13,8 @@ def limits_as_configured(options: CoreOptions) -> QueueLimits:
     limits.window_bytes = options.max_inflight_bytes
     limits.online, limits.offline = options.max_online_messages, options.max_offline_messages
     limits.bytes, limits.drops_oldest = options.max_bytes, options.drop_oldest
+    limits.prefers_near = options.shared_subscription_policy != RANDOM
+    limits.pauses = options.pause_publisher
     limits.newest_first, limits.upgrades = options.lifo, options.upgrade_outgoing_qos
     limits.age = int(options.max_age * 1000)
     limits.expiry = int(options.persistent_client_expiration * 1000)

@@ -2,6 +2,9 @@
 
 Each end draws a number when it begins anew; a life is called by both. A frame that is missing ends it, at both ends:
 whoever relied on what was said in it says it again in the next one. So nothing is kept to be sent again.
+
+What is not lost comes in order, however late. So a greeting that is older than what its receiver knows ends nothing:
+with seconds on the way, one end would begin anew for each greeting of the other that was under way.
 """
 
 from collections import deque
@@ -82,12 +85,12 @@ class LinkLives:
                 self._greet(peer, link)
 
     def _greet(self, peer: str, link: PeerLink) -> None:
-        self._send(peer, LinkHello(link.mine, link.theirs, link.life != 0))
+        self._send(peer, LinkHello(link.mine, link.theirs, link.life != 0, link.sent))
 
     def _restart(self, peer: str, link: PeerLink) -> None:
         """Something was lost."""
         was_whole = link.life != 0
-        link.mine, link.life = self._draw(), 0
+        link.mine, link.life, link.sent = self._draw(), 0, 0
         link.waiting.clear()
         if was_whole:
             self._broken(peer, False)
@@ -99,25 +102,23 @@ class LinkLives:
         link = self._links.get(peer)
         if link is None:
             return
-        knows = hello.theirs == link.mine
-        if link.life and (hello.mine != link.theirs or not knows or not hello.is_whole):
-            if hello.mine == link.theirs and knows:
-                # It has not heard yet that it is whole, or has taken nothing of what was sent.
-                if not link.sent:
-                    self._greet(peer, link)
-                    return
-            link.theirs = hello.mine
+        knows, is_known = hello.theirs == link.mine, hello.mine == link.theirs
+        link.theirs = hello.mine
+        if link.life and not (knows and is_known):
             self._restart(peer, link)
-            return
-        is_new, link.theirs = link.theirs != hello.mine, hello.mine
-        if link.life:
-            return
-        if knows:
+        elif link.life and not hello.is_whole:
+            self._greet(peer, link)  # when it said so it had not heard yet that it is whole
+        elif link.life:
+            if hello.sent != link.expected:
+                self._restart(peer, link)  # frames that came before it was whole here were lost
+        elif knows:
             link.life = life_of(link.mine, link.theirs)
             link.sent = link.expected = 0
             self._greet(peer, link)
             self._linked(peer, link.life)
-        elif is_new or hello.theirs:
+            if hello.sent:
+                self._restart(peer, link)
+        elif not is_known:
             self._greet(peer, link)
 
     def on_frame(self, peer: str, frame: LinkFrame) -> None:
@@ -179,7 +180,7 @@ class LinkLives:
 
 def life_of(one: int, other: int) -> int:
     """What both ends call a life."""
-    raw = b"".join(each.to_bytes(8, "big") for each in sorted((one, other)))
+    raw = b"".join([each.to_bytes(8, "big") for each in sorted((one, other))])
     return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big") >> 3 | 1
 
 

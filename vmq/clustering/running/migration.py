@@ -27,7 +27,7 @@ from vmq.clustering.messages.codec import decode_parcel
 from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.replication.follower import COPY
 from vmq.clustering.replication.headers import CopyHeader, decode_head
-from vmq.clustering.running.disk import SlotDisk
+from vmq.clustering.running.disk import NOTHING_IMPORTED, SlotDisk
 from vmq.clustering.running.importing import SlotImport, StoredQueue
 from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.machine import SlotMachine
@@ -95,7 +95,7 @@ class Migration:
         """
         told = list(self._told())
         own = list(self._own())
-        if not self._disk.imported() or (own and self._disk.imported() == _DONE):
+        if not self._disk.imported() or (own and self._disk.imported() != _TAKEN):
             self._take(own, told)
         for registry, subscriber in own:
             registry.end_session(subscriber)
@@ -149,7 +149,7 @@ class Migration:
         for slot, state in found.states.items():
             copy = self._machine.copies.setdefault(slot, SlotCopy(slot))
             copy.join(effects, self._machine.here.incarnation, self._machine.view(slot), state)
-        self._disk.import_all(effects, _TAKEN)
+        self._disk.import_all(effects, _TAKEN if found.states else NOTHING_IMPORTED)
         if found.sessions or found.messages:
             log.info("sessions in slots sessions=%d messages=%d", found.sessions, found.messages)
 

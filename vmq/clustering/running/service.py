@@ -33,9 +33,11 @@ from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.fronts import SlotFronts
 from vmq.clustering.running.limits import limits_as_configured
 from vmq.clustering.running.links import LinkLives
+from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.told import SlotNews
+from vmq.clustering.running.turn import LoopTurn
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import incarnation_of, slot_of, split_scope, store_of
@@ -118,6 +120,7 @@ class SlotService:
         self.here = here = LocalNode(incarnation_of(store, life), reach, options.replicas)
         self.machines = SessionNode(here, options.slots, self.disk.records())
         self._tune()
+        self._turns = LoopTurn(self._pass, self._end_turn)
         self.fronts = SlotFronts(self.machines, core, self._random, self._soon)
         self.fronts.packets = SlotPackets(self.fronts)
         self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
@@ -131,7 +134,6 @@ class SlotService:
         self._stores: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._hosts: dict[int, str] = {}
-        self._is_due = False
         self._timer: asyncio.TimerHandle | None = None
         #: Slots whose routes were not compared since this node owns them, and the next that is to be.
         self._not_agreed: set[int] = set()
@@ -175,12 +177,13 @@ class SlotService:
         core.propagation = SlotSubscriptions(self.fronts, core.propagation)
         core.sessions = SlotSessions(self.fronts, core.sessions)
         core.peers = SlotPeers(self.fronts, core.peers)
-        self._routing.set_slots(SlotPublishes(self.fronts))
+        members = SlotMembers(self.machines, self._registries, core.choose)
+        self._routing.set_slots(SlotPublishes(self.fronts, members))
         self._tick()
 
     def take_part(self) -> None:
         """It may have slots again."""
-        self.here.is_leaving = False
+        self.here.is_leaving = self.here.leaves_host = False
 
     async def hand_over(self, seconds: float = HAND_OVER, *, leaves_host: bool = False) -> bool:
         """Others take this node's slots over, as far as there are any who can, and in time; whether all have gone.
@@ -197,7 +200,7 @@ class SlotService:
                 )
                 break
             self.machines.hand_over()
-            self._turn()
+            self._turns.run()
             await asyncio.sleep(_LOOK)
         return not self.machines.slots.own()
 
@@ -216,7 +219,8 @@ class SlotService:
             self._timer.cancel()
             self._timer = None
         self._routing.set_slots(SlotTargets())
-        self._turn()
+        self.machines.end()
+        self._turns.run()
         self._barrier = None
         await self.disk.close(self.here.effects)
 
@@ -262,14 +266,12 @@ class SlotService:
         self._soon()
 
     def _on_linked(self, peer: str, life: int) -> None:
-        store = self._stores.get(peer)
-        if store is not None:
+        if (store := self._stores.get(peer)) is not None:
             self.machines.on_link(store, life)
             self.machines.beat(store)
 
     def _on_broken(self, peer: str, is_dead: bool) -> None:
-        store = self._stores.get(peer)
-        if store is not None:
+        if (store := self._stores.get(peer)) is not None:
             self.machines.on_break(store, is_dead)
 
     def _on_messages(self, peer: str, messages: list[NodeMessage]) -> None:
@@ -282,12 +284,9 @@ class SlotService:
             self.machines.receive_all(store, messages)
             is_new = reach.incarnation(store) != known
             if is_new or any(_is_deaf_to(self.store, each) for each in messages):
-                self.machines.beat(
-                    store
-                )  # both are in reach of each other before their next heartbeats
-        except (
-            Exception
-        ):  # a defect here, or in what it sent: the next life of the link begins anew
+                self.machines.beat(store)  # both are in reach before their next heartbeats
+        # A defect here, or in what it sent: the next life of the link begins anew.
+        except Exception:
             log.exception("cannot take what node %s says of slots", peer)
 
     # Time
@@ -313,7 +312,7 @@ class SlotService:
         self._looks += 1
         if self._looks % LOOKS_A_STATUS == 0:
             self.status.look()
-        self._turn()
+        self._turns.run()
 
     def _tune(self) -> None:
         """Options may change while the broker runs."""
@@ -334,7 +333,7 @@ class SlotService:
         if not others:
             return True
         up = reach.up()
-        waits = up or self.disk.imported()  # what was this node's may be served without the others
+        waits = up or self.disk.had_sessions()  # which may be served without the others
         self._looks_up = self._looks_up + 1 if waits and bool(up) == self._had_up else 0
         self._had_up = bool(up)
         if self._looks_up * TICK > 2 * self._options.heartbeat_timeout:
@@ -371,23 +370,23 @@ class SlotService:
     # Effects
 
     def _soon(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._turn)
+        self._turns.soon()
 
-    def _turn(self) -> None:
-        """The turn is over: what came of it is carried out."""
-        self._is_due = False
+    def _pass(self) -> None:
+        if self._is_running:
+            self.machines.finish()
+            self._carry_out()
+            self.disk.commit(self.here.effects, self._on_stored)
+            self._carry_out()
+
+    def _end_turn(self) -> bool:
+        """What goes out once a turn; whether there is more for peers."""
         if not self._is_running:
-            return
-        self.machines.finish()
-        self._carry_out()
-        self.disk.commit(self.here.effects, self._on_stored)
-        self._carry_out()
-        if self.links.flush():
-            self._soon()
+            return False
+        has_more = self.links.flush()
         self.fronts.resume()
         self._core.outbox.flush()
+        return has_more
 
     def _on_stored(self, number: int) -> None:
         self.machines.on_stored(number)
@@ -406,7 +405,7 @@ class SlotService:
         for number in refused:
             fronts.refused(number)
         for each in taken[2]:
-            fronts.arrived(*each)
+            fronts.arrived(each)
         for number, step in taken[0]:
             fronts.step(number, step)
         for number, packet_id, _ in taken[1]:

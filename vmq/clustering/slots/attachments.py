@@ -16,11 +16,13 @@ from vmq.clustering.messages.fronts import (
     Attached,
     AttachRefused,
     FromClient,
+    ReceivedEntry,
     SessionStep,
     TableEntry,
     ToClient,
 )
 from vmq.clustering.slots.away import AwayClients
+from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
 from vmq.clustering.slots.subscribers import Subscribers
@@ -47,6 +49,11 @@ from vmq.clustering.slots.words import (
 PACKETS: Final = 32_767
 
 
+def is_for_later(message: FromClient) -> bool:
+    """Whether nobody waits for what follows from it to be written: a client has messages, which else it gets again."""
+    return all(each.kind == PUBACK or each.kind == PUBCOMP for each in message.steps)
+
+
 class Attachment:
     """A connection that is served."""
 
@@ -68,8 +75,13 @@ class Attachments:
         self._state = owned.state
         self.serving: dict[str, Attachment] = {}
         self.away = AwayClients(owned)
+        self.held = HeldOffers(owned)
         self.subscribers = Subscribers(
-            owned, self.distribute, self.serving.__contains__, self.away.left.__contains__
+            owned,
+            self.distribute,
+            self.serving.__contains__,
+            self._front_of,
+            self.away.left.__contains__,
         )
         #: Clients with steps for their fronts.
         self._touched: dict[str, None] = {}
@@ -89,7 +101,9 @@ class Attachments:
             self._refused[asked.client] = front, asked
             return
         if asked.is_clean and self._is_nobody(asked.client):
-            self._answer(front, asked, asked.rank or 1, [], False)
+            nobody = ClientRegister()
+            nobody.rank = asked.rank or 1
+            self._here.send(front, self._answer(asked, nobody, False))
             return
         register = state.register(asked.client)
         if asked.user is not None and register.session and register.user not in ("", asked.user):
@@ -105,7 +119,7 @@ class Attachments:
         served = self.serving.get(asked.client)
         if served is not None and served.connection == asked.connection:
             if (served.front, served.link) == (front, asked.link):
-                self._answer(front, asked, rank, self._filters(register))
+                self._here.send(front, self._answer(asked, register, True))
                 return
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
@@ -125,6 +139,10 @@ class Attachments:
     def _is_link(self, front: int, link: int) -> bool:
         return self._here.reach.link(front) == link
 
+    def _front_of(self, client: str) -> int:
+        served = self.serving.get(client)
+        return 0 if served is None else served.front
+
     def _is_older(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
         return one < other
 
@@ -133,23 +151,23 @@ class Attachments:
         register = self._state.registers.get(client)
         return register is None or not (register.session or register.will or client in self.serving)
 
-    def _filters(self, register: ClientRegister) -> list[tuple[str, int]]:
-        return sorted(register.granted().items())
-
-    def _answer(
-        self,
-        front: int,
-        asked: Attach,
-        rank: int,
-        filters: list[tuple[str, int]],
-        is_present: bool = True,
-    ) -> None:
+    def _answer(self, asked: Attach, register: ClientRegister, is_present: bool) -> Attached:
+        """What a front is told whose connection is attached."""
         lineage: Lineage = self._owned.view.lineage
-        client, link = asked.client, asked.link
-        clock = self._here.clock
-        self._here.send(
-            front,
-            Attached(client, asked.connection, rank, lineage, link, is_present, clock, filters),
+        received = [
+            ReceivedEntry(packet, each.digest, self._has_given(each))
+            for packet, each in register.received.items()
+        ]
+        return Attached(
+            asked.client,
+            asked.connection,
+            register.rank,
+            lineage,
+            asked.link,
+            is_present,
+            self._here.clock,
+            sorted(register.granted().items()),
+            received,
         )
 
     def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
@@ -169,16 +187,7 @@ class Attachments:
         self.serving[client] = attachment
         self.subscribers.groups.came(client)
         self._here.heard_of(state.last)
-        answer = Attached(
-            client,
-            asked.connection,
-            register.rank,
-            lineage,
-            asked.link,
-            is_present,
-            self._here.clock,
-            self._filters(register),
-        )
+        answer = self._answer(asked, register, is_present)
         # The end of a session has to be safe, else the next connection may find it again.
         self._when_safe(
             attachment, 2 if asked.is_clean else 0, lambda: self._here.send(front, answer)
@@ -279,8 +288,7 @@ class Attachments:
         under_way = {sent.dot for sent in register.window.values()}
         most = limits.window_bytes
         size = sum(self._size(dot) for dot in under_way) if most >= 0 else 0
-        waiting = list(queue.items())
-        for dot, qos in reversed(waiting) if limits.newest_first else waiting:
+        for dot, qos in reversed(queue.items()) if limits.newest_first else queue.items():
             if dot in under_way:
                 continue
             if most >= 0:
@@ -341,6 +349,8 @@ class Attachments:
             self._on_step(attachment, step)
         self._here.heard_of(self._state.last)
         self._to_deliver[message.client] = None
+        if self.held.has(message.client) and not self.subscribers.is_full(message.client):
+            self.held.release(message.client)
 
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
         kind, client = step.kind, attachment.client
@@ -389,11 +399,18 @@ class Attachments:
         """QoS 2 in: this packet id is this message, now and after each repetition."""
         state, client, packet = self._state, attachment.client, step.packet
         known = state.registers[client].received.get(packet)
-        if known is None or not self._is_repetition(known, step):
-            known = ReceivedId(tuple(step.addresses), step.digest)
+        is_known = known is not None and self._is_repetition(known, step)
+        if known is None or not (is_known and self._has_given(known)):
+            addresses = known.addresses if known is not None and is_known else tuple(step.addresses)
+            front = self._here.incarnation_of(attachment.front)
+            known = ReceivedId(addresses, step.digest, front)
             state.receive(client, packet, known)
         answer = SessionStep(REGISTERED, packet, list(known.addresses))
         self._when_safe(attachment, 2, lambda: self._put(attachment, answer))
+
+    def _has_given(self, known: ReceivedId) -> bool:
+        """Whether all have it who are in no slot: from a front that is there, or as the session was a node's."""
+        return not known.front or self._here.is_there(known.front)
 
     def _is_repetition(self, known: ReceivedId, step: SessionStep) -> bool:
         """Else the client has finished the old message: this state is older than the client's.
@@ -407,6 +424,7 @@ class Attachments:
     def _on_gone(self, attachment: Attachment, in_order: bool) -> None:
         client = attachment.client
         del self.serving[client]
+        self.held.release(client)
         register = self._state.registers[client]
         self.away.went(client)
         self.subscribers.groups.went(client, True)
@@ -420,7 +438,7 @@ class Attachments:
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.all.age > 0 and bool(self._state.queues)
-        is_waited_for = self._refused or self.away.are_waited_for()
+        is_waited_for = self._refused or self.away.are_waited_for() or self.held.are_any()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
     def look(self) -> None:
@@ -428,10 +446,12 @@ class Attachments:
         for client, each in list(self.serving.items()):
             if not self._is_link(each.front, each.link):
                 del self.serving[client]
+                self.held.release(client)
                 self.away.was_cut_off(client)
                 self.subscribers.groups.went(client, False)
         if not self._owned.serves(self._here.store):
             return
+        self.held.look()
         self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
         self.away.look()
         self.subscribers.groups.look()

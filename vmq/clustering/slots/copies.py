@@ -46,7 +46,7 @@ class RecentKeys:
 
     def adopt(self) -> None:
         """A new lineage goes on from here: its first version has all of them."""
-        self._keys = deque((1, keys) for _, keys in self._keys)
+        self._keys = deque([(1, keys) for _, keys in self._keys])
         self._first = 1
 
     def keys(self) -> set[bytes] | None:
@@ -230,7 +230,7 @@ class SlotCopy:
         return SlotState() if self.whole is None else load_state(self.whole.records)
 
     def delete(self, effects: Effects, view: SlotView) -> None:
-        for each in (self.whole, self.building, *self.remains):
+        for each in [self.whole, self.building, *self.remains]:
             if each is not None:
                 each.delete(effects)
         self.whole = self.building = None

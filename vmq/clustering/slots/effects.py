@@ -7,7 +7,7 @@ gathers. Whatever relies on a write waits for the number of its commit.
 from collections import deque
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.messages.fronts import Attached, SessionStep
 from vmq.clustering.slots.state import StoredMessage
 
 
@@ -25,8 +25,8 @@ class Effects:
         self.closed: list[int] = []
         #: Connections of which the session is another user's.
         self.refused: list[int] = []
-        #: Connections whose session is there: number, what CONNACK says of it, and its subscriptions with their QoS.
-        self.present: list[tuple[int, bool, list[tuple[str, int]]]] = []
+        #: Connections whose session is there, and what its owner has said.
+        self.present: list[Attached] = []
         #: Publishes to be acknowledged: connection, packet id, QoS.
         self.acknowledged: list[tuple[int, int, int]] = []
         #: Subscriptions that all nodes in reach are to know, by ticket: slot, filters that begin, filters that end.

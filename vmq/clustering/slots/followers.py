@@ -177,12 +177,13 @@ def cut(
         last = whole
         parts[-1].append((key, value))
         room -= len(key) + len(value)
-    return deque(
-        StatePart(
-            slot, view, lineage, version, at, at + 1 == len(parts), first is None, records, current
-        )
-        for at, records in enumerate(parts)
-    )
+    end = len(parts) - 1
+    found: deque[StatePart] = deque()
+    for at, records in enumerate(parts):
+        is_fork = first is None
+        part = StatePart(slot, view, lineage, version, at, at == end, is_fork, records, current)
+        found.append(part)
+    return found
 
 
 def _whole_of(key: bytes) -> bytes:

@@ -49,6 +49,16 @@ class LocalNode:
         #: Then nodes of its own host get them too: they stay.
         self.leaves_host = False
 
+    def incarnation_of(self, store: int) -> Incarnation:
+        """A store in the life that it has now, as far as this node knows; 0: it knows of none."""
+        return self.incarnation if store == self.store else self.reach.incarnation(store)
+
+    def is_there(self, incarnation: Incarnation) -> bool:
+        """Whether a store is in reach, in the same life still."""
+        store = store_of(incarnation)
+        is_up = store == self.store or self.reach.is_up(store)
+        return is_up and self.incarnation_of(store) == incarnation
+
     def time(self) -> int:
         """For stamps: this node's clock, but not behind others."""
         return max(self.now, self.clock)

@@ -23,10 +23,14 @@ class QueueLimits:
         self.bytes = -1
         #: The oldest goes where there is no room, not the newest.
         self.drops_oldest = False
+        #: A full queue of a connected client takes what comes, and its publisher waits for room.
+        self.pauses = False
         #: What came last is sent first.
         self.newest_first = False
         #: It gets messages at the QoS granted, those of a lower one too.
         self.upgrades = False
+        #: Of the members of a share group those are chosen first that are connected where a message was published.
+        self.prefers_near = False
         #: Milliseconds that a message waits, and that a session is without a connection; 0 is for ever.
         self.age = 0
         self.expiry = 0

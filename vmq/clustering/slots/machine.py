@@ -22,20 +22,21 @@ from vmq.clustering.messages.slots import (
     StatePart,
     TakeTurn,
 )
+from vmq.clustering.slots.attachments import is_for_later
 from vmq.clustering.slots.copies import SlotCopy, load_copies
 from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
-from vmq.clustering.slots.records import all_records
 from vmq.clustering.slots.rounds import Rounds
+from vmq.clustering.slots.turns import Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
 #: of which no copy is anywhere else, and which is started again at once.
 _OWNER_WAITS: Final = 3
 _OTHERS_WAIT: Final = 6
-HOST_WAITS: Final = 50
+HOST_WAITS = 50  # tests set another
 _NOBODY: Final = SlotView()
 
 
@@ -52,8 +53,7 @@ class SlotMachine:
         self.slots = slots
         self.views, self.copies = load_copies(disk)
         self.owners: dict[int, SlotOwner] = {}
-        #: Slots with something to do at the end of the turn, or that waits for the disk or for followers.
-        self._busy: dict[int, None] = {}
+        self.turns = Turns()
         #: Views that changed here since they were told.
         self._news: dict[int, None] = {}
         self._patience: dict[int, int] = {}
@@ -152,7 +152,8 @@ class SlotMachine:
         """
         if copy.whole is None or not copy.has_followed:
             return False
-        if self.here.store not in (store_of(view.owner), *view.followers):
+        me = self.here.store
+        if me != store_of(view.owner) and me not in view.followers:
             return False
         return copy.whole.lineage == view.lineage or view.number <= 2
 
@@ -331,7 +332,12 @@ class SlotMachine:
         owner = self.owners.get(message.slot)
         if owner is None:
             return
-        self.touch(message.slot)
+        if isinstance(message, SlotStored) or (
+            isinstance(message, FromClient) and is_for_later(message)
+        ):
+            self.turns.touch_later(message.slot)
+        else:
+            self.touch(message.slot)
         if isinstance(message, SlotStored):
             owner.on_stored(sender, message)
         elif isinstance(message, NoFork):
@@ -454,18 +460,17 @@ class SlotMachine:
 
     def touch(self, slot: int) -> None:
         """Something happens to a slot in this turn."""
-        self._busy[slot] = None
+        self.turns.touch(slot)
 
     def flush(self) -> None:
         """The turn is over."""
-        for slot in list(self._busy):
+        for slot, is_due in self.turns.busy():
             owner = self.owners.get(slot)
             if owner is not None:
-                owner.flush()
+                owner.flush(is_due)
             is_busy = owner is not None and not owner.is_idle()
             self._rounds.note(slot, is_busy or not (owner is None or owner.is_at_rest()))
-            if not is_busy:
-                del self._busy[slot]
+            self.turns.looked(slot, is_busy, owner is not None and owner.is_behind())
         if self._news:
             news, self._news = self._news, {}
             for store in self.here.reach.up():
@@ -490,11 +495,3 @@ class SlotMachine:
         for slot, stores in enumerate(wanted):
             if stores and stores[0] == self.here.store:
                 self.take_over(slot)
-
-    def all_records(self, slot: int) -> dict[bytes, bytes]:
-        """A slot's state, as records; for whoever looks."""
-        owner = self.owners.get(slot)
-        if owner is not None:
-            return all_records(owner.state)
-        copy = self.copies.get(slot)
-        return copy.whole.records if copy is not None and copy.whole is not None else {}

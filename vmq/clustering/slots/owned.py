@@ -76,6 +76,10 @@ class OwnedSlot:
             return -1 if wanted else self._stored
         return min(self._stored, self.followers.confirmed(followers))
 
+    def _is_waited_for(self) -> bool:
+        """Whether somebody waits for what is no version yet."""
+        return bool(self._waiting) and self._waiting[-1][0] > self.state.version
+
     def waits(self) -> bool:
         """Whether something is not safe yet that somebody waits for."""
         return bool(self._waiting)
@@ -84,10 +88,15 @@ class OwnedSlot:
         """Whether something it wrote is not on this disk yet."""
         return bool(self._commits)
 
-    def release(self) -> None:
-        """The turn is over: what it changed becomes a version, and what waited for safe ones is done."""
+    def release(self, is_due: bool = True) -> None:
+        """The turn is over: what it changed becomes a version, and what waited for safe ones is done.
+
+        What is not due, and nobody waits for, becomes one later, with what is.
+        """
         while True:
-            self.publish()
+            if is_due or self._is_waited_for():
+                self.publish()
+            is_due = False
             while self._commits and self._commits[0][1] <= self.here.effects.stored:
                 self._stored = self._commits.popleft()[0]
             safe = self.safe_version()
@@ -102,7 +111,10 @@ class OwnedSlot:
         if not self.state.changed:
             return
         self.state.close()
-        records = take_changes(self.state)
+        has = self.disk.records
+        records = [
+            each for each in take_changes(self.state) if each[1] is not None or each[0] in has
+        ]
         for key, value in records:
             self.disk.put(self.here.effects, key, value)
         self.disk.lineage, self.disk.version = self.state.lineage, self.state.version

@@ -60,16 +60,24 @@ class SlotOwner(OwnedSlot):
         self.wish: int = 0
         self.attachments = Attachments(self)
 
-    def flush(self) -> None:
-        """The turn is over."""
+    def flush(self, is_due: bool) -> None:
+        """The turn is over; `is_due`: what it changed does not wait for more.
+
+        What is written of messages at QoS 1 that are sent now, nobody waits for: most are acknowledged before that.
+        """
+        self.release(is_due)
         self.attachments.deliver()
-        self.release()
+        self.release(False)
         self._release_leftovers()
         self.attachments.flush()
 
     def is_idle(self) -> bool:
         """Whether a turn that does not concern it may pass it over."""
-        return not (self.state.changed or self.has_open_commits() or self.waits() or self._leftover)
+        return not (self.has_open_commits() or self.waits() or self._leftover)
+
+    def is_behind(self) -> bool:
+        """Whether it has changed what is no version yet."""
+        return bool(self.state.changed)
 
     def is_at_rest(self) -> bool:
         """Whether nothing of it waits for a heartbeat."""
@@ -138,7 +146,7 @@ class SlotOwner(OwnedSlot):
         if wish in hosts and wish not in followers:
             followers.insert(0, wish)
         chosen = choose(self.slot, hosts, count, followers)
-        return chosen if wish in (0, *chosen) else [*chosen, wish]
+        return [*chosen, wish] if wish and wish not in chosen else chosen
 
     def _begin_followers(self) -> None:
         for store in self.view.followers:
@@ -245,9 +253,14 @@ class SlotOwner(OwnedSlot):
             return
         self._offers[store] = offer.link, offer.index + 1
         self.here.heard_of(offer.clock)
+        dots: list[Dot] = []
         for message in offer.messages:
             self.take(message)
-        dots: list[Dot] = [message.dot for message in offer.messages]
+            full = self.attachments.subscribers.take_full()
+            if full:
+                self.attachments.held.hold(full, store, message.dot)
+            else:
+                dots.append(message.dot)
         taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
         self.when_safe(lambda: self.here.send(store, taken))
 

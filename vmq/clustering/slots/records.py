@@ -71,7 +71,7 @@ def _plain(state: SlotState, change: _Change) -> Any:
         return None if sent is None else [sent.dot, sent.is_received, sent.qos, sent.order]
     if kind == "x":
         received = register.received.get(first)
-        return None if received is None else [received.addresses, received.digest]
+        return None if received is None else [received.addresses, received.digest, received.front]
     head = [
         *register.age(),
         register.session,
@@ -115,22 +115,22 @@ def all_records(state: SlotState) -> dict[bytes, bytes]:
 def head_of(records: dict[bytes, bytes]) -> tuple[Lineage, int, dict[Lineage, int]]:
     """Lineage, version, and what is included."""
     lineage, version, included, *_ = _DECODER.decode(records[HEAD_KEY])
-    return tuple(lineage), version, {tuple(each): number for each, number in included}
+    return _pair(lineage), version, {_pair(each): number for each, number in included}
 
 
 def lacks_of(records: dict[bytes, bytes]) -> Lineage:
     """What the state says that it lacks."""
     *_, lacks = _DECODER.decode(records[HEAD_KEY])
-    return tuple(lacks)
+    return _pair(lacks)
 
 
 def load_state(records: dict[bytes, bytes]) -> SlotState:
     """The state of whole records."""
     state = SlotState()
     lineage, version, included, last, lacks = _DECODER.decode(records[HEAD_KEY])
-    state.lineage, state.version, state.last = tuple(lineage), version, last
-    state.lacks = tuple(lacks)
-    state.included = {tuple(each): number for each, number in included}
+    state.lineage, state.version, state.last = _pair(lineage), version, last
+    state.lacks = _pair(lacks)
+    state.included = {_pair(each): number for each, number in included}
     for key, value in records.items():
         if key[:1] == b"c":
             state.context.runs[int.from_bytes(key[1:9], "big")] = _DECODER.decode(value)
@@ -158,6 +158,11 @@ def salvage(records: dict[bytes, bytes]) -> SlotState:
             del state.messages[dot]
     state.changed.clear()
     return state
+
+
+def _pair(found: list[int]) -> tuple[int, int]:
+    """A lineage, or a dot, as it is decoded."""
+    return found[0], found[1]
 
 
 def _dot_in(key: bytes) -> Dot:
@@ -188,16 +193,16 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
                 register.born[topic_filter] = _points(born)
             state.last = max(state.last, stamp)
         elif kind == b"i":
-            dot, is_received, qos, order = _DECODER.decode(value)
+            raw, is_received, qos, order = _DECODER.decode(value)
             register = state.register(key[3:].decode())
             register.window[int.from_bytes(key[1:3], "big")] = SentMessage(
-                tuple(dot), is_received, qos, order
+                _pair(raw), is_received, qos, order
             )
         elif kind == b"x":
-            addresses, digest = _DECODER.decode(value)
+            addresses, digest, front = _DECODER.decode(value)
             register = state.register(key[3:].decode())
             register.received[int.from_bytes(key[1:3], "big")] = ReceivedId(
-                tuple((slot, tuple(dot), group) for slot, dot, group in addresses), digest
+                tuple([(slot, _pair(dot), group) for slot, dot, group in addresses]), digest, front
             )
     state.sort()
     for each in state.registers.values():
@@ -205,14 +210,14 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
 
 
 def _points(found: list[list[Any]]) -> tuple[BornAt, ...]:
-    return tuple((tuple(lineage), at, again, request) for lineage, at, again, request in found)
+    return tuple([(_pair(each), at, again, request) for each, at, again, request in found])
 
 
 def _load_head(register: ClientRegister, value: list[Any]) -> None:
     lineage, register.attached_at, register.records, register.session, register.ended = value[:5]
-    register.lineage = tuple(lineage)
+    register.lineage = _pair(lineage)
     register.rank, register.connection, register.last_packet = value[5:8]
-    register.will = None if value[8] is None else tuple(value[8])
+    register.will = None if value[8] is None else (value[8][0], value[8][1], value[8][2])
     register.missed.runs.update(dict(value[9]))
     register.ahead.runs.update(dict(value[10]))
     register.user = value[11]

@@ -9,7 +9,7 @@ client went from the side of a split where it ended it to the other, whatever cl
 from typing import Final
 
 from vmq.clustering.messages.fronts import SessionLimits
-from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Incarnation, Lineage
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock
 
@@ -50,11 +50,15 @@ class SentMessage:
 class ReceivedId:
     """A packet id that came from the client at QoS 2: where its message goes, by which dots, and its digest."""
 
-    __slots__ = ("addresses", "digest")
+    __slots__ = ("addresses", "digest", "front")
 
-    def __init__(self, addresses: tuple[Address, ...], digest: bytes) -> None:
+    def __init__(
+        self, addresses: tuple[Address, ...], digest: bytes, front: Incarnation = 0
+    ) -> None:
         self.addresses = addresses
         self.digest = digest
+        #: To whom it came, and who has given it to everybody who is in no slot; 0: a node that had the session.
+        self.front = front
 
 
 class ClientRegister:

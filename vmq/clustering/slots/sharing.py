@@ -25,6 +25,7 @@ from vmq.clustering.slots.words import (
     group_queue,
     of_group_queue,
     split_scope,
+    store_of,
 )
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import split_shared
@@ -39,6 +40,7 @@ class ShareGroups:
     Args:
         distribute: told of the clients whose queues have more.
         is_served: whether a client is connected.
+        front_of: the store to which it is; 0: it is not.
         is_full: whether a queue has no room for so many bytes more.
     """
 
@@ -47,6 +49,7 @@ class ShareGroups:
         owned: OwnedSlot,
         distribute: Callable[[list[str]], None],
         is_served: Callable[[str], bool],
+        front_of: Callable[[str], int],
         is_full: Callable[[str, int], bool],
     ) -> None:
         self._owned = owned
@@ -54,6 +57,7 @@ class ShareGroups:
         self._state = owned.state
         self._distribute = distribute
         self._is_served = is_served
+        self._front_of = front_of
         self._is_full = is_full
         #: Members by group, which stands behind the scope of its mountpoint, with the QoS granted.
         self._members: dict[str, dict[str, int]] = {}
@@ -157,8 +161,12 @@ class ShareGroups:
         The group itself where there is none; of what was handed on, the one that each fork would choose.
         """
         members = self._members.get(message.group, {})
-        best = self._fixed if dot[1] >> PLACE_BITS else self._best
-        return best(message, members) or (group_queue(message.group), message.qos)
+        if dot[1] >> PLACE_BITS:
+            found = self._fixed(message, members)
+        else:
+            prefers_near = self._here.limits.all.prefers_near
+            found = self._best(message, members, store_of(dot[0]) if prefers_near else 0)
+        return found or (group_queue(message.group), message.qos)
 
     def _fixed(self, message: StoredMessage, members: dict[str, int]) -> tuple[str, int] | None:
         """The member that each fork chooses which knows the same ones."""
@@ -172,12 +180,19 @@ class ShareGroups:
         limits = self._here.limits.of(self._state.registers[client].limits)
         return limits.qos(granted, message.qos)
 
-    def _best(self, message: StoredMessage, members: dict[str, int]) -> tuple[str, int] | None:
+    def _best(
+        self, message: StoredMessage, members: dict[str, int], near: int = 0
+    ) -> tuple[str, int] | None:
+        """A connected member, the one with the shortest queue; one that is connected to `near` first, if it has room.
+
+        None: there is no member.
+        """
         queues, size = self._state.queues, message.size()
         ranked = [
             (
                 not self._is_served(client),
                 self._is_full(client, size),
+                near != 0 and self._front_of(client) != near,
                 len(queues.get(client, ())),
                 client,
             )
@@ -185,7 +200,7 @@ class ShareGroups:
         ]
         if not ranked:
             return None
-        client = min(ranked)[3]
+        client = min(ranked)[4]
         return client, self._qos(client, members[client], message)
 
     def _move(self, client: str, dot: Dot, to: str, qos: int) -> None:

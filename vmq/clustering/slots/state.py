@@ -10,7 +10,7 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, in which it ended
     i packet id client     -> dot, whether PUBREC came, QoS: under way to the client
-    x packet id client     -> addresses, digest: received from the client at QoS 2
+    x packet id client     -> addresses, digest, front: received from the client at QoS 2
 
 A state contains another if it `includes` the other's version of its lineage.
 """

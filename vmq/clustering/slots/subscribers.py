@@ -32,6 +32,7 @@ class Subscribers:
     Args:
         distribute: told of the clients whose queues have more.
         is_served: whether a client is connected.
+        front_of: the store to which it is; 0: it is not.
         is_away: whether it is known that it is not.
     """
 
@@ -40,6 +41,7 @@ class Subscribers:
         owned: OwnedSlot,
         distribute: Callable[[list[str]], None],
         is_served: Callable[[str], bool],
+        front_of: Callable[[str], int],
         is_away: Callable[[str], bool],
     ) -> None:
         self._owned = owned
@@ -51,7 +53,9 @@ class Subscribers:
         #: SUBACKs that wait for routes: ticket -> what follows.
         self._announced: dict[int, Callable[[], None]] = {}
         self._tickets = 0
-        self.groups = ShareGroups(owned, distribute, is_served, self._is_full)
+        #: A client whose full queue took the last message: its publisher is to wait.
+        self._full = ""
+        self.groups = ShareGroups(owned, distribute, is_served, front_of, self._is_full)
 
     # Subscriptions
 
@@ -111,6 +115,15 @@ class Subscribers:
 
     # Messages
 
+    def take_full(self) -> str:
+        """A client whose full queue took a message since somebody asked; "": none."""
+        found, self._full = self._full, ""
+        return found
+
+    def is_full(self, client: str) -> bool:
+        """Whether a client's queue has no room for any message."""
+        return self._is_full(client, 1)
+
     def take(self, offered: OfferedMessage) -> None:
         """Puts a message that was not seen into queues."""
         state = self._state
@@ -129,7 +142,7 @@ class Subscribers:
             register = state.registers[client]
             qos = self._limits(client).qos(granted, offered.qos)
             is_new = qos > 0 and offered.dot not in register.ahead
-            if is_new and self._makes_room(client, message, qos):
+            if is_new and client != offered.but and self._makes_room(client, message, qos):
                 self._put(client, offered.dot, qos, message)
                 found.append(client)
         if state.lacks != NO_LINEAGE:
@@ -162,6 +175,9 @@ class Subscribers:
         """Whether a message may wait for a client; the oldest go for it if the limits say so."""
         limits, size = self._limits(client), message.size()
         if not self._is_full(client, size):
+            return True
+        if limits.pauses and self._is_served(client):
+            self._full = client
             return True
         is_hopeless = self._most(client, limits) == 0 or 0 <= limits.bytes < size
         while limits.drops_oldest and not is_hopeless:

@@ -11,6 +11,7 @@ Who owns what is told in `vmq.clustering.streams.owners`, how a partition goes f
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.streams.owners import Owners
 from vmq.clustering.streams.records import StreamRecords
 from vmq.clustering.streams.replicas import Replicas
+from vmq.clustering.streams.room import PartitionRoom
 from vmq.clustering.streams.routed_appender import RoutedAppender
 from vmq.clustering.streams.singles import SingleCopies
 from vmq.core.context import Core
@@ -260,7 +262,35 @@ class Streams(StreamFinder):
     def set_replicas(self, stream: "Stream", count: int) -> str:
         """Has a stream get another number of copies; returns what is wrong with that, "" if nothing is."""
         assert self._definitions is not None, "there is a stream"
-        return self._definitions.alter(stream.name, count, self.replicas.hosts)
+        number, more = len(stream.partitions), count - max(1, stream.options.replicas)
+        lacking = self._room().lacks_for_copies(self.keepers(), number, max(0, more))
+        return lacking or self._definitions.alter(stream.name, count, self.replicas.hosts)
+
+    def _room(self) -> PartitionRoom:
+        """What nodes have and take, as this one sees it."""
+        groups, catalog = self.replicas.groups, self.catalog
+        if groups is None or catalog is None:
+            return PartitionRoom({}, {})
+        had: Counter[str] = Counter()
+        for stream in catalog.streams.values():
+            if stream.is_replicated:
+                for each in stream.partitions:
+                    had.update(groups.places.replicas(stream.name, each.number))
+            else:
+                had.update(each or self.own_name for each in self.owners(stream))
+        return PartitionRoom(groups.requests.limits(), had)
+
+    def lacking_room(self, name: str, partitions: int, copies: int) -> str:
+        """Why nodes have no room for a stream; "" if they have."""
+        room = self._room()
+        if copies > 1:
+            return room.lacks_for_copies(self.keepers(), partitions, copies)
+        wanted = (self._owners.wanted(name, number) for number in range(partitions))
+        return room.lacks_for(Counter(wanted))
+
+    def lacking_room_at(self, nodes: Iterable[str]) -> str:
+        """Which of these nodes has no room for one partition more; "" if all have."""
+        return self._room().lacks_for(Counter(nodes))
 
     def set_options(self, stream: "Stream", changes: Mapping[str, Any]) -> str:
         """Has a stream get other options; returns what is wrong with that, "" if nothing is."""

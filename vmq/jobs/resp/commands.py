@@ -355,10 +355,11 @@ def info(connection: RespConnection, _argv: list[bytes]) -> bytes:
         "",
         "# Memory",
         f"used_memory:{machine.memory}",
-        f"maxmemory:{machine.max_memory}",
+        f"maxmemory:{connection.door.control.memory()}",
         "",
         "# Jobs",
         f"registered_jobs:{machine.count()}",
+        f"paged_jobs:{machine.pager.count}",
         "",
         "# Queues",
         f"registered_queues:{len(machine.queues)}",
@@ -378,7 +379,7 @@ def info(connection: RespConnection, _argv: list[bytes]) -> bytes:
 
 
 def config(connection: RespConnection, argv: list[bytes]) -> bytes:
-    """CONFIG GET pattern | SET name value | REWRITE | RESETSTAT: what has a counterpart."""
+    """CONFIG GET pattern | SET name value | REWRITE: what has a counterpart."""
     what = argv[1].upper()
     door = connection.door
     control = door.control

@@ -20,7 +20,8 @@ def shown(connection: RespConnection, job: Job) -> bytes:
     done: list[bytes] = []
     if copies is not None:
         has = [_node_id(connection, each) for each in copies.nodes]
-        done = [_node_id(connection, each) for each in copies.confirmed if job.state == ACKED]
+        is_told = job.state == ACKED and copies.is_asking
+        done = [_node_id(connection, each) for each in copies.confirmed if is_told]
     items = [
         ("id", bulk(job.id)),
         ("queue", bulk(name)),

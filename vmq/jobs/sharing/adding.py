@@ -211,6 +211,7 @@ class CopyAdder:
         job = pending.job
         copies = job.copies
         assert copies is not None
+        copies.is_sent_again = True
         self._one_more(job)
         self._offer(job, [each for each in copies.nodes if each not in copies.confirmed], now)
 

@@ -2,6 +2,9 @@
 
 The node whose worker acknowledged it tells the others until all have heard; if that dies, another goes on. A node that
 is a member no more never hears: then the tombstones stay until the job's time ends, lest it come back with the job.
+
+Who says that it has heard has no copy of its own under way to anybody: such a copy would come where all is forgotten,
+and be queued as if it were new.
 """
 
 from typing import Final
@@ -141,6 +144,8 @@ class JobEnding:
         if job is None:
             if here.me in nodes:  # what is still on its way here must not be done again
                 job = self._tombstone(job_id, name, expires - now, 1, nodes, now)
+                if job is not None and job.copies is not None:
+                    job.copies.confirmed = list(nodes)  # this node gave copies to nobody
                 self._wait(job, now)
             here.outbox.heard(to, job_id, [])
             return
@@ -152,13 +157,21 @@ class JobEnding:
             copies = self.machine.share(job, 1, [here.me, *nodes])
         elif copies.nodes != nodes and copies.add(nodes):
             self.machine.note_shared(job)
-        if job.state != ACKED:
+        is_new = job.state != ACKED
+        if is_new:
             self.machine.entomb(job)
             copies.is_away = copies.is_asking = False
+            if copies.is_sent_again:
+                copies.confirmed = [here.me]
             self._wait(job, now)
-        here.outbox.heard(to, job_id, copies.nodes)
+        copies.confirm(to[0])
+        up, confirmed = here.peers.up, copies.confirmed
+        left = [each for each in copies.nodes if each in up and each not in confirmed]
+        if copies.is_asking or not left:
+            here.outbox.heard(to, job_id, copies.nodes)
+        elif is_new:  # copies may be under way to these: that they have heard comes behind them
+            here.outbox.done(left, job, job.queue.name, copies.nodes, now)
         if copies.is_asking:
-            copies.confirm(to[0])
             self._look(job)
 
     def _wait(self, job: Job | None, now: float) -> None:
@@ -182,13 +195,15 @@ class JobEnding:
     def _on_heard(self, sender: int, nodes: list[int], job: Job, copies: JobCopies) -> None:
         if nodes and not copies.wanted:
             copies.wanted = 1
-        if copies.nodes != nodes and copies.add(nodes):
+        is_more = copies.nodes != nodes and copies.add(nodes)
+        if is_more:
             self.machine.note_shared(job)
+        copies.confirm(sender)
+        if not copies.is_asking:
+            return  # another node sees to it that all hear
+        if is_more:
             copies.tries = 0
-            copies.confirm(sender)
             self._tell(job)
-        else:
-            copies.confirm(sender)
         self._look(job)
 
     def on_forget(self, jobs: list[bytes]) -> None:

@@ -145,10 +145,15 @@ class Federation:
             return False
         here.counts.federated += 1
         if is_repeated(job.id):
+            had_one = job.copies is not None and node in job.copies.nodes
             copies = machine.share(
                 job, 1 if job.copies is None else job.copies.wanted, [here.me, node]
             )
             copies.is_away = True
+            if node in copies.confirmed:
+                copies.confirmed.remove(node)
+            elif had_one:
+                copies.is_sent_again = True
         here.offer([node], job, wake, True, now)
         if is_repeated(job.id):
             here.set_away(job, _COMES, now)

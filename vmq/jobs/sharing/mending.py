@@ -133,6 +133,7 @@ class CopyMender:
             for each in alive
             if each != here.me and each not in copies.confirmed and each in self.peers.up
         ]
+        copies.is_sent_again = copies.is_sent_again or bool(targets)
         lacking = copies.wanted - self.peers.spread(alive)
         if lacking > 0:
             more = self.peers.choose(lacking, alive)
@@ -171,12 +172,22 @@ class CopyMender:
         return peers.taking() if not found and self.is_for_good else found
 
     def is_handed_over(self) -> bool:
-        """Whether they have all of it."""
+        """Whether they have all of it, and know what was done here."""
         if self.machine.pager.queued and self._receivers([]):
             return False
         for job_id in [each for each in self.under_way if each not in self.machine.jobs]:
             del self.under_way[job_id]
-        return self.handing.is_over() and not self.under_way
+        return self.handing.is_over() and not self.under_way and self._is_heard()
+
+    def _is_heard(self) -> bool:
+        """Whether all that can be reached know of each job that was acknowledged here."""
+        for job in self.machine.jobs.values():
+            copies = job.copies
+            if job.state == ACKED and copies is not None and copies.is_asking:
+                for node in copies.nodes:
+                    if node in self.peers.up and node not in copies.confirmed:
+                        return False
+        return True
 
     def _hand(self, job: Job, now: float) -> int:
         """Gives a job to another node, if this one serves it; the bytes that are sent."""

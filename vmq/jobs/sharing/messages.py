@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 from vmq.jobs.ids import are_job_ids
 
 _NO_IDS: Final = "what is to be ids of jobs is none"
+#: Last digits of ids of jobs that are delivered at least once.
+_REPEATED: Final = b"13579bdf"
 #: Bytes of a job's id.
 ID: Final = 40
 _Id = Annotated[bytes, Meta(min_length=ID, max_length=ID)]
@@ -106,6 +108,8 @@ class Copies(OfMany, frozen=True, tag=2):
             raise ValueError("copies of more or fewer jobs than are named")
         if self.keys and len(self.keys) != count:
             raise ValueError("keys of more or fewer jobs than are named")
+        if not self.serves and self.jobs[ID - 1 :: ID].translate(None, _REPEATED):
+            raise ValueError("a job that is delivered at most once has no copies")
 
 
 class Stored(OfMany, frozen=True, tag=3):

@@ -18,6 +18,8 @@ from typing import Final
 
 import crc32c
 
+from vmq.open_files import RestingFile
+
 _MAGIC: Final = b"vmqc"
 _FORM: Final = struct.Struct("<4s16sqqqq")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -60,16 +62,17 @@ class CheckpointFile:
     """The file that holds a partition's checkpoint; its size never changes, so a full disk is no matter."""
 
     def __init__(self, path: Path) -> None:
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._file = RestingFile(path, os.O_RDWR | os.O_CREAT)
         self.boot = boot_id()
 
     def write(self, checkpoint: PartitionCheckpoint) -> None:
         """Replaces what the file says: fewer bytes than a sector, in one write."""
         checkpoint.boot = self.boot
-        os.pwrite(self.fd, checkpoint.pack(), 0)
+        with self._file as fd:
+            os.pwrite(fd, checkpoint.pack(), 0)
 
     def close(self) -> None:
-        os.close(self.fd)
+        self._file.close()
 
 
 def read(path: Path) -> PartitionCheckpoint | None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, sync
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
+from vmq.streams.log.ordered.beside import BytesBeside
 from vmq.streams.log.recovery import examine, recover_active, recover_sealed
 from vmq.streams.log.segment import (
     SUFFIX,
@@ -99,7 +100,9 @@ class Partition:
         self.active = self._recover()
         self.shown = self.active.index.mark()
         self.publish()
-        if self.header.of(self.active.fd).is_compacted:
+        with self.active.file as fd:
+            is_compacted = self.header.of(fd).is_compacted
+        if is_compacted:
             self.roll()  # it was sealed, and another was to begin: it is not written on
 
     def note(self, damage: DamagedError) -> None:
@@ -117,6 +120,7 @@ class Partition:
         """Takes over other options, for what is written from now on."""
         self.options = options
         self.write_options = write_options(options.compression)
+        self._beside = BytesBeside()
         self.segment_age = options.segment_age_seconds
         url = read_archive(options.archive)
         if url != (None if self.archive is None else self.archive.url):
@@ -160,7 +164,7 @@ class Partition:
         trusted = None if noted is None else noted.trusted(base)
         index = recover_active(last, base, self.header, trusted)
         active = Active(last, index, index.first_time / 1e6 if index.frames else self.clock())
-        os.fdatasync(active.fd)
+        active.sync()
         active.synced = index.size
         self._note(active)
         return active
@@ -248,7 +252,7 @@ class Partition:
 
     def sync(self) -> None:
         """Waits until what is written is on disk."""
-        os.fdatasync(self.active.fd)
+        self.active.sync()
         self.active.synced = self.active.index.size
 
     def publish(self) -> None:
@@ -263,12 +267,8 @@ class Partition:
         self.on_publish()
 
     def rollback(self) -> None:
-        """Undoes what was written and not shown.
-
-        Raises:
-            OSError: the disk; call it again before anything else is written.
-        """
-        os.ftruncate(self.active.fd, self.visible)
+        """Undoes what was written and not shown. Raises `OSError`: call it again before anything else is written."""
+        self.active.cut(self.visible)
         with self.changed:
             self.active.index.reset(self.shown)
 
@@ -284,11 +284,11 @@ class Partition:
         assert size == self.visible, "rows that were not published would be shown"
         try:
             active.write([END])
-            os.fdatasync(active.fd)
+            active.sync()
             fresh = self._begin(index.end)
         except OSError:
             with suppress(OSError):
-                os.ftruncate(active.fd, size)
+                active.cut(size)
             raise
         fresh.index.receipt = index.receipt
         with suppress(OSError):
@@ -298,7 +298,7 @@ class Partition:
             self.sealed = (*self.sealed, sealed)
             self.unmerged.append(sealed)
             self._go_on(fresh)
-        os.close(active.fd)
+        active.file.close()
 
     def go_on_behind(self, work: Path, index: Index) -> None:
         """Puts a sealed segment in the place of the active one, which has no rows, and begins another.
@@ -314,7 +314,7 @@ class Partition:
         with self.changed:
             self.sealed = (*self.sealed, sealed_of(before.path, index))
             self._go_on(fresh)
-        os.close(before.fd)
+        before.file.close()
 
     def _go_on(self, fresh: Active) -> None:
         """Another segment is the one to write to; under `changed`."""
@@ -344,7 +344,7 @@ class Partition:
         fresh = self._begin(base)
         with self.changed:
             self._go_on(fresh)
-        os.close(before.fd)
+        before.file.close()
 
     def become_copy(self) -> None:
         """These rows count for nothing from now on: another node has them."""
@@ -383,7 +383,7 @@ class Partition:
         """Closes the files; what was published stays."""
         with self.changed:
             self.closed = True
-            os.close(self.active.fd)
+            self.active.file.close()
         self.checkpoint.close()
 
     # Retention and merging: any one thread
@@ -422,15 +422,13 @@ class Partition:
 
     def sync_behind(self) -> None:
         """Brings to disk what is shown, where the stream's acks do not ask for it: less is lost with the power."""
-        with self.changed:
-            active, size = self.active, self.visible
-            if self.closed or active.synced >= size:
-                return
-            fd = os.dup(active.fd)
-        try:
+        with ExitStack() as using:
+            with self.changed:
+                active, size = self.active, self.visible
+                if self.closed or active.synced >= size:
+                    return
+                fd = using.enter_context(active.file)  # it may be sealed, and closed, meanwhile
             os.fdatasync(fd)
-        finally:
-            os.close(fd)
         active.synced = max(active.synced, size)
 
     def retain(self) -> list[Sealed]:
@@ -453,7 +451,10 @@ class Partition:
             return [each for each, _ in self._expired() if not has(each.base, each.end)]
 
     def _expired(self) -> Iterator[tuple[Sealed, bool]]:
-        return expired(self.sealed, self.size, self.options, self.clock(), is_gone=self.gone)
+        sealed, options = self.sealed, self.options
+        beside = self._beside.sizes(sealed, options) if options.retention_bytes else {}
+        now, is_gone = self.clock(), self.gone
+        return expired(sealed, self.size, options, now, beside=beside, is_gone=is_gone)
 
     def _may_go(self, each: Sealed, is_too_much: bool) -> bool:
         """Whether a segment may be deleted: one that is archived; or too much, while the archive fails."""

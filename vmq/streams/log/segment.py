@@ -5,15 +5,17 @@ buffer of their own: a file that is cut or goes away under a memory map would en
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 from pyarrow import ipc
 
 from vmq.config.streams import StreamOptions
+from vmq.open_files import RestingFile
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import BadFrameError, Frame, ShortFrameError, check, parse
 from vmq.streams.log.index import Index
@@ -89,7 +91,7 @@ class Active:
 
     def __init__(self, path: Path, index: Index, began: float) -> None:
         self.path = path
-        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.file = RestingFile(path)
         self.index = index
         self.began = began
         self.synced = 0
@@ -97,12 +99,23 @@ class Active:
     def write(self, parts: Iterable[bytes | memoryview]) -> None:
         """Writes behind what the index covers, all of it or with an error."""
         position = self.index.size
-        for part in parts:
-            view = memoryview(part)
-            while view:
-                written = os.pwrite(self.fd, view, position)
-                position += written
-                view = view[written:]
+        with self.file as fd:
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    written = os.pwrite(fd, view, position)
+                    position += written
+                    view = view[written:]
+
+    def cut(self, size: int) -> None:
+        """Has the file end there."""
+        with self.file as fd:
+            os.ftruncate(fd, size)
+
+    def sync(self) -> None:
+        """Waits until what is written is on disk."""
+        with self.file as fd:
+            os.fdatasync(fd)
 
 
 class PlacedFrame(NamedTuple):
@@ -389,6 +402,7 @@ def expired(
     options: StreamOptions,
     now: float,
     *,
+    beside: Mapping[Path, int] = MappingProxyType({}),
     is_gone: bool = False,
 ) -> Iterator[tuple[Sealed, bool]]:
     """The oldest segments that are too old or too many; True: there is no room for them.
@@ -398,8 +412,10 @@ def expired(
         size: bytes of all its segments.
         options: of its stream.
         now: seconds since 1970.
+        beside: bytes of what lies beside segments, by their paths; it goes with them, and counts.
         is_gone: the stream is; all are to go.
     """
+    size += sum(beside.values())
     oldest = -1
     if options.retention_age_seconds is not None:
         oldest = int((now - options.retention_age_seconds) * 1_000_000)
@@ -409,4 +425,4 @@ def expired(
         if not is_too_much and each.time >= oldest:
             return
         yield each, is_too_much
-        size -= each.size
+        size -= each.size + beside.get(each.path, 0)

@@ -42,8 +42,9 @@ def describe(sealed: Sealed, header: Header) -> SealedFile:
     segment = LooseSegment.load(sealed.path, header)
     try:
         batches = list(segment.heads(segment.end))
-        size = os.fstat(segment.fd).st_size
-        digest = digest_of(segment.fd)
+        with segment.file as fd:
+            size = os.fstat(fd).st_size
+            digest = digest_of(fd)
     finally:
         segment.close()
     first = batches[0]

@@ -44,7 +44,7 @@ def become_replica(partition: Partition, *, keeps: bool) -> None:
         assert isinstance(partition, ReplicaPartition)
         partition.begin()
         known = {each.path for each in partition.sealed} | {before.path}
-    os.close(before.fd)
+    before.file.close()
     partition.checkpoint.close()
     if not keeps:
         partition.erase()

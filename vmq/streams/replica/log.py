@@ -24,7 +24,7 @@ from vmq.streams.replica.aside import Digests, FilesAside
 from vmq.streams.replica.batches import Codec
 from vmq.streams.replica.copy import PartitionCopy
 from vmq.streams.replica.damage import DamagedRanges
-from vmq.streams.replica.opening import commit_note, forgets, load, read_commit
+from vmq.streams.replica.opening import CommitFile, forgets, load, read_commit
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import NOTE as COMPACTION_NOTE
 from vmq.streams.tidying.compaction import CompactionNote, write_note
@@ -78,7 +78,7 @@ class ReplicaLog:
         self.forgot = bool(paths) and lost
         (folder / CLEAN).unlink(missing_ok=True)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
-        self._commit_fd = os.open(folder / COMMIT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._commit = CommitFile(folder / COMMIT)
         self.sync()
         self.committed = max(self.first, min(committed, self.end))
         self._retire()
@@ -126,7 +126,7 @@ class ReplicaLog:
         finally:
             for segment in self.segments:
                 segment.close()
-            os.close(self._commit_fd)
+            self._commit.close()
             self._checkpoint.close()
 
     # --- what there is
@@ -336,7 +336,7 @@ class ReplicaLog:
     def commit(self, end: int) -> None:
         """So much is committed: readers may see it, and whole segments become old."""
         self.committed = end
-        os.pwrite(self._commit_fd, commit_note(end), 0)
+        self._commit.write(end)
         self._retire()
         self._show()
 

@@ -1,10 +1,12 @@
 """The segments that an earlier life of a replica left: what of them is whole, and what has to be fetched."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import crc32c
 
+from vmq.open_files import RestingFile
 from vmq.streams.log.checkpoint import PartitionCheckpoint, boot_id
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.recovery import recover_sealed
@@ -135,6 +137,20 @@ def forgets(clean: Path, durability: str, noted: PartitionCheckpoint | None) -> 
     is_same_boot = noted is None or noted.boot == boot_id()
     may = durability == "memory" or (durability == "os" and not is_same_boot)
     return may and not clean.exists()
+
+
+class CommitFile:
+    """How far the log is known to be committed, in a file that is written in place."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = RestingFile(path, os.O_RDWR | os.O_CREAT)
+
+    def write(self, end: int) -> None:
+        with self._file as fd:
+            os.pwrite(fd, commit_note(end), 0)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def commit_note(end: int) -> bytes:

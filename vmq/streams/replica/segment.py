@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from vmq.open_files import RestingFile
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, BadFrameError, Frame, check, parse
@@ -28,7 +29,7 @@ class LooseSegment:
         self.base = base
         self.start = start
         self.index = Index(base, start)
-        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.file = RestingFile(path)
         #: Rows are missing: nothing is written behind it.
         self.is_compacted = False
         #: Where each batch begins, in offsets and in bytes, and the highest time up to there.
@@ -64,35 +65,42 @@ class LooseSegment:
         """
         base = int(path.stem)
         made = cls(path, base, 0)
-        start = header.size_in(made.fd)
-        if start is None:
-            made.close()
-            raise DamagedError(path, 0, base, "it does not begin with this stream's schema")
         try:
-            made.start = made.synced = start
-            made.is_compacted = header.of(made.fd).is_compacted
-            made.index = Index(base, start)
-            size = os.fstat(made.fd).st_size
-            with suppress(SegmentFlawError):
-                for position, frame in walk(made.fd, start, size, base):
-                    made.note(position, frame)
+            with made.file as fd:
+                made._look(fd, header)
         except BaseException:
             made.close()
             raise
-        made.synced = made.index.size
         return made
+
+    def _look(self, fd: int, header: Header) -> None:
+        start = header.size_in(fd)
+        if start is None:
+            text = "it does not begin with this stream's schema"
+            raise DamagedError(self.path, 0, self.base, text)
+        self.start = start
+        self.is_compacted = header.of(fd).is_compacted
+        self.index = Index(self.base, start)
+        with suppress(SegmentFlawError):
+            for position, frame in walk(fd, start, os.fstat(fd).st_size, self.base):
+                self.note(position, frame)
+        self.synced = self.index.size
 
     def flaw(self, trusted: int | None) -> SegmentFlawError | None:
         """What is wrong behind the last whole batch, if that is more than a torn tail or the end's mark."""
-        size = os.fstat(self.fd).st_size
+        with self.file as fd:
+            return self._flaw(fd, trusted)
+
+    def _flaw(self, fd: int, trusted: int | None) -> SegmentFlawError | None:
+        size = os.fstat(fd).st_size
         if trusted is not None and self.index.size < trusted:
             reason = f"the file is whole up to byte {self.index.size}, and {trusted} were written"
             return SegmentFlawError(self.index.size, self.end, reason, short=False)
         try:
-            for _ in walk(self.fd, self.index.size, size, self.end):
+            for _ in walk(fd, self.index.size, size, self.end):
                 break
         except SegmentFlawError as flaw:
-            return None if is_torn(self.fd, flaw, size, trusted) else flaw
+            return None if is_torn(fd, flaw, size, trusted) else flaw
         return None
 
     # --- what it holds
@@ -136,16 +144,17 @@ class LooseSegment:
         position = self.index.size
         data = messages[0] if len(messages) == 1 else b"".join(messages)
         view = memoryview(data)
-        try:
-            at = position
-            while view:
-                written = os.pwrite(self.fd, view, at)
-                at += written
-                view = view[written:]
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(self.fd, position)
-            raise
+        with self.file as fd:
+            try:
+                at = position
+                while view:
+                    written = os.pwrite(fd, view, at)
+                    at += written
+                    view = view[written:]
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(fd, position)
+                raise
         whole = memoryview(data)
         at = 0
         while at < len(whole):
@@ -165,7 +174,7 @@ class LooseSegment:
         begin = self.positions[at]
         stop = bisect_left(self.positions, begin + limit, lo=at + 1)
         end = self.positions[stop] if stop < len(self.positions) else self.index.size
-        view = memoryview(os.pread(self.fd, end - begin, begin))
+        view = memoryview(self._pread(end - begin, begin))
         found = []
         position = 0
         while position < end - begin:
@@ -178,6 +187,10 @@ class LooseSegment:
             position += frame.size
         return found
 
+    def _pread(self, size: int, position: int) -> bytes:
+        with self.file as fd:
+            return os.pread(fd, size, position)
+
     def heads(self, end: int) -> Iterator[Batch]:
         """The batches before an offset; those of rows without their bodies.
 
@@ -188,7 +201,7 @@ class LooseSegment:
         at = 0
         while at < stop:
             begin = self.positions[at]
-            view = memoryview(os.pread(self.fd, _WINDOW, begin))
+            view = memoryview(self._pread(_WINDOW, begin))
             first = at
             while at < stop:
                 try:
@@ -205,13 +218,15 @@ class LooseSegment:
 
     def seal(self) -> None:
         """Nothing more is written to it. Raises `OSError`."""
-        os.pwrite(self.fd, END, self.index.size)
+        with self.file as fd:
+            os.pwrite(fd, END, self.index.size)
         with suppress(OSError):
             self.index.save(index_path(self.path))
 
     def unseal(self) -> None:
         """It is written on. Raises `OSError`."""
-        os.ftruncate(self.fd, self.index.size)
+        with self.file as fd:
+            os.ftruncate(fd, self.index.size)
         index_path(self.path).unlink(missing_ok=True)
 
     def without(self, offset: int) -> "LooseSegment":
@@ -226,7 +241,7 @@ class LooseSegment:
         try:
             at = 0
             while at < size:
-                data = os.pread(self.fd, min(_WINDOW, size - at), at)
+                data = self._pread(min(_WINDOW, size - at), at)
                 if not data:
                     raise OSError(f"{self.path}: it ends before byte {size}")
                 at += os.write(target, data)
@@ -265,9 +280,10 @@ class LooseSegment:
         """Waits until it is on the disk itself. Raises `OSError`."""
         size = self.index.size
         if self.synced < size:
-            os.fdatasync(self.fd)
+            with self.file as fd:
+                os.fdatasync(fd)
             self.synced = size
 
     def close(self) -> None:
         """Closes the file."""
-        os.close(self.fd)
+        self.file.close()

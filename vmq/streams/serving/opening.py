@@ -49,8 +49,8 @@ def open_streaming(
 
     try:
         own_folder(folder)
-        scrub_rate = config.broker.stream_scrub_rate
-        return Streaming(core, registry, folder, config.streams, scrub_rate, committer)
+        numbers = config.broker.stream_scrub_rate, config.limits.max_partitions
+        return Streaming(core, registry, folder, config.streams, *numbers, committer)
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

@@ -55,6 +55,7 @@ class Streaming:
         folder: where the streams lie.
         declared: those that the configuration names.
         scrub_rate: see `Catalog`.
+        limit: likewise.
         committer: writes the core's store; None: there is none.
 
     Raises:
@@ -69,6 +70,7 @@ class Streaming:
         folder: Path,
         declared: Mapping[str, StreamOptions],
         scrub_rate: int,
+        limit: int,
         committer: Committer | None = None,
     ) -> None:
         self.core = core
@@ -79,7 +81,7 @@ class Streaming:
         self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
-        self.catalog = Catalog(folder, declared, self.commits, scrub_rate=scrub_rate)
+        self.catalog = Catalog(folder, declared, self.commits, scrub_rate=scrub_rate, limit=limit)
         self.catalog.on_change = self.forget_routes
         core.stream_finder = CatalogFinder(self.catalog)
         self.receipts: Receipts | None = None

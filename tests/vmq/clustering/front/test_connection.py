@@ -1,6 +1,6 @@
 """A client's connection, as its node sees it."""
 
-from vmq.clustering.front.connection import OWN, FrontConnection, Unanswered
+from vmq.clustering.front.connection import FrontConnection, Unanswered
 from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.words import PUBLISHED, PUBREL, Address
 
@@ -52,16 +52,3 @@ def test_an_owner_that_does_not_serve_it_gets_nothing() -> None:
     there.attached = (1, 1), 1
     there.send(SessionStep(PUBREL, 1))
     assert len(there.steps) == 1
-
-
-def test_what_a_bridge_published_is_kept_out_once_and_up_to_a_limit() -> None:
-    connection = FrontConnection(1, "c", 3, False, None)
-    connection.keep_out([(3, (7, 1), ""), (4, (7, 1), ""), (3, (7, 2), "$share/g/t")])
-    assert list(connection.own) == [(7, 1)]
-    assert not connection.is_kept_out((7, 2))
-    assert connection.is_kept_out((7, 1))
-    assert not connection.is_kept_out((7, 1))
-    for number in range(OWN + 1):
-        connection.keep_out([(3, (7, number), "\0m\0")])
-    assert len(connection.own) == OWN
-    assert (7, 0) not in connection.own

@@ -5,13 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, together
 from tests.vmq.clustering.stream_nodes import stream, with_streams
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering.raft.service import GroupService
-from vmq.config.options import Config
+from vmq.config.options import Config, LimitOptions
 from vmq.config.streams import StreamOptions
 from vmq.streams.log.cursor import LogReader
 
@@ -31,7 +33,12 @@ def node_config(folder: Path, name: str, join: str, made: StreamOptions) -> Conf
 
 @asynccontextmanager
 async def replicated(
-    folder: Path, *names: str, partitions: int = 1, admin: bool = False, **given: Any
+    folder: Path,
+    *names: str,
+    partitions: int = 1,
+    admin: bool = False,
+    limit: int = 10_000,
+    **given: Any,
 ) -> AsyncIterator[dict[str, Broker]]:
     """Nodes with a stream `s` of `s/#`, each partition of which has a leader."""
     made = options(
@@ -41,7 +48,10 @@ async def replicated(
     try:
         for name in names:
             join = address(next(iter(brokers.values()))) if brokers else ""
-            brokers[name] = Broker(node_config(folder, name, join, made), admin=admin)
+            config = node_config(folder, name, join, made)
+            limits = LimitOptions(max_partitions=limit)
+            config = msgspec.structs.replace(config, limits=limits)
+            brokers[name] = Broker(config, admin=admin)
             await brokers[name].start()
         await together(*brokers.values())
         await until(lambda: all(is_led(each, partitions) for each in brokers.values()))

@@ -159,3 +159,26 @@ def test_a_stream_gets_more_replicas_and_fewer() -> None:
     news = {group: (each.wanted, 1) for group, each in decided.groups.items()}
     settle(decided, Known(hosts, {"s": WantedStream(4, 2)}, members=news))
     assert {group: each.wanted for group, each in decided.groups.items()} == before
+
+
+def test_nothing_is_proposed_that_nodes_have_no_room_for() -> None:
+    decided = Definitions()
+    hosts = ("a", "b", "c")
+    streams = {"big": WantedStream(7, 3), "small": WantedStream(4, 3)}
+    known = Known(hosts, streams, limits={"a": 5, "b": 6, "c": 0})
+    settle(decided, known)
+    assert list(decided.streams) == ["small"]
+    known = Known(hosts, {"small": WantedStream(6, 3)}, limits=known.limits)
+    settle(decided, known)
+    assert len(decided.groups) == 4
+    settle(decided, Known(hosts, known.streams))  # no limits any more
+    assert len(decided.groups) == 6
+
+
+def test_who_is_gone_is_replaced_by_nodes_that_have_room() -> None:
+    decided = Definitions()
+    hosts, streams = ("a", "b", "c"), {"s": WantedStream(6, 3)}
+    settle(decided, Known(hosts, streams))
+    settle(decided, Known(("a", "b", "d"), streams, limits={"d": 2}))
+    assert sum("d" in each.wanted for each in decided.groups.values()) == 2
+    assert not any("c" in each.wanted for each in decided.groups.values())

@@ -23,6 +23,7 @@ from vmq.admin import streams as admin
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 from vmq.clustering.raft import producer
+from vmq.clustering.streams.metadata import chosen
 from vmq.streams.log.cursor import LogReader
 
 NAMES = ("a", "b", "c")
@@ -357,3 +358,29 @@ async def test_a_stream_that_is_deleted_and_made_anew_is_empty(tmp_path: Path) -
             catalog.delete("t")
             await until(lambda: "t" not in b.streaming.catalog.streams)  # type: ignore[union-attr]
             await until(lambda: ("t", 0) not in groups(a).places.places)
+
+
+async def test_a_node_with_as_many_partitions_as_it_takes_gets_no_more(tmp_path: Path) -> None:
+    async with replicated(tmp_path, *NAMES, "d", admin=True, limit=1) as brokers:
+        a = brokers["a"]
+        folder = a.config.broker.data_dir
+
+        async def wrong(*words: str) -> str:
+            done = await asyncio.to_thread(here, "stream", *words, "--data-dir", folder)
+            return done.err if done.code else ""
+
+        had = groups(a).places.replicas("s", 0)
+        [free] = {*NAMES, "d"} - {*had}
+        nodes = dict.fromkeys((*NAMES, "d"), 1)
+        await until(lambda: groups(a).requests.limits() == nodes)
+        full = "; ".join(f"node {each} has {int(each in had)} of 1" for each in (*NAMES, "d"))
+        refused = await wrong("create", "t", "-t", "t/#")
+        assert f"no room for 1 partitions of 3 copies each: {full} (limits.max_part" in refused
+        names = {chosen(name, 0, {*NAMES, "d"}): name for name in map(str, range(50))}
+        refused = await wrong("create", names[had[0]], "-t", "t/#", "--replicas", "1")
+        assert f"no room for 1 partitions: node {had[0]} has 1 of 1" in refused
+        assert not await wrong("create", names[free], "-t", "t/#", "--replicas", "1")
+        to = [part for each in (free, *had[:2]) for part in ("--to", each)]
+        refused = await wrong("move", "s", "--partition", "0", *to)
+        assert f"no room for 1 partitions: node {free} has 1 of 1" in refused
+        assert groups(a).places.replicas("s", 0) == had

@@ -5,13 +5,14 @@ from typing import Literal
 
 import pytest
 from msgspec.structs import replace
-from vmq_bridge import BridgePlugin
 
 from tests.support.until import until
+from tests.support.wire import PUBLISH, PUBREL, puback_packet, pubcomp_packet, pubrec_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.running.slotted import named, owner_of, owners_of, slotted
 from vmq.broker import Broker, StartError
 from vmq.config.options import QueueOptions, SessionOptions
+from vmq.protocol.front_queue import FrontQueue
 
 BAD_ID = 2
 
@@ -81,15 +82,91 @@ async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
             assert found == {b"0": (0, True), b"1": (1, True)}
 
 
-async def test_a_bridge_ends_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with slotted(tmp_path, "a") as nodes:
-        config = nodes["a"].config
-    far = {"url": "mqtt://127.0.0.1:1", "topics": [{"pattern": "t/#", "qos": 1}]}
-    bridging = replace(config, plugins={"vmq_bridge": {"bridges": {"far": far}}})
-    with pytest.raises(StartError, match=r"bridge far: bridges do not go with cluster.sessions"):
-        await Broker(bridging, plugins={"vmq_bridge": BridgePlugin()}).start()
-    async with Broker(config) as broker:
-        assert not broker.registry().subscribers
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_publishers_wait_for_a_slow_client_instead_of_losing_messages(
+    tmp_path: Path, qos: int, is_durable: bool
+) -> None:
+    queue = QueueOptions(overflow="pause_publisher", max_inflight_messages=1, max_online_messages=3)
+    async with (
+        slotted(tmp_path, queue=queue) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+        Device("publisher", clean=not is_durable) as publisher,
+    ):
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 2))
+        device.answers = False
+        await publisher.connect(nodes["a"])
+        wanted = [str(number) for number in range(10)]
+        for text in wanted:
+            publisher.publish("t", text, qos)
+            if int(text) < 4:  # one is under way, three wait
+                await publisher.until(lambda: not publisher.unfinished)
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: len(owner.state.queues.get(device.client_id, ())) == 10)
+        assert owner.attachments.held.has(device.client_id)
+        await nodes["b"].publish("other", b"", qos)  # nobody else waits
+        assert len(publisher.unfinished) == 6
+        device.answers = True
+        [packet] = device.found(PUBLISH)
+        answer = puback_packet if qos == 1 else pubrec_packet
+        device.send(answer(packet.packet_id))
+        await device.until(lambda: device.log == wanted)
+        await publisher.until(lambda: not publisher.unfinished)
+        assert not owner.attachments.held.are_any()
+
+
+async def test_a_publisher_waits_no_more_when_the_slow_client_goes(tmp_path: Path) -> None:
+    queue = QueueOptions(overflow="pause_publisher", max_inflight_messages=1, max_online_messages=1)
+    async with (
+        slotted(tmp_path, queue=queue) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+        Device("publisher", clean=True) as publisher,
+    ):
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 1))
+        device.answers = False
+        await publisher.connect(nodes["a"])
+        for text in "1234":
+            publisher.publish("t", text, 1)
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: owner.attachments.held.has(device.client_id))
+        await device.drop()
+        await publisher.until(lambda: not publisher.unfinished)
+        device.answers = True
+        await device.connect(nodes["b"])
+        await device.until(lambda: sorted(set(device.log)) == ["1", "2", "3", "4"])
+
+
+async def test_what_is_not_answered_is_sent_again(tmp_path: Path) -> None:
+    session = SessionOptions(retry_interval=0.05)
+    async with (
+        slotted(tmp_path, session=session) as nodes,
+        Device(named(nodes, "b", "s")) as device,
+    ):
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 2))
+        device.answers = False
+        for qos in (1, 2):
+            await nodes["b"].publish("t", b"%d" % qos, qos)
+        await device.until(lambda: len(device.found(PUBLISH)) > 5)
+        found = device.found(PUBLISH)
+        first, second = found[:2]
+        assert not first.dup
+        assert not second.dup
+        assert all(each.dup for each in found[2:])
+        assert {(each.packet_id, each.payload) for each in found} == {
+            (first.packet_id, b"1"),
+            (second.packet_id, b"2"),
+        }
+        device.send(puback_packet(first.packet_id) + pubrec_packet(second.packet_id))
+        await device.until(lambda: len(device.found(PUBREL)) > 2)
+        device.send(pubcomp_packet(second.packet_id))
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: not owner.state.registers[device.client_id].window)
+        queue = nodes["a"].registry().subscribers[device.client_id].queue
+        assert isinstance(queue, FrontQueue)
+        assert not queue.unanswered
 
 
 async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) -> None:

@@ -138,6 +138,36 @@ def test_whatever_is_lost_each_life_has_a_beginning_of_what_was_said_and_the_lin
                 assert said.get(life, [])[: len(heard)] == heard
 
 
+@pytest.mark.parametrize("lag", [1, 4, 16])
+def test_a_link_on_which_all_takes_long_is_whole_soon_and_stays_so(lag: int) -> None:
+    """Greetings that are under way when it is whole end nothing; nobody answers each of them anew."""
+    lost = 0
+    for seed in each_seed(30):
+        with seed:
+            random = Random(seed.number)
+            a, b = ends()
+            late: dict[str, deque[tuple[int, Parcel]]] = {"a": deque(), "b": deque()}
+            said = 0
+            for now in range(lag * 30):
+                is_bad = now < lag * 10
+                for name, one, other in (("a", a, b), ("b", b, a)):
+                    one.say(now)
+                    one.links.look()
+                    while one.wire:
+                        message = one.wire.popleft()
+                        said += 1
+                        if is_bad and random.random() < 0.1:
+                            lost += 1
+                        else:
+                            late[name].append((now + lag, message))
+                    while late[name] and late[name][0][0] <= now:
+                        other.hear(late[name].popleft()[1])
+            assert a.links.life("b") == b.links.life("a") != 0
+            assert a.got[a.lives[-1]][-1] == b.got[b.lives[-1]][-1] >= lag * 29 - 2
+            assert said < 4 * lag * 30 + 20 * (a.breaks + b.breaks + 2)
+    assert lost
+
+
 def test_a_frame_that_is_none_is_the_peer_s_fault() -> None:
     a, b = ends()
     carry(a, b)

@@ -1,7 +1,9 @@
 """Durable sessions that nodes had, or a broker alone, come into slots with all that is theirs."""
 
+from functools import partial
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from tests.support.until import until
@@ -17,11 +19,13 @@ from tests.support.wire import (
     pubrel_packet,
 )
 from tests.vmq.clustering.house import House, durable, house, publish, store_of, subscribed
-from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service
+from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service, slotted
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.options import ClusterOptions
+from vmq.runtime.errors import StartError
 from vmq.store.opening import stored_sessions
+from vmq.store.tools import check
 
 
 def in_slots(folder: Path) -> House:
@@ -166,3 +170,35 @@ async def test_what_waits_for_another_node_gets_to_its_sessions(tmp_path: Path) 
             assert (await peer.connect("c", clean=False)).body == b"\1\0"
             assert await drained(peer, 4) == [b"1", b"2", b"3", b"4"]
             await go(peer)
+
+
+async def test_without_a_cluster_sessions_are_in_the_store_again_as_often_as_wanted(
+    tmp_path: Path,
+) -> None:
+    async with alone(tmp_path) as broker:
+        await subscribed(broker, "c", "mine")
+        await publish(broker, b"1", b"2", qos=2)
+    for round_ in range(2):
+        made = in_slots(tmp_path)
+        node = await made.start("a")
+        await until(partial(are_owned, made))
+        assert not node.registry().subscribers
+        await publish(node, b"s%d" % round_, qos=2)
+        await node.stop()
+        async with alone(tmp_path) as broker:
+            assert sorted(broker.registry().subscribers) == ["c", "mine"]
+            await publish(broker, b"a%d" % round_, qos=2)
+            if round_:
+                async with peer_of(broker) as peer:
+                    assert (await peer.connect("c", clean=False)).body == b"\1\0"
+                    found = await drained(peer, 6)
+                    assert found == [b"1", b"2", b"s0", b"a0", b"s1", b"a1"]
+        assert check(tmp_path / "a" / "store").problems == []
+
+
+async def test_what_other_nodes_have_too_is_not_taken_back(tmp_path: Path) -> None:
+    async with slotted(tmp_path, "ab") as made:
+        await subscribed(made["a"], "c")
+        await until(lambda: are_owned(made))
+    with pytest.raises(StartError, match=r"other nodes have \d+ of these, too: start with cluster"):
+        await alone(tmp_path).start()

@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -10,8 +11,11 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, nothing
 from tests.vmq.clustering.running.slotted import named, owners_of, service, slotted
 from vmq.clustering.slots.words import slot_of
+from vmq.config.options import SessionOptions
 
 GROUP = "$share/g/t/#"
+#: Each member has its chance, wherever it is connected.
+RANDOM = SessionOptions(shared_subscription_policy="random")
 
 
 def members_elsewhere(nodes: House) -> tuple[Device, Device]:
@@ -30,7 +34,7 @@ def slot(device: Device) -> int:
 
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_one_member_gets_each_message_and_all_members_some(tmp_path: Path, qos: int) -> None:
-    async with slotted(tmp_path) as nodes, AsyncExitStack() as stack:
+    async with slotted(tmp_path, session=RANDOM) as nodes, AsyncExitStack() as stack:
         one, other = members_elsewhere(nodes)
         publisher = Device(named(nodes, "a", "p"))
         for device, node in ((one, "b"), (other, "a"), (publisher, "a")):
@@ -53,7 +57,7 @@ async def test_one_member_gets_each_message_and_all_members_some(tmp_path: Path,
 
 
 async def test_a_clean_member_takes_its_part_and_leaves_it_to_durable_ones(tmp_path: Path) -> None:
-    async with slotted(tmp_path) as nodes, AsyncExitStack() as stack:
+    async with slotted(tmp_path, session=RANDOM) as nodes, AsyncExitStack() as stack:
         durable, _ = members_elsewhere(nodes)
         clean, publisher = Device("clean", clean=True), Device("p", clean=True)
         for device in (durable, clean, publisher):
@@ -77,7 +81,7 @@ async def test_a_clean_member_takes_its_part_and_leaves_it_to_durable_ones(tmp_p
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_what_waits_for_who_is_away_goes_to_who_comes(tmp_path: Path, qos: int) -> None:
     """In another slot; of QoS 2 what was sent stays with whom it was sent to."""
-    async with slotted(tmp_path) as nodes, AsyncExitStack() as stack:
+    async with slotted(tmp_path, session=RANDOM) as nodes, AsyncExitStack() as stack:
         away, comes = members_elsewhere(nodes)
         publisher = Device("p", clean=True)
         for device in (away, comes, publisher):
@@ -110,7 +114,7 @@ async def test_the_members_that_live_get_what_a_dead_node_had_for_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the node of the session and the connection, which does not come back."""
-    async with slotted(tmp_path, "abc") as nodes, AsyncExitStack() as stack:
+    async with slotted(tmp_path, "abc", session=RANDOM) as nodes, AsyncExitStack() as stack:
         lost, stays = members_elsewhere(nodes)
         publisher = Device("p", clean=True)
         for device in (lost, stays, publisher):
@@ -130,7 +134,7 @@ async def test_the_members_that_live_get_what_a_dead_node_had_for_its_own(
 
 
 async def test_the_last_member_leaves_what_it_did_not_get_to_the_next(tmp_path: Path) -> None:
-    async with slotted(tmp_path) as nodes, AsyncExitStack() as stack:
+    async with slotted(tmp_path, session=RANDOM) as nodes, AsyncExitStack() as stack:
         one, other = members_elsewhere(nodes)
         for device in (one, other):
             await stack.enter_async_context(device)
@@ -145,3 +149,43 @@ async def test_the_last_member_leaves_what_it_did_not_get_to_the_next(tmp_path: 
         await other.subscribe((GROUP, 2))
         await other.until(lambda: other.log == ["1"])
         await until(lambda: slots_of(nodes, "a") == ([slot(other)], []))
+
+
+@pytest.mark.parametrize("policy", ["prefer_local", "prefer_online_before_local", "local_only"])
+@pytest.mark.parametrize("is_one_slot", [False, True])
+async def test_a_policy_that_prefers_a_node_prefers_who_is_connected_to_it(
+    tmp_path: Path,
+    policy: Literal["prefer_local", "prefer_online_before_local", "local_only"],
+    is_one_slot: bool,
+) -> None:
+    """Whose session is where does not matter; one that is on the other side of the cluster has it as well."""
+    session = SessionOptions(shared_subscription_policy=policy)
+    async with slotted(tmp_path, session=session) as nodes, AsyncExitStack() as stack:
+        near, far = members_elsewhere(nodes)
+        if is_one_slot:
+            ids = (f"f{number}" for number in range(1000))
+            far = Device(next(each for each in ids if slot_of(each, 8) == slot(near)))
+        clean, publisher = Device("clean", clean=True), Device("p", clean=True)
+        for device, node in ((near, "a"), (far, "b"), (clean, "b"), (publisher, "a")):
+            await stack.enter_async_context(device)
+            await device.connect(nodes[node])
+        for device in (near, far, clean):
+            await device.subscribe((GROUP, 1))
+        wanted = [str(each) for each in range(10)]
+        for text in wanted:
+            publisher.publish("t/1", text, 1)
+        await near.until(lambda: near.log == wanted)
+        await publisher.until(lambda: not publisher.unfinished)
+        # Nobody is near any more.
+        await near.disconnect()
+        await until(lambda: near.client_id not in nodes["a"].registry().subscribers)
+        publisher.publish("t/1", "10", 1)
+        await publisher.until(lambda: not publisher.unfinished)
+        if policy == "local_only":
+            await far.disconnect()
+            assert await near.connect(nodes["b"])
+            await nodes["b"].publish("t/1", b"11", 1)
+            await until(lambda: near.log + clean.log == [*wanted, "11"])
+            assert far.log == []
+        else:
+            await until(lambda: far.log + clean.log == ["10"])

@@ -6,7 +6,9 @@ import pytest
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.running.slotted import SLOTS, named, service, slotted
+from tests.vmq.clustering.house import House
+from tests.vmq.clustering.nodes import clustering
+from tests.vmq.clustering.running.slotted import SLOTS, named, owner_of, service, slotted
 from vmq.admin import cluster, sessions
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
@@ -86,6 +88,40 @@ async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(
 def _subscriptions(node: Broker, client_id: str) -> list[str]:
     figures = service(node).status.figures(client_id)
     return [] if figures is None else list(figures.subscriptions)
+
+
+class Mute:
+    """Stands for the outboxes of a node: nothing that it says arrives."""
+
+    def send_quick(self, *_: object) -> bool:
+        return True
+
+
+async def test_the_list_of_sessions_says_which_nodes_did_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_questions, "PATIENCE", 0.05)
+    async with slotted(tmp_path, "abc") as nodes:
+        a, b, c = (nodes[each] for each in "abc")
+        ids = [named(nodes, each, "c") for each in "abc"]
+        for client_id in ids:
+            async with Device(client_id) as device:
+                await device.connect(a)
+        await until(lambda: not any(_is_online(nodes, each) for each in ids))
+        listing = sessions.list_sessions(a, Selection())
+        assert sorted(each.client_id for each in await listing.rows()) == sorted(ids)
+        assert listing.missing == []
+        # It is there, and answers no question.
+        monkeypatch.setattr(clustering(b).sessions, "_outboxes", Mute())
+        listing = sessions.list_sessions(a, Selection(sort="client_id"))
+        assert {each.node for each in await listing.rows()} == {"a", "c"}
+        assert listing.missing == ["b"]
+        assert sessions.list_sessions(c, Selection(), local=True).missing == []
+
+
+def _is_online(nodes: House, client_id: str) -> bool:
+    figures = service(nodes[owner_of(nodes, client_id)]).status.figures(client_id)
+    return figures is not None and figures.is_online
 
 
 async def test_the_status_says_who_has_which_slots(tmp_path: Path) -> None:

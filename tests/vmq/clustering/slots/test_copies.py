@@ -1,7 +1,5 @@
 """What a node has of a slot that it does not own."""
 
-import copy as copies
-
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.slots.copies import RecentKeys, SlotCopy, load_copies
 from vmq.clustering.slots.effects import Effects
@@ -59,7 +57,7 @@ class Follower:
                 self.disk.pop(key, None)
             else:
                 self.disk[key] = value
-        _, found = load_copies(copies.deepcopy(self.disk))
+        _, found = load_copies(dict(self.disk))
         return found[SLOT]
 
 

@@ -1,6 +1,5 @@
 """States that parted become one, whichever comes first and however often."""
 
-import copy
 from itertools import permutations
 from random import Random
 from typing import Any
@@ -24,7 +23,7 @@ def message(stamp: int, text: str = "") -> StoredMessage:
 
 def begun(epoch: int, owner: int, state: SlotState | None = None) -> SlotState:
     """A state whose owner begins another lineage, with what it had."""
-    state = SlotState() if state is None else copy.deepcopy(state)
+    state = SlotState() if state is None else load_state(all_records(state))
     state.begin((epoch, owner))
     return state
 
@@ -79,7 +78,7 @@ def what_counts(state: SlotState) -> Any:
 
 
 def merged(one: SlotState, other: SlotState) -> SlotState:
-    found = copy.deepcopy(one)
+    found = load_state(all_records(one))
     merge(found, other)
     return found
 
@@ -235,7 +234,7 @@ def test_an_ended_session_ends_what_its_connection_asked_for_and_an_owner_reads_
     one.close()
     for found in (merged(one, later), merged(later, one)):
         assert found.registers["c"].granted() == {}
-    one = copy.deepcopy(one)
+    one = load_state(all_records(one))
     attach(one, "c", 6)  # it has crossed to the other side
     one.subscribe("c", "#", 2, 0, request_of(6, 1))
     one.close()

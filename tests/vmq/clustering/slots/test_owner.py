@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import Offer, OfferedMessage, OfferTaken
+from vmq.clustering.messages.fronts import Attach, Offer, OfferedMessage, OfferTaken
 from vmq.clustering.messages.slots import (
     AskFork,
     Beat,
@@ -13,6 +13,8 @@ from vmq.clustering.messages.slots import (
     StatePart,
 )
 from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.holding import LONGEST
+from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.reach import Reach
@@ -185,3 +187,30 @@ def test_a_newer_lineage_ends_this_one() -> None:
     world.receive(2, AskFork(SLOT, newer, []))
     assert world.slots.owners == {}
     assert world.slots.view(SLOT) == newer
+
+
+def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_while() -> None:
+    world = World()
+    limits = QueueLimits(1)
+    limits.online, limits.pauses = 1, True
+    world.here.limits.set(limits)
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    world.receive(3, Attach(SLOT, "c", 77, 0, world.lineage, 13, []))
+    world.subscribe("c")
+    for index, number in enumerate((1, 2, 3)):
+        world.offer(number, index=index)
+    world.confirm(follower, is_whole=True)
+    assert [dot for each in world.sent(OfferTaken) for dot in each.dots] == [
+        (ORIGIN, 1),
+        (ORIGIN, 2),
+    ]
+    assert world.owner.attachments.held.has("c")
+    assert not world.owner.is_at_rest()
+    for _ in range(LONGEST // 100 + 1):
+        for store in (2, 3):
+            world.beat(store)
+        world.tick()
+    assert [each.dots for each in world.sent(OfferTaken)] == [[(ORIGIN, 3)]]
+    assert not world.owner.attachments.held.are_any()

@@ -189,6 +189,7 @@ NODES: list[int] = [1, 2]
         [2, ONE, b"q", *[0] * 9, "", 1, NODES, False, False, [1], [b"x"] * 2, []],
         [2, ONE, b"q", *[0] * 9, "", 1, NODES, False, False, [1], [b"x"], [b"k"] * 2],
         [2, ONE, b"q", 1 << 61, *[0] * 8, "", 1, NODES, False, False, [1], [b"x"], []],
+        [2, NEW[0], b"q", *[0] * 9, "", 1, NODES, False, False, [1], [b"x"], []],
         [18, ONE, b"q", b"k", b"-ERR\r\n", True],
         [1, 1, b"no name", "h", "a", 1, 1, False, True],
     ],

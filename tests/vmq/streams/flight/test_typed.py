@@ -10,7 +10,7 @@ from pyarrow import flight
 
 from tests.vmq.streams.flight_support import FACES, Running, serving
 from tests.vmq.streams.support import options
-from vmq.streams.catalog import check_before
+from vmq.streams.definition import check_before
 from vmq.streams.log.errors import StreamError
 
 SCHEMA = {"temp": "double", "device": "string level:2"}

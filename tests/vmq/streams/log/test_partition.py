@@ -22,7 +22,9 @@ from tests.vmq.streams.support import (
     row,
     rows_from,
 )
+from vmq.streams.log import column_file
 from vmq.streams.log.frame import BATCH_BYTES, BATCH_ROWS, pieces
+from vmq.streams.log.ordered import file as ordered_file
 from vmq.streams.log.partition import MANY, SMALL, Partition
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import index_path, walk
@@ -118,10 +120,15 @@ def test_segments_are_sealed_by_age_also_after_a_restart(tmp_path: Path) -> None
 def test_a_sealed_segment_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = make(tmp_path)
     put(partition, rows_from(0, 3))
-    fd, synced = partition.active.fd, []
-    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append((fd, os.fstat(fd).st_size)))
+    inode, synced = partition.active.path.stat().st_ino, []
+
+    def sync(fd: int) -> None:
+        found = os.fstat(fd)
+        synced.append((found.st_ino, found.st_size))
+
+    monkeypatch.setattr(os, "fdatasync", sync)
     partition.roll()
-    assert synced[0] == (fd, partition.sealed[0].size)
+    assert synced[0] == (inode, partition.sealed[0].size)
     partition.close()
 
 
@@ -178,6 +185,29 @@ def test_retention_by_bytes_is_shared_by_the_partitions(tmp_path: Path) -> None:
     partition.retain()
     assert 60_000 < partition.size <= 100_000
     assert partition.end == 10
+    partition.close()
+
+
+def test_what_lies_beside_segments_counts_for_retention_by_bytes(tmp_path: Path) -> None:
+    schema = {"temp": "float64"}
+    partition = make(tmp_path, retention_bytes=100_000, retention_age="never", schema=schema)
+    for number in range(4):
+        put(partition, [row(number, payload=bytes(20_000))])
+        partition.roll()
+    assert partition.retain() == []
+    first, second, third, _ = partition.sealed
+    place = first.path, first.size, first.inode
+    ordered_file.path_of(*place).write_bytes(bytes(10_000))
+    column_file.path_of(*place, schema).write_bytes(bytes(5000))
+    assert [each.base for each in partition.retain()] == [0], "its own bytes and those beside it"
+    ordered_file.path_of(second.path, second.size, second.inode).write_bytes(bytes(19_000))
+    path = ordered_file.path_of(third.path, third.size, third.inode)
+    path.write_bytes(bytes(15_000))
+    assert partition.retain() == []
+    partition.set_options(options(retention_bytes=65_000, retention_age="never"))
+    assert [each.base for each in partition.retain()] == [1], "what lies beside it is gone with it"
+    partition.set_options(options(retention_bytes=50_000, topic_order=False))
+    assert partition.retain() == [], "of a stream without them there are none"
     partition.close()
 
 
@@ -319,7 +349,8 @@ def test_a_file_that_the_kernel_lets_grow_no_further_is_cut_back(tmp_path: Path)
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        # Python would keep what it compiles, cut to that size, for whoever imports it next.
+        env={**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
         capture_output=True,
         text=True,

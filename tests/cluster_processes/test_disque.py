@@ -1,0 +1,456 @@
+"""The scenarios of Disque's own tests, over seven processes: copies on five of them, holders killed with SIGKILL.
+
+Those that three nodes show as well are in `test_jobs.py`: too few hosts in reach, adding that ends while copies are
+under way, a node that does not answer, who had it queued or at work is gone, RETRY 0, acknowledgements while holders
+are down, and all nodes at once from their logs.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from tests.cluster_processes.jobs import JobCluster, Jobs, job_cluster
+from tests.support.until import reach
+
+SEVEN = ("a", "b", "c", "d", "e", "f", "g")
+FIVE = ("REPLICATE", 5)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[JobCluster]:
+    with job_cluster(*SEVEN, rules={"oom": {"dead_maxlen": 10}}) as found:
+        yield found
+
+
+@pytest.fixture
+def seven(cluster: JobCluster) -> JobCluster:
+    """All of them; those that a test killed run again."""
+    dead = [name for name in SEVEN if not cluster.cluster[name].is_running]
+    if dead:
+        cluster.restart(*dead)
+    return cluster
+
+
+def states(jobs: JobCluster, job_id: bytes) -> dict[str, str]:
+    """What a job is at the nodes that have it."""
+    found = {name: each.state(job_id) for name, each in jobs.clients.items()}
+    return {name: state for name, state in found.items() if state}
+
+
+def is_gone(jobs: JobCluster, *ids: bytes) -> bool:
+    return not any(states(jobs, each) for each in ids)
+
+
+def without(jobs: JobCluster, job_id: bytes) -> Jobs:
+    """A node that does not have a job."""
+    return next(each for each in jobs.clients.values() if not each.state(job_id))
+
+
+def queued_at(jobs: JobCluster, job_id: bytes) -> list[str]:
+    return [name for name, state in states(jobs, job_id).items() if state == "queued"]
+
+
+def flags(client: Jobs) -> dict[bytes, list[str]]:
+    """The flags of each node, by its id."""
+    told: Any = client("CLUSTER", "NODES")
+    lines = (told if isinstance(told, bytes) else told["text"]).decode().splitlines()
+    return {line.split()[0].encode(): line.split()[2].split(",") for line in lines}
+
+
+def counters(client: Jobs, queue: str) -> tuple[bytes, int, int]:
+    """The next job of a queue: its id, how often it was given up, and how often given again."""
+    ((_, job_id, _, _, nacks, _, more),) = client(
+        *("GETJOB", "WITHCOUNTERS", "TIMEOUT", 30_000, "FROM", queue)
+    )
+    return job_id, nacks, more
+
+
+def fill(client: Jobs, queue: str) -> None:
+    """Adds jobs of two seconds until that is refused."""
+    while True:
+        client.add(queue, "x" * 1000, "REPLICATE", 1, "TTL", 2)
+
+
+# Adding
+
+
+def test_ids_are_unique(seven: JobCluster) -> None:
+    ids = [each.add("ids") for each in seven.clients.values() for _ in range(20)]
+    assert len(set(ids)) == 140
+    assert len({each[2:10] for each in ids}) == 7, "each node's own begin"
+
+
+def test_a_failure_is_detected_and_the_flag_is_cleared(seven: JobCluster) -> None:
+    gone = seven["g"].id()
+    assert flags(seven["a"])[gone] == ["noflags"]
+    seven.kill("g")
+    assert all("fail" in flags(each)[gone] for each in seven.clients.values())
+    seven.restart("g")
+    assert all("fail" not in flags(each)[gone] for each in seven.clients.values())
+
+
+def test_a_job_with_one_copy_is_at_its_node_alone(seven: JobCluster) -> None:
+    job_id = seven["a"].add("single", "x", "REPLICATE", 1)
+    assert states(seven, job_id) == {"a": "queued"}
+
+
+def test_synchronous_replication(seven: JobCluster) -> None:
+    """Each copy is there when the id is, and the job is queued at the node that was told of it."""
+    for name, client in seven.clients.items():
+        job_id = client.add("sync", "x", *FIVE)
+        found = states(seven, job_id)
+        assert sorted(found.values()) == ["active"] * 4 + ["queued"]
+        assert found[name] == "queued"
+        shown = client.show(job_id)
+        assert (shown[b"repl"], len(shown[b"nodes-delivered"])) == (5, 5)
+
+
+def test_asynchronous_replication(seven: JobCluster) -> None:
+    """It is queued at once, and its copies follow."""
+    job_id = seven["a"].add("async", "x", *FIVE, "ASYNC")
+    assert seven["a"].state(job_id) == "queued"
+    reach(lambda: len(states(seven, job_id)) == 5)
+
+
+def test_more_copies_than_there_are_nodes_are_refused(seven: JobCluster) -> None:
+    before = [each.registered() for each in seven.clients.values()]
+    with pytest.raises(redis.ResponseError, match="NOREPL"):
+        seven["a"].add("many", "x", "REPLICATE", 8)
+    with pytest.raises(redis.ResponseError, match="REPLICATE to 1"):
+        seven["a"].add("many", "x", "RETRY", 0, *FIVE)
+    assert [each.registered() for each in seven.clients.values()] == before
+
+
+def test_copies_go_to_nodes_again_that_did_not_answer(seven: JobCluster) -> None:
+    """All others stand still when it is added; they have it once they go on."""
+    others = [seven.cluster[name] for name in SEVEN[1:]]
+    for node in others:
+        node.signal(signal.SIGSTOP)
+    got: list[bytes] = []
+    adding = threading.Thread(target=lambda: got.append(seven["a"].add("again", "x", *FIVE)))
+    adding.start()
+    watch = Jobs(seven.cluster["a"])
+    reach(watch.registered, "it is here, and waits for its copies")
+    assert not got
+    for node in others:
+        node.signal(signal.SIGCONT)
+    adding.join(60)
+    watch.close()
+    (job_id,) = got
+    assert len(states(seven, job_id)) >= 5
+    seven.meet()
+
+
+# Queueing
+
+
+def test_a_queued_job_is_not_queued_again_without_need(seven: JobCluster) -> None:
+    """Its copies ask for it when its retry is over, hear that it is queued, and wait on."""
+    job_id = seven["a"].add("calm", "x", *FIVE, "RETRY", 1)
+    name = next(each for each in seven.holders(job_id) if each != "a")
+
+    def waits() -> int:
+        return int(seven[name].show(job_id)[b"next-awake-within"])
+
+    for _ in range(3):
+        reach(lambda: waits() < 1500)
+        reach(lambda: waits() > 1500, "it asked, was told, and waits on")
+    assert queued_at(seven, job_id) == ["a"]
+    assert counters(seven["a"], "calm") == (job_id, 0, 0)
+
+
+def test_a_job_that_is_not_acknowledged_is_queued_again(seven: JobCluster) -> None:
+    job_id = seven["a"].add("again2", "x", *FIVE, "RETRY", 1)
+    assert counters(seven["b"], "again2") == (job_id, 0, 0)
+    assert counters(seven["c"], "again2") == (job_id, 0, 1)
+    assert seven["d"]("ACKJOB", job_id) in {0, 1}
+    reach(lambda: is_gone(seven, job_id))
+
+
+def test_of_four_holders_one_queues_it_when_the_fifth_is_killed(seven: JobCluster) -> None:
+    job_id = seven["a"].add("election", "x", *FIVE, "RETRY", 1)
+    seven.kill("a")
+    reach(lambda: len(queued_at(seven, job_id)) == 1)
+    found = states(seven, job_id)
+    assert sorted(found.values()) == ["active"] * 3 + ["queued"]
+    assert counters(seven["b"], "election")[0] == job_id
+
+
+def test_of_two_sides_that_queued_it_the_later_one_goes_on(seven: JobCluster) -> None:
+    """Who counts more deliveries: of two that count alike the one with the higher id."""
+    job_id = seven["a"].add("sides", "x", *FIVE, "RETRY", 1)
+    seven.cut("a")
+    rest = [name for name in seven.clients if name != "a"]
+    reach(lambda: [each for each in queued_at(seven, job_id) if each != "a"])
+    assert "a" in queued_at(seven, job_id)
+    seven.heal()
+    reach(lambda: len(queued_at(seven, job_id)) == 1)
+    assert queued_at(seven, job_id)[0] in rest
+    assert seven["b"].get("sides")[0] == job_id
+    assert seven["b"].none("sides")
+
+
+def test_one_node_gives_its_jobs_first_in_first_out(seven: JobCluster) -> None:
+    ids = [seven["a"].add("fifo", b"%d" % number, *FIVE) for number in range(50)]
+    assert [seven["a"].get("fifo") for _ in ids] == [
+        (each, b"%d" % number) for number, each in enumerate(ids)
+    ]
+
+
+def test_maxlen(seven: JobCluster) -> None:
+    for _ in range(3):
+        seven["a"].add("maxlen", "x", *FIVE, "MAXLEN", 3)
+    with pytest.raises(redis.ResponseError, match="MAXLEN"):
+        seven["a"].add("maxlen", "x", *FIVE, "MAXLEN", 3)
+    assert seven["a"].length("maxlen") == 3
+
+
+def test_a_job_whose_time_ends_is_one_dead_letter(seven: JobCluster) -> None:
+    job_id = seven["a"].add("ttl", "x", *FIVE, "TTL", 1)
+    reach(lambda: seven["a"].length("ttl!dead") == 1)
+    assert seven["b"].none("ttl")
+    assert seven["b"].get("ttl!dead")[0] == job_id
+    assert seven["b"]("ACKJOB", job_id) in {0, 1}
+    reach(lambda: is_gone(seven, job_id))
+
+
+def test_many_jobs_whose_time_ends_at_once(seven: JobCluster) -> None:
+    bodies = [b"%d" % number for number in range(500)]
+    seven["a"]("ADDJOBS", "mass", 30_000, *FIVE, "TTL", 1, "JOBS", *bodies)
+
+    def depth(queue: str) -> int:
+        return sum(each.length(queue) for each in seven.clients.values())
+
+    reach(lambda: depth("mass!dead") == 500, "each is a dead letter, and once")
+    assert depth("mass") == 0
+
+
+def test_memory_that_is_used_up_is_free_when_the_time_of_its_jobs_ends(seven: JobCluster) -> None:
+    """Of dead letters as many stay as the queue's rules say."""
+    client = seven["a"]
+    client("CONFIG", "SET", "maxmemory", 1 << 20)
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            fill(client, "oom")
+        reach(lambda: not client.length("oom"), "their time is over")
+        assert client.length("oom!dead") == 10
+        assert client.add("oom", "x", "REPLICATE", 1, "TTL", 2)
+    finally:
+        client("CONFIG", "SET", "maxmemory", 1 << 30)
+
+
+# Acknowledging
+
+
+def test_an_acknowledgement_propagates_and_the_copies_go(seven: JobCluster) -> None:
+    for command in ("ACKJOB", "FASTACK"):
+        for name in ("a", "b"):
+            job_id = seven["a"].add("acks", "x", *FIVE)
+            holder = name if seven[name].state(job_id) else seven.holders(job_id)[-1]
+            assert seven[holder](command, job_id) == 1
+            reach(partial(is_gone, seven, job_id))
+
+
+def test_an_acknowledgement_at_a_node_without_the_job(seven: JobCluster) -> None:
+    for command in ("ACKJOB", "FASTACK"):
+        job_id = seven["a"].add("acks", "x", *FIVE)
+        assert without(seven, job_id)(command, job_id) == 0
+        reach(partial(is_gone, seven, job_id))
+
+
+def test_acknowledged_jobs_are_evicted_when_all_holders_can_be_reached(seven: JobCluster) -> None:
+    job_id = seven["a"].add("evict", "x", *FIVE, "RETRY", 1)
+    dead = next(each for each in seven.holders(job_id) if each != "a")
+    seven.kill(dead)
+    assert without(seven, job_id)("ACKJOB", job_id) == 0
+    reach(lambda: set(states(seven, job_id).values()) == {"acked"})
+    assert len(states(seven, job_id)) >= 4
+    seven.restart(dead)
+    reach(lambda: is_gone(seven, job_id))
+
+
+def test_an_acknowledgement_while_four_of_five_holders_are_dead(seven: JobCluster) -> None:
+    job_id = seven["a"].add("four", "x", *FIVE, "RETRY", 1)
+    dead = [each for each in seven.holders(job_id) if each != "a"]
+    seven.kill(*dead)
+    assert without(seven, job_id)("ACKJOB", job_id) == 0
+    reach(lambda: seven["a"].state(job_id) == "acked")
+    seven.restart(*dead)
+    reach(lambda: is_gone(seven, job_id))
+    assert all(each.none("four") for each in seven.clients.values())
+
+
+# Federation, and commands of one job
+
+
+def test_federation_fetches_all_jobs_of_node_0(seven: JobCluster) -> None:
+    first, last = seven["a"], seven["g"]
+    ids = {first.add("fed", b"%d" % number) for number in range(30)}
+    ids |= {first.add("fed", "once", "RETRY", 0) for _ in range(30)}
+    got: list[bytes] = []
+    for _ in ids:
+        got.append(last.get("fed")[0])
+        last("ACKJOB", got[-1])
+    assert len(got) == len(set(got))
+    assert set(got) == ids
+    reach(lambda: is_gone(seven, *list(ids)[:10]))
+
+
+def test_working_postpones_at_every_holder(seven: JobCluster) -> None:
+    """Said to a node that does not have its worker."""
+    job_id = seven["a"].add("work", "x", *FIVE, "RETRY", 3)
+    assert seven["a"].get("work")[0] == job_id
+    other = next(each for each in seven.holders(job_id) if each != "a")
+
+    def left() -> int:
+        return int(seven["a"].show(job_id)[b"next-requeue-within"])
+
+    for _ in range(2):
+        reach(lambda: left() < 2000)
+        assert seven[other]("WORKING", job_id) == 3
+        reach(lambda: left() > 2000, "its retry begins anew")
+    assert not queued_at(seven, job_id)
+    assert counters(seven["a"], "work") == (job_id, 0, 1), "until nothing more is said"
+    with pytest.raises(redis.ResponseError, match="NOJOB"):
+        seven["a"]("WORKING", b"D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1")
+
+
+def test_working_is_refused_after_half_of_the_time_to_live(seven: JobCluster) -> None:
+    job_id = seven["a"].add("late", "x", *FIVE, "RETRY", 1, "TTL", 4)
+    seven["a"].get("late")
+
+    def refused() -> bool:
+        try:
+            seven["a"]("WORKING", job_id)
+        except redis.ResponseError as error:
+            return "TOOLATE" in str(error)
+        return False
+
+    reach(refused)
+
+
+def test_nack_and_the_counters(seven: JobCluster) -> None:
+    job_id = seven["a"].add("nack", "x", *FIVE, "RETRY", 2)
+    for times in range(3):
+        assert counters(seven["a"], "nack") == (job_id, times, 0)
+        assert seven["a"]("NACK", job_id) == 1
+    assert counters(seven["a"], "nack") == (job_id, 3, 0)
+    found, nacks, more = counters(seven["a"], "nack")
+    assert (found, nacks, more) == (job_id, 3, 1), "nobody said that it is done"
+    other = next(each for each in seven.holders(job_id) if each != "a")
+    assert seven[other].show(job_id)[b"nacks"] == 3
+    seven["a"]("ACKJOB", job_id)
+
+
+def test_qscan_and_jscan(seven: JobCluster) -> None:
+    client = seven["e"]
+    client("DEBUG", "FLUSHALL")
+    ids = {client.add(f"scan{number % 4}", "x", "REPLICATE", 1) for number in range(20)}
+    client.add("scan9", "x", "REPLICATE", 1)
+    names = client("QSCAN", 0, "BUSYLOOP", "MINLEN", 5)[1]
+    assert {each for each in names if each.startswith(b"scan")} == {
+        b"scan%d" % number for number in range(4)
+    }
+    names = client("QSCAN", 0, "BUSYLOOP", "MAXLEN", 1, "MINLEN", 1)[1]
+    assert [each for each in names if each.startswith(b"scan")] == [b"scan9"]
+    got = client.get("scan0")[0]
+    assert set(client("JSCAN", 0, "BUSYLOOP")[1]) >= ids
+    assert client("JSCAN", 0, "BUSYLOOP", "QUEUE", "scan0", "STATE", "active")[1] == [got]
+    (whole,) = client("JSCAN", 0, "QUEUE", "scan9", "STATE", "queued", "REPLY", "all")[1]
+    assert dict(zip(whole[::2], whole[1::2], strict=True))[b"body"] == b"x"
+    found: list[bytes] = []
+    cursor = b"0"
+    while True:
+        cursor, some = client("JSCAN", cursor, "COUNT", 3, "STATE", "queued")
+        found += some
+        if cursor == b"0":
+            break
+    assert sorted(found) == sorted(set(found)), "each once"
+    assert set(found) >= ids - {got}
+
+
+# A node that leaves
+
+
+@pytest.fixture
+def leaving(seven: JobCluster) -> Iterator[JobCluster]:
+    """Of seven nodes the last one is to have no jobs any more; it had some."""
+    seven["g"].add("had", "x", "REPLICATE", 1)
+    assert seven["g"]("CLUSTER", "LEAVING") == b"no"
+    assert seven["g"]("CLUSTER", "LEAVING", "yes") == b"OK"
+    yield seven
+    assert seven["g"]("CLUSTER", "LEAVING", "no") == b"OK"
+    assert "leaving" not in flags(seven["g"])[seven["g"].id()]
+    reach(lambda: "leaving" not in flags(seven["a"])[seven["g"].id()])
+
+
+def test_leaving_is_told_to_all_with_a_bad_priority(leaving: JobCluster) -> None:
+    node = leaving["g"].id()
+    assert leaving["g"]("CLUSTER", "LEAVING") == b"yes"
+
+    def told(client: Jobs) -> bool:
+        priorities = {each[0]: each[3] for each in client("HELLO")[2:]}
+        return priorities[node] == b"100" and "leaving" in flags(client)[node]
+
+    reach(lambda: all(told(each) for each in leaving.clients.values()))
+
+
+def test_what_is_added_at_a_leaving_node_is_served_by_others(leaving: JobCluster) -> None:
+    job_id = leaving["g"].add("external", "x", *FIVE)
+    assert len(leaving.holders(job_id)) >= 5
+    reach(lambda: not leaving["g"].length("external"), "it is queued elsewhere")
+    assert leaving["a"].get("external")[0] == job_id
+
+
+def test_a_leaving_node_gets_no_copies(leaving: JobCluster) -> None:
+    reach(lambda: "leaving" in flags(leaving["a"])[leaving["g"].id()])
+    for _ in range(10):
+        assert "g" not in leaving.holders(leaving["a"].add("nocopies", "x", *FIVE))
+    with pytest.raises(redis.ResponseError, match="NOREPL"):
+        leaving["a"].add("nocopies", "x", "REPLICATE", 7)
+
+
+def test_a_leaving_node_refuses_workers_that_would_wait(seven: JobCluster) -> None:
+    """Also the ones that wait already."""
+    other = Jobs(seven.cluster["g"])
+    answer: list[str] = []
+
+    def wait() -> None:
+        try:
+            other("GETJOB", "FROM", "blocked")
+        except redis.ResponseError as error:
+            answer.append(str(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    reach(lambda: any(each["blocked"] == "1" for each in seven["g"].redis.client_list()))
+    seven["g"]("CLUSTER", "LEAVING", "yes")
+    waiting.join(60)
+    other.close()
+    try:
+        assert answer
+        assert answer[0].startswith("LEAVING")
+        with pytest.raises(redis.ResponseError, match="LEAVING"):
+            seven["g"]("GETJOB", "FROM", "blocked")
+    finally:
+        seven["g"]("CLUSTER", "LEAVING", "no")
+
+
+def test_a_leaving_node_gives_away_all_that_it_serves(leaving: JobCluster) -> None:
+    assert leaving["a"].get("had")[1] == b"x", "it had one copy, there"
+    reach(lambda: not leaving["g"].length("had"))
+
+
+def test_a_leaving_node_keeps_nothing_of_an_id_that_it_does_not_know(leaving: JobCluster) -> None:
+    job_id = leaving["a"].add("unknown", "x", *FIVE)
+    reach(lambda: "leaving" in flags(leaving["a"])[leaving["g"].id()])
+    leaving["g"]("ACKJOB", job_id)
+    reach(lambda: is_gone(leaving, job_id))
+    nobodys = b"D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1"
+    leaving["g"]("ACKJOB", nobodys)
+    reach(lambda: not states(leaving, nobodys))

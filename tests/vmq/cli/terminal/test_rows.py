@@ -1,0 +1,20 @@
+"""Rows on the terminal, and what is said beside them."""
+
+import pytest
+
+from vmq.cli.terminal.rows import Columns, show_rows
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_is_not_among_the_rows_is_said_beside_them(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    rows = [{"client_id": "c1"}]
+    show_rows({"rows": rows, "more": False}, Columns(("client_id",)), as_json=as_json)
+    assert capsys.readouterr().err == ""
+    answer = {"rows": rows, "more": True, "missing": ["b", "c"]}
+    show_rows(answer, Columns(("client_id",)), as_json=as_json)
+    shown = capsys.readouterr()
+    assert "c1" in shown.out
+    assert "there are more rows than these 1" in shown.err
+    assert "for they did not answer: b, c" in shown.err

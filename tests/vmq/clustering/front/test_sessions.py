@@ -1,0 +1,113 @@
+"""A node's machines: what a message costs its disk."""
+
+from collections import Counter
+
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import PUBACK, SEND, SUBSCRIBE, incarnation_of
+
+NUMBER = 7
+#: Bytes in front of the key of a record: that it is one, its slot, and the number of the set.
+PREFIX = 7
+
+
+class Alone:
+    """A node without others, and a client of it that has subscribed."""
+
+    def __init__(self) -> None:
+        here = LocalNode(incarnation_of(1, 1), Reach(1, "x", 1000, 200), replicas=1)
+        self.node = SessionNode(here, 1, {})
+        self.now = 0
+        self.acknowledged = 0
+        self.node.slots.found()
+        self.tick()
+        self.node.connect(NUMBER, "c")
+        self.node.front.step(NUMBER, SessionStep(SUBSCRIBE, 1, filters=[("t", 1)]))
+        self.node.finish()
+        for slot, ticket, begun, _ in self.node.effects.routes:
+            for each in begun:
+                self.node.routes.add(each, slot)
+            self.node.announced(slot, ticket)
+        self.tick()
+        self.write()
+        self.node.effects.steps.clear()
+
+    def tick(self) -> None:
+        self.now += 100
+        self.node.tick(self.now)
+
+    def publish(self) -> None:
+        origin, targets = self.node.origin, self.node.routes.targets("t")
+        origin.publish(origin.reserve(targets), b"t", b"text", 1, 0, self._acknowledge)
+        self.node.finish()
+
+    def _acknowledge(self) -> None:
+        self.acknowledged += 1
+
+    def take(self) -> None:
+        """The client gets what is for it, and acknowledges that."""
+        steps, self.node.effects.steps = self.node.effects.steps, []
+        for _, step in steps:
+            assert step.kind == SEND
+            self.node.front.step(NUMBER, SessionStep(PUBACK, step.packet))
+        self.node.finish()
+
+    def write(self) -> Counter[tuple[str, bool]]:
+        """What has gathered is on disk: how many records of each kind it wrote, or deleted (False)."""
+        number, writes, _ = self.node.effects.begin_commit()
+        self.node.on_stored(number)
+        return Counter(
+            (key[PREFIX : PREFIX + 1].decode(), value is not None) for key, value in writes.items()
+        )
+
+
+def test_what_a_client_acknowledges_is_written_with_the_next_message() -> None:
+    there = Alone()
+    there.publish()
+    assert there.write() == {("h", True): 1, ("c", True): 1, ("m", True): 1, ("q", True): 1}
+    assert there.acknowledged == 1
+    there.take()
+    assert there.write() == {}
+    there.publish()
+    found = there.write()
+    assert {("m", False), ("q", False), ("m", True), ("q", True)} <= found.keys()
+
+
+def test_it_is_written_soon_when_nothing_follows() -> None:
+    there = Alone()
+    there.publish()
+    there.write()
+    there.take()
+    there.tick()
+    assert {("m", False), ("q", False)} <= there.write().keys()
+    there.tick()
+    assert there.write() == {}
+
+
+def test_it_is_written_when_the_node_stops() -> None:
+    there = Alone()
+    there.publish()
+    there.write()
+    there.take()
+    there.node.end()
+    assert {("m", False), ("q", False)} <= there.write().keys()
+
+
+def test_what_comes_and_goes_between_two_commits_is_no_record() -> None:
+    """A packet id under way to a client that acknowledges at once; one that it leaves unanswered is written."""
+    there = Alone()
+    kinds: Counter[tuple[str, bool]] = Counter()
+    for _ in range(5):
+        there.publish()
+        kinds += there.write()
+        there.take()
+    there.tick()
+    kinds += there.write()
+    assert kinds["m", True] == kinds["m", False] == 5
+    assert kinds["i", True] == kinds["i", False] == 0
+    there.publish()
+    there.write()
+    there.tick()
+    assert there.write()["i", True] == 1

@@ -1,0 +1,75 @@
+"""A job that is done is forgotten when all that may have it, or may still get it, know so."""
+
+from pathlib import Path
+
+from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
+from tests.simulator.jobs.world import JobWorld
+from vmq.jobs.queue import ACKED
+
+
+def world_of(folder: Path, hosts: str) -> JobWorld:
+    """Nodes that know each other, and on which nobody works."""
+    world = JobWorld(1, folder, list(hosts))
+    world.is_idle = True
+    passes(world, 3)
+    return world
+
+
+def passes(world: JobWorld, seconds: float) -> None:
+    for _ in range(round(seconds * 10)):
+        world.step(adds=False)
+
+
+def add(world: JobWorld, node: SimNode, copies: int) -> bytes:
+    queue = node.machine.queue(QUEUE, node.clock_now)
+    job_id: bytes = node.machine.add(queue, b"x", node.clock_now, replicate=copies).id
+    world._send(node.name)
+    return job_id
+
+
+def acknowledge(world: JobWorld, node: SimNode, job_id: bytes) -> None:
+    assert node.machine.acknowledge(job_id)
+    world._send(node.name)
+
+
+def test_a_copy_that_is_under_way_is_heard_of_before_its_job_is_forgotten(tmp_path: Path) -> None:
+    """It comes by one link; that its job is done, and may be forgotten, comes sooner by another."""
+    world = world_of(tmp_path, "abc")
+    first, second, third = world.nodes.values()
+    world.links[first.name, third.name].append((world.now + 5, b""))  # nothing passes before that
+    ids = [add(world, first, 2) for _ in range(20)]
+    passes(world, 1)
+    assert all(second.machine.find(each) is not None for each in ids), "they were on two hosts"
+    copies = [job.copies for each in ids if (job := first.machine.find(each)) is not None]
+    waited = [each for each in copies if each is not None and third.number in each.nodes]
+    assert waited, "some were given to the third node first, which did not answer"
+    for job_id in ids:
+        acknowledge(world, second, job_id)
+    passes(world, 5 + 2 * RETRY)
+    assert [node.undone() for node in world.nodes.values()] == [0, 0, 0]
+    passes(world, 60)
+    assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
+
+
+def test_who_does_not_collect_a_job_forgets_it_for_nobody(tmp_path: Path) -> None:
+    """That one node heard of it from another than the one that asks all says nothing of the rest."""
+    world = world_of(tmp_path, "abcd")
+    first, second, third, fourth = world.nodes.values()
+    job_id = add(world, first, 4)
+    passes(world, 2)
+    for other in (first, second, fourth):
+        pair = frozenset((other.name, third.name))
+        world.cut.add(pair)
+        world.break_link(*sorted(pair))
+    acknowledge(world, second, job_id)
+    passes(world, 2)
+    job = first.machine.find(job_id)
+    assert job is not None
+    assert job.state == ACKED
+    first.replicas.ending.say(fourth.number, job)  # as to one that asks for it
+    world._send(first.name)
+    passes(world, 2)
+    assert first.machine.find(job_id) is job, "the third node knows nothing yet"
+    world.cut.clear()
+    passes(world, 3 * RETRY + 30)
+    assert [node.left() for node in world.nodes.values()] == [0, 0, 0, 0]

@@ -1,0 +1,78 @@
+"""What a stream is, in a file of its folder: its options, and who wants it."""
+
+import json
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from vmq.config.columns import changed_types
+from vmq.config.streams import StreamOptions, from_plain
+from vmq.streams.log.checkpoint import sync_folder
+from vmq.streams.log.errors import StreamError
+
+#: Who wants the stream: the configuration, `vmq stream create`, or a plugin.
+Origin = Literal["config", "command", "plugin"]
+
+DEFINITION: Final = "stream.json"
+
+
+def check_schema(name: str, before: StreamOptions, after: StreamOptions) -> None:
+    """Refuses a typed column that becomes one of another type.
+
+    Raises:
+        StreamError: there is such.
+    """
+    for flaw in changed_types(before.schema, after.schema):
+        raise StreamError(f"streams.{name}.schema: {flaw}")
+
+
+def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
+    """What a stream is, by its folder.
+
+    Raises:
+        StreamError: there is no definition, or it cannot be used.
+    """
+    path = folder / DEFINITION
+    try:
+        plain = json.loads(path.read_bytes())
+        found = plain["origin"]
+        origin: Origin = found if found in {"command", "plugin"} else "config"
+        return from_plain(folder.name, plain["options"]), origin
+    except FileNotFoundError:
+        raise StreamError(f"{folder} is no stream: it has no {DEFINITION}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise StreamError(f"{path} cannot be used: {error}") from None
+
+
+def check_before(folder: Path, options: StreamOptions) -> None:
+    """Refuses fewer partitions than a stream has, or other types; one that is not there yet may have any.
+
+    Raises:
+        StreamError: there would be such, or the stream's definition cannot be used.
+    """
+    if not (folder / DEFINITION).exists():
+        return
+    before, _ = read_definition(folder)
+    check_schema(folder.name, before, options)
+    if options.partitions < before.partitions:
+        raise StreamError(
+            f"streams.{folder.name}.partitions = {options.partitions}: there are {before.partitions}, "
+            "and messages in them; accepted: as many or more"
+        )
+
+
+def settled(folder: Path, options: StreamOptions) -> StreamOptions:
+    """Options with the copies that a stream has already."""
+    there = (folder / DEFINITION).exists()
+    return options.with_copies_of(read_definition(folder)[0]) if there else options
+
+
+def write_definition(folder: Path, options: StreamOptions, origin: Origin) -> None:
+    """Keeps what a stream is, in one step."""
+    folder.mkdir(exist_ok=True)
+    plain = {"version": 1, "origin": origin, "options": msgspec.to_builtins(options)}
+    work = folder / (DEFINITION + ".tmp")
+    work.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+    work.replace(folder / DEFINITION)
+    sync_folder(folder)
