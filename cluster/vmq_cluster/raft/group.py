@@ -172,11 +172,14 @@ class Group:
         replica = self.replica
         voters = replica.members.voters
         up = [name for name in voters if name == replica.name or replica.outlet.is_up(name)]
-        if replica.leader:
+        has_majority = replica.members.has_majority(up)
+        if (
+            replica.leader and has_majority
+        ):  # without one who leads finds out, if it is this node in a while only
             return f"{replica.leader} leads it"
         if replica.name not in voters:
             return f"this node has no replica that counts: {', '.join(voters) or 'nobody'} has"
-        if replica.members.has_majority(up):
+        if has_majority:
             return f"most of its replicas are in reach, and elect a leader: {', '.join(up)}"
         own = (replica.last_term, replica.log.end)
         answered = {} if self.election is None else self.election.answered
@@ -188,6 +191,8 @@ class Group:
                 return f"{name} has more of it, up to offset {ends[name][1]}: recover it there"
         replica.set_term(replica.term + JUMP, replica.name)
         replica.write(MEMBERS, [encode_members(Members((replica.name,)))])
+        if self.leading is not None:
+            self.leading.end()
         self.election = self.following = None
         self.leading = Leading(replica, True, replica.log.end + 1, now)
         self._lead_by(replica.name)

@@ -174,6 +174,29 @@ def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so(
     assert sim.leader() == more
 
 
+def test_who_leads_and_has_lost_the_others_goes_on_alone_where_an_operator_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before it has found out that it leads nobody: the operator knows, and asks for all groups at once."""
+    sim = Groups(5)
+    sim.begin(*"abc")
+    leader = sim.elect()
+    sim.run(2)
+    answers = sim.put(leader, "s", 0, 3)
+    sim.until(lambda: answers == ["done"], 1, 0.001)
+    node = sim.nodes[leader]
+    for name in sorted(set("abc") - {leader}):
+        sim.kill(name)
+        sim.carry_out(node, node.running.peer_down(name, sim.now))  # its process has ended
+    assert sim.group(leader).replica.leader == leader
+    monkeypatch.setattr(sim.verdict, "_remember", lambda *_: False)  # by the operator's word
+    assert sim.do(leader, lambda group: group.recover(sim.now)) == ""
+    assert sim.group(leader).replica.members.voters == (leader,)
+    answers = sim.put(leader, "s", 3)
+    sim.until(lambda: answers == ["done"], 1, 0.01)
+    assert "leads it" in str(sim.do(leader, lambda group: group.recover(sim.now)))
+
+
 def test_nothing_is_waited_for_where_all_are_there() -> None:
     sim, *_ = of_three("memory")
     for name in "abc":
