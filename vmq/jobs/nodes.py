@@ -90,6 +90,7 @@ class JobNodes:
         self.post.replicas = self.replicas
         self._tasks: set[asyncio.Task[None]] = set()
         self._greets_at = core.clock() + _GREETS
+        commit.wants_time = True  # for `tick`, though there are no jobs yet: a greeting may be lost
         self.on_members(links.others())
         links.attach(self)
         for peer in links.up():

@@ -16,6 +16,7 @@ from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.sharing.nodes import JobNode, job_config, job_nodes, meet, node_of
 from tests.vmq.sockets import peer_of
 from vmq.admin import cluster
+from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.config.jobs import JobOptions
 
 
@@ -339,6 +340,24 @@ async def test_nodes_meet_by_the_addresses_of_their_clients(tmp_path: Path) -> N
         assert len((await c("HELLO"))[2:]) == 3
         job_id = await c("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
         assert all(each.state(job_id) for each in (a, b, c))
+
+
+async def test_a_greeting_that_is_lost_is_repeated_where_there_are_no_jobs_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[str] = []
+    send = ClusterJobLinks.send
+
+    def lose_some(links: ClusterJobLinks, peer: str, payload: bytes) -> None:
+        if len(lost) < 6:
+            lost.append(peer)
+        else:
+            send(links, peer, payload)
+
+    monkeypatch.setattr(ClusterJobLinks, "send", lose_some)
+    async with job_nodes(tmp_path, "ab") as nodes:
+        await meet(*nodes)
+    assert len(lost) == 6
 
 
 async def test_a_dead_node_is_forgotten_and_its_copies_made_anew(tmp_path: Path) -> None:
