@@ -151,8 +151,9 @@ def _one_by_one(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> list
         name = prefix + topic
         payload = payloads[row].as_py()
         retain = as_published and retained[row].as_py()
-        gathered += (publish_head(name, len(payload), 0, retain, False), payload)
-        size += len(payload) + len(name)
+        head = publish_head(name, len(payload), 0, retain, False)
+        gathered += (head, payload)
+        size += len(head) + len(payload)
         if size >= PIECE:
             found.append(Piece(b"".join(gathered), len(gathered) // 2))
             gathered, size = [], 0
