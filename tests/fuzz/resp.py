@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import redis
 
+from tests.fuzz.sockets import Failed
 from vmq.bench.load.usage import resident
 from vmq.testing.process import BrokerProcess
 
@@ -55,10 +56,6 @@ HUGE: Final = (
     b"x" * 70_000,
     b'ADDJOB q "' + b"\\x41" * 5000,
 )
-
-
-class Failed(AssertionError):  # noqa: N818 - what the fuzzer reports
-    """The broker broke its promise; the text says how to see it again."""
 
 
 def command(random: Random) -> bytes:

@@ -1,14 +1,12 @@
 """The rules of the log, each switched off by name: what breaks shows what it is for."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
-
-import pytest
 
 from tests.simulator.segments import SimLog
+from tests.simulator.switched_off import switched_off
 from vmq_cluster.raft.election import Election, Voting
 from vmq_cluster.raft.following import Following, Mending
 from vmq_cluster.raft.group import Group
@@ -30,23 +28,9 @@ class Ablation:
     steps: int = 150
     faults: dict[str, float] = field(default_factory=dict)
 
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        """Without the rule. No method of a compiled class can be replaced: the compiled run skips what asks this, and
-        the interpreted one, which has the same sources, asks it (`tests.support.interpreted`).
-        """
-        if any(hasattr(owner, "__mypyc_attrs__") for owner, _, _ in self.parts):
-            pytest.skip("make test-pure has this: no method of a compiled class can be replaced")
-        undo = []
-        try:
-            for owner, name, other in self.parts:
-                change = patch.object(owner, name, other)
-                change.start()
-                undo.append(change)
-            yield
-        finally:
-            for change in undo:
-                change.stop()
+    def off(self) -> AbstractContextManager[None]:
+        """Without the rule."""
+        return switched_off(self.parts, [owner for owner, _, _ in self.parts])
 
 
 _commit = Leading._commit

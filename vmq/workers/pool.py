@@ -28,6 +28,7 @@ class WorkerPage(Struct, Generic[Row]):
 
 def page_in(raw: msgspec.Raw, row: type[Row]) -> WorkerPage[Row]:
     """A listing."""
+    # No checker knows a type that comes as a value.
     page: WorkerPage[Row] = msgspec.json.decode(raw, type=WorkerPage[row])  # type: ignore[valid-type]
     return page
 

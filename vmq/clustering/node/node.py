@@ -158,7 +158,8 @@ class Clustering:
             ClusterError: the key, the folder or the address cannot be used.
         """
         options = self.options
-        self.joining.key = key = options.key_file and read_key(Path(options.key_file))
+        key = None if options.key_file is None else read_key(Path(options.key_file))
+        self.joining.key = key
         refuse_damaged(self._folder)
         self._storage = self._open_storage(self._folder)
         node: ClusterNode | None = None

@@ -8,6 +8,7 @@ That a node heard that a job is done, and that all have heard, does not hurry: i
 the same node, or at the next tick. Between two nodes all stays in order.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
@@ -32,7 +33,7 @@ _CLOSE: Final = 1000
 MOST: Final = 0xFFFF
 
 
-class MessageRun:
+class MessageRun(ABC):
     """What is said of jobs one after the other, to the same nodes."""
 
     #: It does not hurry.
@@ -46,9 +47,9 @@ class MessageRun:
         """Whether more may be said to these."""
         return self.nodes == nodes and len(self.ids) < _MOST_JOBS
 
+    @abstractmethod
     def entry(self) -> AnyEntry:
         """All of it in one message."""
-        raise NotImplementedError
 
 
 class StoredRun(MessageRun):
