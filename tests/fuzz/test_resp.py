@@ -6,7 +6,8 @@ import signal
 import pytest
 
 from tests.conftest import BrokerFactory
-from tests.fuzz.resp import ENV, LISTEN, Campaign, Failed, attack
+from tests.fuzz.resp import ENV, LISTEN, Campaign, attack
+from tests.fuzz.sockets import Failed
 
 ATTACKS = 1000
 

@@ -17,6 +17,11 @@ _MAX_BYTES: Final = 1000
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
+def key_of(path: str | None) -> str | None:
+    """The key in the file that the options name, if they do. Raises as `read_key` does."""
+    return None if path is None else read_key(Path(path))
+
+
 def read_key(path: Path, warn: Callable[[str], object] = log.warning) -> str:
     """The key in a file; `warn` is told of others who may read that file.
 

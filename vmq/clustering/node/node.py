@@ -18,7 +18,7 @@ from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.clustering.node.joining import Joining
-from vmq.clustering.node.key import read_key
+from vmq.clustering.node.key import key_of
 from vmq.clustering.node.leaving import NodeLeaving, say_farewell
 from vmq.clustering.node.metrics import counter_families, link_families
 from vmq.clustering.node.problems import ClusterProblems
@@ -158,8 +158,7 @@ class Clustering:
             ClusterError: the key, the folder or the address cannot be used.
         """
         options = self.options
-        key = None if options.key_file is None else read_key(Path(options.key_file))
-        self.joining.key = key
+        self.joining.key = key = key_of(options.key_file)
         refuse_damaged(self._folder)
         self._storage = self._open_storage(self._folder)
         node: ClusterNode | None = None
