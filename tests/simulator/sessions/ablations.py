@@ -20,7 +20,8 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import copies, merge, records
-from vmq.clustering.slots.attachments import Attachment, Attachments
+from vmq.clustering.slots.attachment import Attachment
+from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.here import LocalNode
@@ -252,6 +253,12 @@ ABLATIONS: dict[str, Ablation] = {
         "a new owner believes the connection's table",
         ((SessionFront, "table", _no_table),),
         ("kill", "handover"),
+        seeds=(0,),
+    ),
+    "done": Ablation(
+        "a new owner is told which messages at QoS 1 the client has acknowledged to one that did not write it down",
+        ((FrontConnection, "is_done", _ignore),),
+        ("kill", "silent"),
         seeds=(0,),
     ),
     "unanswered": Ablation(

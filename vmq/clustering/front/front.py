@@ -152,6 +152,7 @@ class SessionFront:
             self._here.clock,
             connection.user,
             connection.limits,
+            list(connection.done),
         )
         self._here.send(store_of(lineage[1]), asked)
 
@@ -174,6 +175,7 @@ class SessionFront:
         elif isinstance(message, ToClient):
             connection = self.connections.get(message.connection)
             if connection is not None and connection.attached == (message.lineage, message.link):
+                connection.done_is_safe(message.done)
                 for step in message.steps:
                     self._on_step(connection, step)
         else:
@@ -187,7 +189,7 @@ class SessionFront:
             return
         if connection.attached == key:
             return
-        connection.attached = key
+        connection.is_attached(key, store_of(message.lineage[1]) == self._here.store)
         if not connection.rank:
             self._here.effects.present.append(message)
         connection.rank = message.rank
@@ -292,10 +294,15 @@ class SessionFront:
     def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
         """PUBACK, PUBREC or PUBCOMP."""
         entry = connection.table.get(step.packet)
-        if step.kind == PUBREC and entry is not None:
-            connection.table[step.packet] = TableEntry(step.packet, entry.dot, True, 2)
-        elif step.kind in (PUBACK, PUBCOMP):
-            connection.table.pop(step.packet, None)
+        if step.kind == PUBREC:
+            if entry is not None:
+                connection.table[step.packet] = TableEntry(step.packet, entry.dot, True, 2)
+        elif entry is not None:
+            del connection.table[step.packet]
+            if step.kind == PUBACK:
+                connection.is_done(entry.dot)
+        elif step.kind == PUBACK:
+            return  # nothing awaits it
         connection.send(step)
 
     def flush(self) -> None:
