@@ -261,6 +261,13 @@ ABLATIONS: dict[str, Ablation] = {
         ("kill", "silent"),
         seeds=(0,),
     ),
+    "finished": Ablation(
+        "what a client does not send again before anything new, it has finished with another owner",
+        ((FrontConnection, "knows", _ignore),),
+        ("split", "kill", "deaf"),
+        strict=False,
+        seeds=(59,),
+    ),
     "unanswered": Ablation(
         "what no owner has answered follows to the next, and held acknowledgements",
         ((SessionFront, "send_again", _nothing_again),),

@@ -7,6 +7,7 @@ next owner is told, else the client would get it again.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep, TableEntry
 from vmq.clustering.slots.words import Address, Dot, Lineage
@@ -65,6 +66,9 @@ class FrontConnection:
         self.done: deque[Dot] = deque()
         self._safe_done = 0
         self._is_here = False
+        #: Packet ids of QoS 2 messages that came on it and are not released; and of others that its owner has.
+        self._fresh: set[int] = set()
+        self._stale: set[int] = set()
         #: For the owner, at the end of the turn.
         self.steps: list[SessionStep] = []
         #: Publishes in order, by QoS, and those of them that are safe: acknowledgements leave in order.
@@ -85,6 +89,28 @@ class FrontConnection:
             safe.discard(order[0])
             found.append(order.popleft())
         return found
+
+    def knows(self, received: Iterable[int]) -> None:
+        """The packet ids of QoS 2 messages that its owner has of the client."""
+        self._stale = set(received) - self._fresh
+
+    def came(self, packet: int, is_again: bool) -> list[int]:
+        """A PUBLISH at QoS 2; returns the packet ids that are over, as it shows.
+
+        A client sends what it has not finished again before anything new [MQTT-4.4.0-1]: another owner answered its
+        PUBREL, on the other side of a split.
+        """
+        self._fresh.add(packet)
+        self._stale.discard(packet)
+        if is_again or not self._stale:
+            return []
+        stale, self._stale = self._stale, set()
+        return sorted(stale)
+
+    def released(self, packet: int) -> None:
+        """PUBREL came."""
+        self._fresh.discard(packet)
+        self._stale.discard(packet)
 
     def is_attached(self, key: tuple[Lineage, int], is_here: bool) -> None:
         """Another owner serves it, and counts from the beginning; one that is here dies with the connection."""

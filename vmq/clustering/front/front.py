@@ -193,6 +193,7 @@ class SessionFront:
         if not connection.rank:
             self._here.effects.present.append(message)
         connection.rank = message.rank
+        connection.knows([each.packet for each in message.received])
         self._touched[connection.number] = None
         self.send_again(connection)
         held, connection.held = connection.held, []
@@ -251,6 +252,8 @@ class SessionFront:
                 connection.client if is_own else "",
             )
             return
+        for over in connection.came(packet, is_again):
+            connection.send(SessionStep(PUBREL, over))
         digest = digest_of(topic, payload)
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
         connection.unanswered.append(Unanswered(step, topic, payload, retain, is_own))
@@ -284,6 +287,8 @@ class SessionFront:
             return
         self._touched[number] = None
         if step.kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE):
+            if step.kind == PUBREL:
+                connection.released(step.packet)
             connection.unanswered.append(Unanswered(step))
             connection.send(step)
         elif connection.attached is None:

@@ -80,3 +80,16 @@ def test_of_what_no_owner_has_safe_the_oldest_goes_first() -> None:
     assert there.done[0] == (5, 2)
     there.done_is_safe(3)
     assert there.done[0] == (5, 3)
+
+
+def test_what_the_client_does_not_send_again_before_anything_new_is_over() -> None:
+    """As when another owner answered its PUBREL, on the other side of a split."""
+    there = connection()
+    there.knows([1, 2, 3, 4])
+    assert there.came(2, is_again=True) == []
+    there.released(3)
+    assert there.came(9, is_again=False) == [1, 4]
+    assert there.came(10, is_again=False) == []
+    there.released(9)
+    there.knows([2, 9, 10])  # by another owner, on the same connection: it has not seen the PUBREL of 9
+    assert there.came(11, is_again=False) == [9]
