@@ -25,7 +25,6 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.words import (
     GONE,
     PUBACK,
-    PUBCOMP,
     PUBLISHED,
     PUBREC,
     PUBREL,

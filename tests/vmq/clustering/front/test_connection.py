@@ -91,5 +91,5 @@ def test_what_the_client_does_not_send_again_before_anything_new_is_over() -> No
     assert there.came(9, is_again=False) == [1, 4]
     assert there.came(10, is_again=False) == []
     there.released(9)
-    there.knows([2, 9, 10])  # by another owner, on the same connection: it has not seen the PUBREL of 9
+    there.knows([2, 9, 10])  # another owner, who has not seen the PUBREL of 9
     assert there.came(11, is_again=False) == [9]
