@@ -145,7 +145,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (1,),
+        (4,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
@@ -170,7 +170,7 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (6,),
+        (0,),
         piles=True,
     ),
     "one": Ablation(
@@ -190,7 +190,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (3,),
+        (6,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
@@ -222,7 +222,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
         ("kill", "stop", "pause", "wipe"),
-        (2,),
+        (0,),
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",
