@@ -177,7 +177,7 @@ ABLATIONS: dict[str, Ablation] = {
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (13,),
+        (1,),
         piles=True,
     ),
     "moved": Ablation(
@@ -190,7 +190,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (6,),
+        (2,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
@@ -209,7 +209,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
         ("remove",),
-        (2,),
+        (4,),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",
@@ -222,7 +222,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
         ("kill", "stop", "pause", "wipe"),
-        (0,),
+        (2,),
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",
