@@ -47,6 +47,8 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (KINDS, 1300),
         # What a part of a copy had for a client that it did not know, who finished it before another fork came.
         (KINDS, 1394),
+        # A SUBSCRIBE that an owner which was held up reads when the client has ended that with the next one.
+        (KINDS, 2104),
     ],
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:

@@ -63,6 +63,8 @@ class SlotMachine:
         #: The incarnations and links for which a peer has been told all views.
         self._told: dict[int, tuple[int, int]] = {}
         self._up: frozenset[int] = frozenset()
+        #: Those of them that are not about to leave.
+        self._heirs: frozenset[int] = frozenset()
         #: A lineage, or whom somebody in reach hears, is another than at the last look; whether of each member it was
         #: known then whether it is in reach.
         self._is_fresh = True
@@ -165,8 +167,8 @@ class SlotMachine:
         if is_beat:
             for store in reach.peers:
                 self.beat(store)
-        up = frozenset(reach.up())
-        is_changed = self._notice_lives(up) or up != self._up
+        up, heirs = frozenset(reach.up()), frozenset(reach.heirs())
+        is_changed = self._notice_lives(up) or (up, heirs) != (self._up, self._heirs)
         is_settled = reach.is_settled()
         if not (is_beat or is_changed or self._is_fresh or self._patience):
             if is_settled == self._was_settled:
@@ -190,7 +192,7 @@ class SlotMachine:
                 self._wait_for(slot)
             else:
                 self._patience.pop(slot, None)
-        self._up = up
+        self._up, self._heirs = up, heirs
 
     def beat(self, store: int) -> None:
         """Tells a peer that this node is there."""
@@ -266,8 +268,6 @@ class SlotMachine:
     def _hand_over(self, owner: SlotOwner) -> None:
         """Has a slot go where it should be, when all is well."""
         reach = self.here.reach
-        if owner.wish and owner.wish not in reach.heirs():
-            owner.wish = 0
         if owner.wish or not owner.serves(self.here.store):
             return
         if self.here.is_leaving:
@@ -297,15 +297,15 @@ class SlotMachine:
         self.here.reach.on_message(sender)
         if isinstance(message, Beat):
             before = self.here.reach.incarnation(sender)
-            hears, fit = self.here.reach.hears(sender), self.here.reach.heirs()
+            hears, heirs = self.here.reach.hears(sender), self.here.reach.heirs()
             self.here.reach.on_beat(sender, message)
             self._is_fresh = self._is_fresh or hears != self.here.reach.hears(sender)
-            if fit != self.here.reach.heirs():
-                self._rounds.are_all_due = True
             self.here.heard_of(message.clock)
             if before != self.here.reach.incarnation(sender):
                 for owner in self.owners.values():
                     owner.forget(sender)
+            if heirs != self.here.reach.heirs():
+                self.look(False)  # who is about to leave is to follow nobody when it has gone
         elif isinstance(message, SlotViews):
             self.told_by.add(sender)
             for slot, view in message.views:

@@ -166,8 +166,10 @@ def _merge_client(
 ) -> None:
     ours = one.registers.get(client) or ClientRegister()
     theirs = other.registers.get(client) or ClientRegister()
-    seen_here = _seen(before, included, ours, _to_know(ours, theirs))
-    seen_there = _seen(other.context, other.included, theirs, _to_know(theirs, ours))
+    seen_here = _seen(before, included, ours, _to_know(ours, included, theirs))
+    seen_there = _seen(
+        other.context, other.included, theirs, _to_know(theirs, other.included, ours)
+    )
     here, there = one.queues.get(client, {}), other.queues.get(client, {})
     stale_here, stale_there = _is_over(ours, theirs), _is_over(theirs, ours)
     for dot in list(here):
@@ -189,10 +191,13 @@ def _merge_client(
     _merge_registers(one, client, ours, theirs, subscribed, missed, ahead)
 
 
-def _to_know(side: ClientRegister, other: ClientRegister) -> list[BornAt]:
+def _to_know(
+    side: ClientRegister, included: dict[Lineage, int], other: ClientRegister
+) -> list[BornAt]:
     """What a side must include to know all subscriptions: where they began; of one that it has not, the rest too.
 
-    A request that a later owner was sent as well, its client had no answer to before.
+    A request that a later owner was sent as well, its client had no answer to before; one that it has ended, though an
+    owner reads it late, gets the client nothing.
     """
     return [
         each
@@ -202,6 +207,7 @@ def _to_know(side: ClientRegister, other: ClientRegister) -> list[BornAt]:
         if (not each[2] or topic_filter not in side.born)
         and not _was_sent_again(each, _begun(side, topic_filter))
         and not (each[0][1] & MIGRATED and each in _begun(side, topic_filter))
+        and not (topic_filter in side.over and _ends(side.over[topic_filter], included, (each,)))
     ]
 
 

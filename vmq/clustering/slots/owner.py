@@ -97,6 +97,8 @@ class SlotOwner(OwnedSlot):
         for store in [each for each in self.cleared if each not in up]:
             self.forget(store)
         self._asked.intersection_update(up)
+        if self.wish not in reach.heirs():
+            self.wish = 0  # before it is chosen as a follower that nobody hears
         self._choose_followers()
         for store in up:
             if store not in self._asked:
@@ -122,8 +124,11 @@ class SlotOwner(OwnedSlot):
     def _choose_followers(self) -> None:
         followers = self.view.followers
         chosen = self._wanted_followers()
-        if not chosen and followers and not self.here.reach.is_settled():
-            return  # they may be there still
+        reach = self.here.reach
+        if not chosen and (
+            (followers and not reach.is_settled()) or any(map(reach.is_up, followers))
+        ):
+            return  # they may be there still; better one that is about to leave than nobody
         if set(chosen) != set(followers):
             view = SlotView(self.view.epoch, self.view.owner, self.view.number + 1, tuple(chosen))
             dropped = [each for each in followers if each not in chosen]

@@ -188,10 +188,12 @@ def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
         assert queue(found, "c") == [1]
 
 
-@pytest.mark.parametrize("is_over", [False, True])
-@pytest.mark.parametrize(("packet", "left"), [(7, []), (8, [1])])
+@pytest.mark.parametrize(
+    ("packet", "is_over", "left"),
+    [(7, False, []), (7, True, []), (8, False, [1]), (8, True, [])],
+)
 def test_a_subscribe_that_a_later_owner_was_sent_as_well_counts_from_there(
-    packet: int, left: list[int], is_over: bool
+    packet: int, is_over: bool, left: list[int]
 ) -> None:
     """The earlier owner was held up: it takes the request and a message when the client has that already."""
     one = begun(1, 5)

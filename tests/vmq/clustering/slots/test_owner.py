@@ -80,8 +80,8 @@ class World:
             self.here.effects.end_commit(number)
         self.slots.flush()
 
-    def beat(self, store: int, boot: int = 1) -> None:
-        self.receive(store, Beat(incarnation_of(store, boot), [1, 2, 3]))
+    def beat(self, store: int, boot: int = 1, is_leaving: bool = False) -> None:
+        self.receive(store, Beat(incarnation_of(store, boot), [1, 2, 3], is_leaving))
 
     def receive(self, store: int, message: NodeMessage) -> None:
         assert self.slots.receive(store, message)
@@ -232,6 +232,31 @@ def test_a_former_followers_copy_goes_when_the_next_one_is_whole() -> None:
     assert world.sent(ForkIncluded) == []  # only the old copy has all of it, besides this one
     world.follow(other)
     assert [each.slot for each in world.sent(ForkIncluded, first)] == [SLOT]
+
+
+def test_who_is_about_to_leave_follows_no_more_at_once_unless_nobody_else_could() -> None:
+    world = World()
+    world.deny(2, 3)
+    (first,) = world.owner.view.followers
+    other = 5 - first
+    world.beat(first, is_leaving=True)
+    assert world.owner.view.followers == (other,)
+    world.beat(other, is_leaving=True)
+    assert world.owner.view.followers == (other,)
+    world.beat(first)
+    assert world.owner.view.followers == (first,)
+
+
+def test_the_next_owner_by_plan_that_dies_follows_no_more_at_once() -> None:
+    world = World()
+    world.deny(2, 3)
+    (first,) = world.owner.view.followers
+    world.owner.wish = 5 - first
+    world.tick()
+    assert world.owner.view.followers == (5 - first,)
+    world.here.reach.on_break(5 - first, True)
+    world.slots.look(False)
+    assert world.owner.view.followers == (first,)
 
 
 def test_what_a_follower_confirmed_holds_for_one_life_of_it() -> None:
