@@ -80,7 +80,7 @@ def _send_behind(self: SlotState, client: str, packet: int, sent: SentMessage) -
     self.last += 1
     sent.order = self.last
     self.registers[client].window[packet] = sent
-    self.changed["i", client, packet, 0] = None
+    self.change_window(client, packet)
     self.touch(client)
 
 

@@ -6,7 +6,8 @@ owner has answered; `held` its acknowledgements while no owner serves it: the ta
 
 from collections import deque
 
-from vmq.clustering.messages.fronts import SessionLimits, SessionStep, TableEntry
+from vmq.clustering.messages.fronts import SessionLimits, SessionStep
+from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.words import Address, Lineage
 
 
@@ -56,7 +57,7 @@ class FrontConnection:
         #: Its number among the client's connections; 0: no owner has given it one.
         self.rank = 0
         self.attached: tuple[Lineage, int] | None = None
-        self.table: dict[int, TableEntry] = {}
+        self.table: dict[int, SentMessage] = {}
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
         #: For the owner, at the end of the turn.

@@ -4,6 +4,7 @@ Read in this order:
 
     words        numbers that name nodes, slots, messages      placement    which hosts have which slots
     state        queues, context, registers of a slot          records      the same as keys and values on disk
+    queued       messages in queues, and their records
     merge        two states that parted become one             copies       what a node has that does not own the slot
     reach        the failure detector                          followers    what an owner sends its followers
     owned        what is safe                                  subscribers  who in the slot gets a message

@@ -24,6 +24,7 @@ from vmq.clustering.messages.fronts import (
 from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.queued import Sending, steps_of
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.words import (
@@ -34,7 +35,6 @@ from vmq.clustering.slots.words import (
     PUBREC,
     PUBREL,
     REGISTERED,
-    SEND,
     SEND_PUBCOMP,
     SEND_PUBREL,
     SUBSCRIBE,
@@ -49,9 +49,13 @@ from vmq.clustering.slots.words import (
 PACKETS: Final = 32_767
 
 
-def is_for_later(message: FromClient) -> bool:
+def is_for_later(steps: list[SessionStep]) -> bool:
     """Whether nobody waits for what follows from it to be written: a client has messages, which else it gets again."""
-    return all(each.kind == PUBACK or each.kind == PUBCOMP for each in message.steps)
+    for each in steps:
+        kind: int = each.kind
+        if kind not in {PUBACK, PUBCOMP}:
+            return False
+    return True
 
 
 class Attachment:
@@ -62,8 +66,9 @@ class Attachment:
         self.connection = connection
         self.front = front
         self.link = link
-        #: For its front, at the end of the turn.
-        self.steps: list[SessionStep] = []
+        #: For its front, at the end of the turn; whether there is anything but messages.
+        self.steps: list[SessionStep | Sending] = []
+        self.has_others = False
 
 
 class Attachments:
@@ -252,23 +257,26 @@ class Attachments:
 
     def _put(self, attachment: Attachment, step: SessionStep) -> None:
         attachment.steps.append(step)
+        attachment.has_others = True
+        self._touched[attachment.client] = None
+
+    def _put_message(self, attachment: Attachment, sending: Sending) -> None:
+        attachment.steps.append(sending)
         self._touched[attachment.client] = None
 
     def _transmit(
         self, attachment: Attachment, packet: int, sent: SentMessage, is_again: bool = False
     ) -> None:
         message = self._state.messages[sent.dot]
-        step = SessionStep(
-            SEND,
-            packet,
-            [(self._owned.slot, sent.dot, message.address())],
-            is_again=is_again,
-            topic=message.topic,
-            payload=message.payload,
-            qos=sent.qos,
-            retain=message.retain,
-        )
-        self._when_safe(attachment, sent.qos, lambda: self._put(attachment, step))
+        sending = Sending(self._owned.slot, packet, sent, message, is_again)
+        if sent.qos < 2:
+            self._put_message(attachment, sending)
+        else:
+            self._put_when_safe(attachment, sending)
+
+    # Apart from `_transmit`, which would else make the closure's variables for each message.
+    def _put_when_safe(self, attachment: Attachment, sending: Sending) -> None:
+        self._when_safe(attachment, 2, lambda: self._put_message(attachment, sending))
 
     def distribute(self, clients: list[str]) -> None:
         """Messages have joined the queues of these clients."""
@@ -327,34 +335,55 @@ class Attachments:
         for client in touched:
             each = self.serving.get(client)
             if each is not None and each.steps:
-                steps, each.steps = each.steps, []
-                message: NodeMessage = ToClient(
-                    each.client, each.connection, lineage, each.link, steps, self._here.clock
-                )
-                self._here.send(each.front, message)
+                self._flush(each, lineage)
+
+    def _flush(self, each: Attachment, lineage: Lineage) -> None:
+        steps, each.steps = each.steps, []
+        has_others, each.has_others = each.has_others, False
+        here = self._here
+        if each.front == here.store and not has_others:
+            if here.front.take_messages(each.connection, lineage, each.link, steps):
+                return
+        message: NodeMessage = ToClient(
+            each.client, each.connection, lineage, each.link, steps_of(steps), here.clock
+        )
+        here.send(each.front, message)
 
     # A client's packets
 
     def on_steps(self, front: int, message: FromClient) -> None:
-        attachment = self.serving.get(message.client)
-        if (
-            attachment is None
-            or message.lineage != self._owned.view.lineage
-            or (attachment.connection, attachment.front, attachment.link)
-            != (message.connection, front, message.link)
-        ):
-            return
         self._here.heard_of(message.clock)
-        for step in message.steps:
+        connection, lineage, link = message.connection, message.lineage, message.link
+        self.take_steps(front, message.client, connection, lineage, link, message.steps)
+
+    def take_steps(
+        self,
+        front: int,
+        client: str,
+        connection: int,
+        lineage: Lineage,
+        link: int,
+        steps: list[SessionStep],
+    ) -> None:
+        """Packets of a client whose connection is attached; those of another one are nobody's."""
+        attachment = self.serving.get(client)
+        if attachment is None or lineage != self._owned.view.lineage:
+            return
+        if attachment.connection != connection or attachment.front != front:
+            return
+        if attachment.link != link:
+            return
+        for step in steps:
             self._on_step(attachment, step)
         self._here.heard_of(self._state.last)
-        self._to_deliver[message.client] = None
-        if self.held.has(message.client) and not self.subscribers.is_full(message.client):
-            self.held.release(message.client)
+        self._to_deliver[client] = None
+        if self.held.has(client) and not self.subscribers.is_full(client):
+            self.held.release(client)
 
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
-        kind, client = step.kind, attachment.client
-        if kind in (PUBACK, PUBREC, PUBCOMP):
+        kind: int = step.kind
+        client = attachment.client
+        if kind <= PUBCOMP:  # PUBACK, PUBREC or PUBCOMP
             self._on_acknowledgement(attachment, kind, step.packet)
         elif kind == PUBLISHED:
             self._on_publish(attachment, step)
