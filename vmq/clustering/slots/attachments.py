@@ -7,7 +7,6 @@ attachment.
 """
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Final
 
 from vmq.clustering.messages.base import NodeMessage
@@ -21,6 +20,7 @@ from vmq.clustering.messages.fronts import (
     TableEntry,
     ToClient,
 )
+from vmq.clustering.slots.attachment import Attachment, another_place
 from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
@@ -49,28 +49,6 @@ from vmq.clustering.slots.words import (
 PACKETS: Final = 32_767
 
 
-def is_for_later(steps: list[SessionStep]) -> bool:
-    """Whether nobody waits for what follows from it to be written: a client has messages, which else it gets again."""
-    for each in steps:
-        kind: int = each.kind
-        if kind not in {PUBACK, PUBCOMP}:
-            return False
-    return True
-
-
-class Attachment:
-    """A connection that is served."""
-
-    def __init__(self, client: str, connection: int, front: int, link: int) -> None:
-        self.client = client
-        self.connection = connection
-        self.front = front
-        self.link = link
-        #: For its front, at the end of the turn; whether there is anything but messages.
-        self.steps: list[SessionStep | Sending] = []
-        self.has_others = False
-
-
 class Attachments:
     """The clients of one slot, for its owner."""
 
@@ -90,6 +68,8 @@ class Attachments:
         )
         #: Clients with steps for their fronts.
         self._touched: dict[str, None] = {}
+        #: Those whose fronts are to be told that what they have is safe.
+        self._with_unsafe: dict[str, None] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}
         self._to_deliver: dict[str, None] = {}
@@ -186,9 +166,11 @@ class Attachments:
         if not register.session and not asked.is_clean:
             state.begin_session(client, self._here.time())
         state.touch(client)
+        self._believe_done(client, register, asked.done)
         for entry in asked.table:
             self._believe(client, register, entry)
         attachment = Attachment(client, asked.connection, front, asked.link)
+        self._are_done(attachment, len(asked.done))
         self.serving[client] = attachment
         self.subscribers.groups.came(client)
         self._here.heard_of(state.last)
@@ -204,9 +186,22 @@ class Attachments:
 
     def _restart(self, last: int, client: str) -> int:
         """Another place of the ring, a quarter of it away: an id that the client still holds may swallow no message."""
-        raw = repr((self._owned.view.lineage, client)).encode()
-        drawn = int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
-        return (last + PACKETS // 4 + drawn % (PACKETS // 2)) % PACKETS
+        return another_place(last, PACKETS, self._owned.view.lineage, client)
+
+    def _believe_done(self, client: str, register: ClientRegister, dots: list[Dot]) -> None:
+        """What the front says that the client has at QoS 1."""
+        done = set(dots)
+        for packet, sent in list(register.window.items()):
+            if sent.dot in done:
+                self._state.unsend(client, packet)
+        for dot in dots:
+            self._state.done(client, dot)
+
+    def _are_done(self, attachment: Attachment, count: int) -> None:
+        """Its front says that so many more messages at QoS 1 are done; it is told when they are safe."""
+        if count and attachment.front != self._here.store:
+            attachment.are_done(count, self._owned.version_now())
+            self._with_unsafe[attachment.client] = None
 
     def _believe(self, client: str, register: ClientRegister, entry: TableEntry) -> None:
         """What the front says of a packet id."""
@@ -214,12 +209,9 @@ class Attachments:
         if entry.is_received:
             state.done(client, entry.dot)
         else:
-            for packet in [
-                each
-                for each, sent in register.window.items()
-                if sent.dot == entry.dot and each != entry.packet
-            ]:
-                state.unsend(client, packet)
+            for packet, sent in list(register.window.items()):
+                if sent.dot == entry.dot and packet != entry.packet:
+                    state.unsend(client, packet)
         state.send(client, entry.packet, SentMessage(entry.dot, entry.is_received, entry.qos))
 
     def _resume(
@@ -280,8 +272,7 @@ class Attachments:
 
     def distribute(self, clients: list[str]) -> None:
         """Messages have joined the queues of these clients."""
-        for client in clients:
-            self._to_deliver[client] = None
+        self._to_deliver.update(dict.fromkeys(clients))
 
     def _deliver(self, client: str) -> None:
         """Sends what waits, as far as the window allows."""
@@ -303,11 +294,9 @@ class Attachments:
                 size += self._size(dot)
                 if size > most and register.window:
                     return
-            packet = register.last_packet
-            while True:
+            packet = register.last_packet % PACKETS + 1
+            while packet in register.window:
                 packet = packet % PACKETS + 1
-                if packet not in register.window:
-                    break
             register.last_packet = packet
             sent = SentMessage(dot, False, qos)
             self._state.send(client, packet, sent)
@@ -330,24 +319,35 @@ class Attachments:
     def flush(self) -> None:
         """The turn is over: each front gets what there is for it."""
         self.subscribers.groups.tell()
-        lineage = self._owned.view.lineage
         touched, self._touched = self._touched, {}
         for client in touched:
             each = self.serving.get(client)
             if each is not None and each.steps:
-                self._flush(each, lineage)
+                self._tell(each)
 
-    def _flush(self, each: Attachment, lineage: Lineage) -> None:
-        steps, each.steps = each.steps, []
-        has_others, each.has_others = each.has_others, False
-        here = self._here
-        if each.front == here.store and not has_others:
-            if here.front.take_messages(each.connection, lineage, each.link, steps):
+    def _tell(self, attachment: Attachment) -> None:
+        """Its front gets what there is for it, and how far what it said is safe."""
+        steps, attachment.steps = attachment.steps, []
+        has_others, attachment.has_others = attachment.has_others, False
+        here, lineage = self._here, self._owned.view.lineage
+        client, number, link = attachment.client, attachment.connection, attachment.link
+        if attachment.front == here.store and not has_others:
+            if here.front.take_messages(number, lineage, link, steps):
                 return
-        message: NodeMessage = ToClient(
-            each.client, each.connection, lineage, each.link, steps_of(steps), here.clock
-        )
-        here.send(each.front, message)
+        safe = attachment.safe_done(self._owned.safe_version()) if attachment.has_unsafe() else 0
+        told = steps_of(steps)
+        message: NodeMessage = ToClient(client, number, lineage, link, told, here.clock, safe)
+        here.send(attachment.front, message)
+
+    def _tell_safe(self) -> None:
+        """Fronts for which there is nothing else are told what is safe."""
+        safe = self._owned.safe_version()
+        for client in list(self._with_unsafe):
+            attachment = self.serving.get(client)
+            if attachment is not None and attachment.is_some_safe(safe):
+                self._tell(attachment)
+            if attachment is None or not attachment.has_unsafe():
+                del self._with_unsafe[client]
 
     # A client's packets
 
@@ -369,12 +369,12 @@ class Attachments:
         attachment = self.serving.get(client)
         if attachment is None or lineage != self._owned.view.lineage:
             return
-        if attachment.connection != connection or attachment.front != front:
-            return
-        if attachment.link != link:
+        if not attachment.is_of(connection, front, link):
             return
         for step in steps:
             self._on_step(attachment, step)
+        if front != self._here.store:
+            self._are_done(attachment, sum(step.kind == PUBACK for step in steps))
         self._here.heard_of(self._state.last)
         self._to_deliver[client] = None
         if self.held.has(client) and not self.subscribers.is_full(client):
@@ -467,7 +467,8 @@ class Attachments:
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.all.age > 0 and bool(self._state.queues)
-        is_waited_for = self._refused or self.away.are_waited_for() or self.held.are_any()
+        is_waited_for = self._refused or self._with_unsafe or self.away.are_waited_for()
+        is_waited_for = is_waited_for or self.held.are_any()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
     def look(self) -> None:
@@ -480,6 +481,7 @@ class Attachments:
                 self.subscribers.groups.went(client, False)
         if not self._owned.serves(self._here.store):
             return
+        self._tell_safe()
         self.held.look()
         self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
         self.away.look()

@@ -22,7 +22,7 @@ from vmq.clustering.messages.slots import (
     StatePart,
     TakeTurn,
 )
-from vmq.clustering.slots.attachments import is_for_later
+from vmq.clustering.slots.attachment import is_for_later
 from vmq.clustering.slots.copies import SlotCopy, load_copies
 from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
