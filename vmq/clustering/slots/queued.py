@@ -19,7 +19,7 @@ RUN_BYTES: Final = 1 << 18
 
 # Numbers only, and what holds nothing but these and bytes: the garbage collector needs not look at them.
 @mypyc_attr(acyclic=True)
-class StoredRun:
+class SharedRecord:
     """Messages that are on disk side by side."""
 
     def __init__(self, number: int) -> None:
@@ -89,7 +89,7 @@ class StoredMessage:
         self.retain = retain
         #: How many queues have it, and the record that it is in; None: it is in none yet. Both are the state's.
         self.holders: i64 = 0
-        self.run: StoredRun | None = None
+        self.run: SharedRecord | None = None
 
     def address(self) -> str:
         """Whom it is for, as in `words.Address`."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from vmq.clustering.messages.fronts import SessionLimits
-from vmq.clustering.slots.queued import PLACES, WINDOW, StoredRun, QueueBlock, StoredMessage
+from vmq.clustering.slots.queued import PLACES, WINDOW, QueueBlock, SharedRecord, StoredMessage
 from vmq.clustering.slots.register import BornAt, ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import Dot, Lineage
@@ -220,11 +220,11 @@ def _pair(found: list[int]) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _load_runs(state: SlotState, records: dict[bytes, bytes]) -> list[StoredRun]:
+def _load_runs(state: SlotState, records: dict[bytes, bytes]) -> list[SharedRecord]:
     """Messages, each in the last record that has it."""
     runs = []
     for key in sorted(key for key in records if key[:1] == b"m"):
-        run = StoredRun(int.from_bytes(key[1:9], "big"))
+        run = SharedRecord(int.from_bytes(key[1:9], "big"))
         runs.append(run)
         for origin, place, *rest in _DECODER.decode(records[key]):
             before = state.messages.get((origin, place))
@@ -246,7 +246,7 @@ def _drop_done(state: SlotState) -> None:
             run.left -= 1
 
 
-def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> list[StoredRun]:
+def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> list[SharedRecord]:
     """Everything but head and context; returns the records of messages."""
     runs = _load_runs(state, records)
     for key, value in records.items():

@@ -27,8 +27,8 @@ from vmq.clustering.slots.queued import (
     RUN,
     RUN_BYTES,
     WINDOW,
-    StoredRun,
     QueueBlock,
+    SharedRecord,
     StoredMessage,
 )
 from vmq.clustering.slots.register import (
@@ -89,7 +89,7 @@ class SlotState:
         #: Clients of whose registers the heads changed; messages that are in no record yet; records that go.
         self.touched: dict[str, None] = {}
         self.fresh: list[Dot] = []
-        self.new_runs: list[tuple[StoredRun, list[Dot]]] = []
+        self.new_runs: list[tuple[SharedRecord, list[Dot]]] = []
         self.gone: list[int] = []
         #: What is in the queues, as their records say it, and which of those changed.
         self.blocks: dict[tuple[str, int, int], QueueBlock] = {}
@@ -248,7 +248,7 @@ class SlotState:
         """Messages that are in no record yet come into new ones."""
         fresh, self.fresh = self.fresh, []
         dots: list[Dot] = []
-        run: StoredRun | None = None
+        run: SharedRecord | None = None
         size: i64 = 0
         for dot in fresh:
             message = self.messages.get(dot)
@@ -256,7 +256,7 @@ class SlotState:
                 continue
             if run is None or run.left >= RUN or size >= RUN_BYTES:
                 self.last_run += 1
-                run, dots = StoredRun(self.last_run), []
+                run, dots = SharedRecord(self.last_run), []
                 self.new_runs.append((run, dots))
                 size = 0
             message.run = run
