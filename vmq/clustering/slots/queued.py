@@ -9,8 +9,9 @@ from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.words import ONLY, SEND, split_scope
 from vmq.mqtt.message import Delivery, Message
 
-#: Places of an origin in one record of a queue, and packet ids in one of a window.
-PLACES: Final = 60
+#: Places of an origin in one record of a queue, fewer than a C int has bits (compiled, `1 << place` is one), and packet
+#: ids in one of a window.
+PLACES: Final = 30
 WINDOW: Final = 16
 #: Messages in one record, and about as many bytes of them.
 RUN: Final = 256
