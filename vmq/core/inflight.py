@@ -16,7 +16,7 @@ from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
 from vmq.core.source import Source
 from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
-from vmq.core.window import LAST_ID, InflightWindow, Run, Runs
+from vmq.core.window import LAST_ID, InflightWindow, PacketRun, PacketRuns
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
@@ -210,13 +210,13 @@ class Sender:
         """Whether packet ids may be those of a run."""
         return self.inflight.is_free(first, count)
 
-    def send_run(self, run: Run) -> None:
+    def send_run(self, run: PacketRun) -> None:
         """It goes out, by whoever calls, under packet ids that are free."""
         self.inflight.send_run(run)
         self.inflight_bytes += run.size()
         self.core.counters.mqtt_publish_sent += int(run.left)
 
-    def take_back_run(self, run: Run) -> None:
+    def take_back_run(self, run: PacketRun) -> None:
         """What is left of it is in flight no more, and was not acknowledged."""
         runs = self.inflight.runs
         assert runs is not None
@@ -307,7 +307,7 @@ class Sender:
         if kind != PUBREC:
             self.on_window_open()
 
-    def on_run(self, runs: Runs, data: bytes, index: i64) -> i64:
+    def on_run(self, runs: PacketRuns, data: bytes, index: i64) -> i64:
         """How many packets from here on acknowledge what was sent first of runs, in that order: they are dealt with."""
         count = runs.acknowledged(data, index)
         if count:

@@ -29,7 +29,7 @@ KEPT_SLOTS: Final = 64
 NO_SLOTS: Final[list[Delivery | None]] = [None]
 
 
-class Run:
+class PacketRun:
     """Deliveries at QoS 1 under packet ids that follow each other, none of them session state."""
 
     def __init__(self, first: i64, left: i64) -> None:
@@ -65,15 +65,15 @@ class Run:
         return deliveries
 
 
-class Runs:
+class PacketRuns:
     """The runs in flight, in the order in which they were sent."""
 
     def __init__(self) -> None:
-        self.line: deque[Run] = deque()
+        self.line: deque[PacketRun] = deque()
         #: How many deliveries are in them.
         self.count: i64 = 0
 
-    def of(self, packet_id: i64) -> Run | None:
+    def of(self, packet_id: i64) -> PacketRun | None:
         """The run that a packet id is of."""
         for run in self.line:
             if run.first <= packet_id < run.first + run.left:
@@ -114,7 +114,7 @@ class Runs:
         if first.left == 0:
             self.line.popleft()
 
-    def remove(self, run: Run) -> None:
+    def remove(self, run: PacketRun) -> None:
         """Takes one out that is there."""
         self.line.remove(run)
         self.count -= run.left
@@ -130,7 +130,7 @@ class InflightWindow:
         #: How many are in the slots.
         self.count: i64 = 0
         #: Those of whoever was never sent any are None: windows are many.
-        self.runs: Runs | None = None
+        self.runs: PacketRuns | None = None
         #: The packet id that was given last, 0 at first.
         self.last_packet_id: i64 = 0
         #: Counts what was sent, for the order.
@@ -243,7 +243,7 @@ class InflightWindow:
 
     # Runs
 
-    def all_runs(self) -> list[Run]:
+    def all_runs(self) -> list[PacketRun]:
         """In order, as they are at this moment."""
         runs = self.runs
         return [] if runs is None else list(runs.line)
@@ -263,11 +263,11 @@ class InflightWindow:
                     return False
         return True
 
-    def send_run(self, run: Run) -> None:
+    def send_run(self, run: PacketRun) -> None:
         """One goes out whose packet ids are free."""
         runs = self.runs
         if runs is None:
-            self.runs = runs = Runs()
+            self.runs = runs = PacketRuns()
         runs.line.append(run)
         runs.count += run.left
         run.turn = self.turn + 1

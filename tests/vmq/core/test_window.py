@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmq.core.window import FEWEST_SLOTS, KEPT_SLOTS, LAST_ID, NO_SLOTS, InflightWindow, Run
+from vmq.core.window import FEWEST_SLOTS, KEPT_SLOTS, LAST_ID, NO_SLOTS, InflightWindow, PacketRun
 from vmq.mqtt.message import Delivery, Message
 
 MESSAGE = Message(b"t", b"", 1, False)
@@ -141,7 +141,7 @@ class RunOracle:
             is_free = window.is_free(number, more)
             assert is_free == (not set(wanted) & set(ids))
             if is_free:
-                window.send_run(Run(number, more))
+                window.send_run(PacketRun(number, more))
                 ids += wanted
         elif change == "put":
             window.put(sent(number))
@@ -159,7 +159,7 @@ class RunOracle:
             window.runs.remove(run)
             self.ids = [each for each in ids if each not in gone]
 
-    def acknowledge(self, first: Run, count: int, wrong: int) -> None:
+    def acknowledge(self, first: PacketRun, count: int, wrong: int) -> None:
         """So many packets that begin with the first run, and others behind them."""
         assert self.window.runs is not None
         ids = [*range(first.first, first.first + count), *[LAST_ID] * wrong]

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from vmq.core.context import Core
 from vmq.core.queue import Queue
-from vmq.core.window import LAST_ID, Run
+from vmq.core.window import LAST_ID, PacketRun
 from vmq.mqtt.message import NO_MESSAGE, Message, Transient
 
 #: Packet ids that are left to messages of other kinds.
@@ -69,10 +69,7 @@ class Progress:
         """A run becomes the rows that are left of it."""
         order: deque[SentRow | SentRun] = deque()
         for each in self.order:
-            if each is run:
-                order.extend(rows)
-            else:
-                order.append(each)
+            order += rows if each is run else [each]
         self.order = order
 
     def first_waiting(self) -> int:
@@ -130,14 +127,8 @@ class SentRow(Transient):
         return True
 
 
-class SentRun(Run):
-    """Consecutive rows on their way, under consecutive packet ids.
-
-    Args:
-        sender: whose they are.
-        progress: of their partition.
-        frames: the packets; they are `count` of them from `at` on, and `first` is the packet id of that.
-    """
+class SentRun(PacketRun):
+    """Rows on their way: `count` of these frames from `at` on, whose packet ids are `first` and those behind it."""
 
     def __init__(
         self,
@@ -175,9 +166,7 @@ class SentRun(Run):
             sender.moved += progress.advance()
 
     def single(self) -> list[Transient]:
-        rows: list[SentRow] = []
-        for at in range(self.at, self.at + int(self.left)):
-            rows.append(self.row(at))
+        rows = [self.row(at) for at in range(self.at, self.at + int(self.left))]
         if rows:
             rows[-1].following = self.following
         self.progress.replace(self, rows)
@@ -397,8 +386,7 @@ class ReplaySender:
         if not queue.is_free(packet_id, count):
             return self.send_frames(item, frames)
         progress = self.progress_of(item.partition)
-        run = SentRun(self, progress, frames, first, packet_id, count)
-        progress.order.append(run)
+        progress.order.append(run := SentRun(self, progress, frames, first, packet_id, count))
         queue.send_run(run)
         self.waiting += count
         item.at += count
