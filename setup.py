@@ -156,6 +156,7 @@ COMPILED_SLOTS = (
     "vmq/clustering/slots/away.py",
     "vmq/clustering/slots/sharing.py",
     "vmq/clustering/slots/subscribers.py",
+    "vmq/clustering/slots/attachment.py",
     "vmq/clustering/slots/attachments.py",
     "vmq/clustering/slots/rounds.py",
     "vmq/clustering/slots/turns.py",

@@ -20,7 +20,8 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import copies, merge, records
-from vmq.clustering.slots.attachments import Attachment, Attachments
+from vmq.clustering.slots.attachment import Attachment
+from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.here import LocalNode
@@ -253,6 +254,19 @@ ABLATIONS: dict[str, Ablation] = {
         ((SessionFront, "table", _no_table),),
         ("kill", "handover"),
         seeds=(0,),
+    ),
+    "done": Ablation(
+        "a new owner is told which messages at QoS 1 the client has acknowledged to one that did not write it down",
+        ((FrontConnection, "is_done", _ignore),),
+        ("kill", "silent"),
+        seeds=(0,),
+    ),
+    "finished": Ablation(
+        "what a client does not send again before anything new, it has finished with another owner",
+        ((FrontConnection, "knows", _ignore),),
+        ("split", "kill", "deaf"),
+        strict=False,
+        seeds=(59,),
     ),
     "unanswered": Ablation(
         "what no owner has answered follows to the next, and held acknowledgements",

@@ -15,6 +15,7 @@ from vmq.clustering.slots.words import (
     SUBSCRIBED,
     UNSUBSCRIBE,
     UNSUBSCRIBED,
+    Dot,
 )
 
 WINDOW = 3
@@ -119,8 +120,9 @@ class Client:
     got: list[tuple[str, int]] = field(default_factory=list)
     #: Messages at QoS 2 in the order of their PUBRELs, in which many clients hand them to the application.
     released: list[str] = field(default_factory=list)
-    #: Packet ids at QoS 2 that came on this connection, and how many of them came again on it.
+    #: Packet ids at QoS 2 that came on this connection, the dots at QoS 1, and how many of them came again on it.
     on_connection: set[int] = field(default_factory=set)
+    dots: set[Dot] = field(default_factory=set)
     again: int = 0
 
     @property
@@ -142,6 +144,7 @@ class Client:
         """CONNACK; what is to be sent again."""
         self.is_ready = True
         self.on_connection.clear()
+        self.dots.clear()
         if not is_present:
             self.held.clear()
             self.is_subscribed = False
@@ -153,6 +156,10 @@ class Client:
         packet = step.packet
         if step.kind == SEND:
             text = step.payload.decode()
+            if step.qos == 1:
+                dot = step.addresses[0][1]
+                self.again += dot in self.dots
+                self.dots.add(dot)
             if step.qos == 1 or packet not in self.held:
                 self.got.append((text, step.qos))
             if step.qos == 2:

@@ -32,6 +32,7 @@ def results(world: SessionWorld) -> Counter[str]:
     for node in world.nodes.values():
         if node.is_up:
             found["stuck"] += node.machines.origin.waiting() + (node.machines.origin.bytes > 0)
+    found["kept"] = sum(map(partial(_kept, world), publishers))
     found["unlimited"] = sum(map(partial(_is_unlimited, world), world.clients.values()))
     for slot in range(SLOTS):
         owner = owner_of(world, slot)
@@ -51,6 +52,16 @@ def _is_unlimited(world: SessionWorld, client: Client) -> bool:
         return False
     register = owner.machines.slots.owners[slot].state.registers[client.id]
     return register.limits != limits or len(register.window) > (limits.window or 0)
+
+
+def _kept(world: SessionWorld, client: Client) -> int:
+    """How many packet ids its owner keeps of it for which it will send no PUBREL any more."""
+    slot = slot_of(client.id, SLOTS)
+    owner = owner_of(world, slot)
+    if owner is None or not client.is_ready:
+        return 0
+    register = owner.machines.slots.owners[slot].state.registers[client.id]
+    return len(register.received.keys() - client.out.keys())
 
 
 def _judge(client: Client, publisher: Client, found: Counter[str]) -> None:

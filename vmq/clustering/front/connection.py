@@ -1,13 +1,16 @@
 """A client's connection, as its node sees it: what outlives each owner that serves it.
 
 Its **table** has the packet ids that are in use on it, with their messages; `unanswered` the client's packets that no
-owner has answered; `held` its acknowledgements while no owner serves it: the table stands still meanwhile.
+owner has answered; `held` its acknowledgements while no owner serves it: the table stands still meanwhile. An owner
+writes down a PUBACK when it has more to write, so what the client has acknowledged is `done` until that is safe: the
+next owner is told, else the client would get it again.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
-from vmq.clustering.messages.fronts import SessionLimits, SessionStep, TableEntry
-from vmq.clustering.slots.words import Address, Lineage
+from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep, TableEntry
+from vmq.clustering.slots.words import Address, Dot, Lineage
 
 
 class Unanswered:
@@ -59,6 +62,13 @@ class FrontConnection:
         self.table: dict[int, TableEntry] = {}
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
+        #: Oldest first; the owner counts how many of them are safe.
+        self.done: deque[Dot] = deque()
+        self._safe_done = 0
+        self._is_here = False
+        #: Packet ids of QoS 2 messages that came on it and are not released; and of others that its owner has.
+        self._fresh: set[int] = set()
+        self._stale: set[int] = set()
         #: For the owner, at the end of the turn.
         self.steps: list[SessionStep] = []
         #: Publishes in order, by QoS, and those of them that are safe: acknowledgements leave in order.
@@ -79,6 +89,49 @@ class FrontConnection:
             safe.discard(order[0])
             found.append(order.popleft())
         return found
+
+    def knows(self, received: Iterable[int]) -> None:
+        """The packet ids of QoS 2 messages that its owner has of the client."""
+        self._stale = set(received) - self._fresh
+
+    def came(self, packet: int, is_again: bool) -> list[int]:
+        """A PUBLISH at QoS 2; returns the packet ids that are over, as it shows.
+
+        A client sends what it has not finished again before anything new [MQTT-4.4.0-1]: another owner answered its
+        PUBREL, on the other side of a split.
+        """
+        self._fresh.add(packet)
+        self._stale.discard(packet)
+        if is_again or not self._stale:
+            return []
+        stale, self._stale = self._stale, set()
+        return sorted(stale)
+
+    def released(self, packet: int) -> None:
+        """PUBREL came."""
+        self._fresh.discard(packet)
+        self._stale.discard(packet)
+
+    def is_attached(self, key: tuple[Lineage, int], is_here: bool) -> None:
+        """Another owner serves it, and counts from the beginning; one that is here dies with the connection."""
+        self.attached, self._is_here = key, is_here
+        self._safe_done = 0
+        if is_here:
+            self.done.clear()
+
+    def is_done(self, dot: Dot) -> None:
+        """The client has a message at QoS 1."""
+        if self._is_here:
+            return
+        if len(self.done) == MAX_DONE:
+            self.done_is_safe(self._safe_done + 1)
+        self.done.append(dot)
+
+    def done_is_safe(self, count: int) -> None:
+        """So many of what it has done are safe, or dropped: no owner needs to be told."""
+        while self._safe_done < count and self.done:
+            self.done.popleft()
+            self._safe_done += 1
 
     def send(self, step: SessionStep) -> None:
         """A packet for the owner, which has it when it serves the connection."""

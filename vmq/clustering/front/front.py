@@ -25,7 +25,6 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.words import (
     GONE,
     PUBACK,
-    PUBCOMP,
     PUBLISHED,
     PUBREC,
     PUBREL,
@@ -152,6 +151,7 @@ class SessionFront:
             self._here.clock,
             connection.user,
             connection.limits,
+            list(connection.done),
         )
         self._here.send(store_of(lineage[1]), asked)
 
@@ -174,6 +174,7 @@ class SessionFront:
         elif isinstance(message, ToClient):
             connection = self.connections.get(message.connection)
             if connection is not None and connection.attached == (message.lineage, message.link):
+                connection.done_is_safe(message.done)
                 for step in message.steps:
                     self._on_step(connection, step)
         else:
@@ -187,10 +188,11 @@ class SessionFront:
             return
         if connection.attached == key:
             return
-        connection.attached = key
+        connection.is_attached(key, store_of(message.lineage[1]) == self._here.store)
         if not connection.rank:
             self._here.effects.present.append(message)
         connection.rank = message.rank
+        connection.knows([each.packet for each in message.received])
         self._touched[connection.number] = None
         self.send_again(connection)
         held, connection.held = connection.held, []
@@ -249,6 +251,8 @@ class SessionFront:
                 connection.client if is_own else "",
             )
             return
+        for over in connection.came(packet, is_again):
+            connection.send(SessionStep(PUBREL, over))
         digest = digest_of(topic, payload)
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
         connection.unanswered.append(Unanswered(step, topic, payload, retain, is_own))
@@ -282,6 +286,8 @@ class SessionFront:
             return
         self._touched[number] = None
         if step.kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE):
+            if step.kind == PUBREL:
+                connection.released(step.packet)
             connection.unanswered.append(Unanswered(step))
             connection.send(step)
         elif connection.attached is None:
@@ -292,10 +298,15 @@ class SessionFront:
     def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
         """PUBACK, PUBREC or PUBCOMP."""
         entry = connection.table.get(step.packet)
-        if step.kind == PUBREC and entry is not None:
-            connection.table[step.packet] = TableEntry(step.packet, entry.dot, True, 2)
-        elif step.kind in (PUBACK, PUBCOMP):
-            connection.table.pop(step.packet, None)
+        if step.kind == PUBREC:
+            if entry is not None:
+                connection.table[step.packet] = TableEntry(step.packet, entry.dot, True, 2)
+        elif entry is not None:
+            del connection.table[step.packet]
+            if step.kind == PUBACK:
+                connection.is_done(entry.dot)
+        elif step.kind == PUBACK:
+            return  # nothing awaits it
         connection.send(step)
 
     def flush(self) -> None:

@@ -3,7 +3,7 @@
 An origin is where a message was published, a front where a client's connection is; see `vmq.clustering.slots`.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -31,6 +31,7 @@ Addresses = Annotated[list[tuple[SlotNumber, DotOf, str]], Meta(max_length=1 << 
 Filters = Annotated[list[tuple[str, int]], Meta(max_length=1_000_000)]
 ClientId = Annotated[str, Meta(min_length=1, max_length=66_000)]
 PacketId = Annotated[int, Meta(ge=0, le=65_535)]
+MAX_DONE: Final = 65_535
 
 
 class SessionLimits(Struct, array_like=True, frozen=True):
@@ -122,6 +123,8 @@ class Attach(NodeMessage, frozen=True, tag=111):
     #: Whose session it is to be; None: whoever had it before.
     user: Annotated[str, Meta(max_length=65_535)] | None = None
     limits: SessionLimits | None = None
+    #: Messages at QoS 1 that the client has acknowledged on this connection, and no owner has called safe.
+    done: Annotated[list[DotOf], Meta(max_length=MAX_DONE)] = msgspec.field(default_factory=list)
 
 
 class Attached(NodeMessage, frozen=True, tag=112):
@@ -189,6 +192,8 @@ class ToClient(NodeMessage, frozen=True, tag=115):
     link: Number
     steps: Annotated[list[SessionStep], Meta(max_length=100_000)]
     clock: Number = 0
+    #: Of the messages at QoS 1 that the client has acknowledged since `Attach.done` began, so many are safe.
+    done: Number = 0
 
 
 #: All messages about durable sessions.

@@ -21,6 +21,7 @@ from vmq.clustering.messages.fronts import (
     TableEntry,
     ToClient,
 )
+from vmq.clustering.slots.attachment import Attachment
 from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
@@ -54,18 +55,6 @@ def is_for_later(message: FromClient) -> bool:
     return all(each.kind == PUBACK or each.kind == PUBCOMP for each in message.steps)
 
 
-class Attachment:
-    """A connection that is served."""
-
-    def __init__(self, client: str, connection: int, front: int, link: int) -> None:
-        self.client = client
-        self.connection = connection
-        self.front = front
-        self.link = link
-        #: For its front, at the end of the turn.
-        self.steps: list[SessionStep] = []
-
-
 class Attachments:
     """The clients of one slot, for its owner."""
 
@@ -85,6 +74,8 @@ class Attachments:
         )
         #: Clients with steps for their fronts.
         self._touched: dict[str, None] = {}
+        #: Those whose fronts are to be told that what they have is safe.
+        self._with_unsafe: dict[str, None] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}
         self._to_deliver: dict[str, None] = {}
@@ -181,9 +172,11 @@ class Attachments:
         if not register.session and not asked.is_clean:
             state.begin_session(client, self._here.time())
         state.touch(client)
+        self._believe_done(client, register, asked.done)
         for entry in asked.table:
             self._believe(client, register, entry)
         attachment = Attachment(client, asked.connection, front, asked.link)
+        self._are_done(attachment, len(asked.done))
         self.serving[client] = attachment
         self.subscribers.groups.came(client)
         self._here.heard_of(state.last)
@@ -202,6 +195,21 @@ class Attachments:
         raw = repr((self._owned.view.lineage, client)).encode()
         drawn = int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
         return (last + PACKETS // 4 + drawn % (PACKETS // 2)) % PACKETS
+
+    def _believe_done(self, client: str, register: ClientRegister, dots: list[Dot]) -> None:
+        """What the front says that the client has at QoS 1."""
+        done = set(dots)
+        for packet, sent in list(register.window.items()):
+            if sent.dot in done:
+                self._state.unsend(client, packet)
+        for dot in dots:
+            self._state.done(client, dot)
+
+    def _are_done(self, attachment: Attachment, count: int) -> None:
+        """Its front says that so many more messages at QoS 1 are done; it is told when they are safe."""
+        if count and attachment.front != self._here.store:
+            attachment.are_done(count, self._owned.version_now())
+            self._with_unsafe[attachment.client] = None
 
     def _believe(self, client: str, register: ClientRegister, entry: TableEntry) -> None:
         """What the front says of a packet id."""
@@ -322,16 +330,30 @@ class Attachments:
     def flush(self) -> None:
         """The turn is over: each front gets what there is for it."""
         self.subscribers.groups.tell()
-        lineage = self._owned.view.lineage
         touched, self._touched = self._touched, {}
         for client in touched:
             each = self.serving.get(client)
             if each is not None and each.steps:
-                steps, each.steps = each.steps, []
-                message: NodeMessage = ToClient(
-                    each.client, each.connection, lineage, each.link, steps, self._here.clock
-                )
-                self._here.send(each.front, message)
+                self._tell(each)
+
+    def _tell(self, attachment: Attachment) -> None:
+        """Its front gets what there is for it, and how far what it said is safe."""
+        steps, attachment.steps = attachment.steps, []
+        safe = attachment.safe_done(self._owned.safe_version()) if attachment.has_unsafe() else 0
+        client, number, link = attachment.client, attachment.connection, attachment.link
+        lineage, clock = self._owned.view.lineage, self._here.clock
+        message: NodeMessage = ToClient(client, number, lineage, link, steps, clock, safe)
+        self._here.send(attachment.front, message)
+
+    def _tell_safe(self) -> None:
+        """Fronts for which there is nothing else are told what is safe."""
+        safe = self._owned.safe_version()
+        for client in list(self._with_unsafe):
+            attachment = self.serving.get(client)
+            if attachment is not None and attachment.is_some_safe(safe):
+                self._tell(attachment)
+            if attachment is None or not attachment.has_unsafe():
+                del self._with_unsafe[client]
 
     # A client's packets
 
@@ -347,6 +369,7 @@ class Attachments:
         self._here.heard_of(message.clock)
         for step in message.steps:
             self._on_step(attachment, step)
+        self._are_done(attachment, sum(step.kind == PUBACK for step in message.steps))
         self._here.heard_of(self._state.last)
         self._to_deliver[message.client] = None
         if self.held.has(message.client) and not self.subscribers.is_full(message.client):
@@ -438,7 +461,8 @@ class Attachments:
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.all.age > 0 and bool(self._state.queues)
-        is_waited_for = self._refused or self.away.are_waited_for() or self.held.are_any()
+        is_waited_for = self._refused or self._with_unsafe or self.away.are_waited_for()
+        is_waited_for = is_waited_for or self.held.are_any()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
     def look(self) -> None:
@@ -451,6 +475,7 @@ class Attachments:
                 self.subscribers.groups.went(client, False)
         if not self._owned.serves(self._here.store):
             return
+        self._tell_safe()
         self.held.look()
         self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
         self.away.look()

@@ -1,7 +1,7 @@
 """A client's connection, as its node sees it."""
 
 from vmq.clustering.front.connection import FrontConnection, Unanswered
-from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.messages.fronts import MAX_DONE, SessionStep
 from vmq.clustering.slots.words import PUBLISHED, PUBREL, Address
 
 HERE: list[Address] = [(1, (5, 1), "")]
@@ -52,3 +52,44 @@ def test_an_owner_that_does_not_serve_it_gets_nothing() -> None:
     there.attached = (1, 1), 1
     there.send(SessionStep(PUBREL, 1))
     assert len(there.steps) == 1
+
+
+def test_what_the_client_has_is_known_until_an_owner_has_it_safe() -> None:
+    there = connection()
+    there.is_attached(((1, 1), 1), is_here=False)
+    for number in (1, 2, 3):
+        there.is_done((5, number))
+    there.done_is_safe(1)
+    there.done_is_safe(0)  # nothing new
+    assert list(there.done) == [(5, 2), (5, 3)]
+    there.is_attached(((2, 2), 1), is_here=False)
+    there.is_done((5, 4))
+    there.done_is_safe(2)  # of what this owner was told
+    assert list(there.done) == [(5, 4)]
+    there.is_attached(((3, 3), 1), is_here=True)
+    there.is_done((5, 5))
+    assert not there.done
+
+
+def test_of_what_no_owner_has_safe_the_oldest_goes_first() -> None:
+    there = connection()
+    there.is_attached(((1, 1), 1), is_here=False)
+    for number in range(MAX_DONE + 2):
+        there.is_done((5, number))
+    assert len(there.done) == MAX_DONE
+    assert there.done[0] == (5, 2)
+    there.done_is_safe(3)
+    assert there.done[0] == (5, 3)
+
+
+def test_what_the_client_does_not_send_again_before_anything_new_is_over() -> None:
+    """As when another owner answered its PUBREL, on the other side of a split."""
+    there = connection()
+    there.knows([1, 2, 3, 4])
+    assert there.came(2, is_again=True) == []
+    there.released(3)
+    assert there.came(9, is_again=False) == [1, 4]
+    assert there.came(10, is_again=False) == []
+    there.released(9)
+    there.knows([2, 9, 10])  # another owner, who has not seen the PUBREL of 9
+    assert there.came(11, is_again=False) == [9]

@@ -3,7 +3,15 @@
 from typing import TypeVar
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import Attach, Offer, OfferedMessage, OfferTaken
+from vmq.clustering.messages.fronts import (
+    Attach,
+    FromClient,
+    Offer,
+    OfferedMessage,
+    OfferTaken,
+    SessionStep,
+    ToClient,
+)
 from vmq.clustering.messages.slots import (
     AskFork,
     Beat,
@@ -18,7 +26,14 @@ from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
+from vmq.clustering.slots.words import (
+    NO_LINEAGE,
+    PUBACK,
+    SEND,
+    Dot,
+    Lineage,
+    incarnation_of,
+)
 
 T = TypeVar("T", bound=NodeMessage)
 
@@ -99,6 +114,20 @@ class World:
         state.subscribe(client, "#", 1, 0)
         self.flush()
 
+    def attach(self, *done: Dot) -> None:
+        """A connection at store 3, whose client has these messages."""
+        self.receive(3, Attach(SLOT, "c", 7, 0, self.lineage, 13, [], done=list(done)))
+
+    def to_client(self) -> tuple[list[Dot], int]:
+        """The messages that it is sent, and how many it has that are safe."""
+        found = self.sent(ToClient, 3)
+        steps = [step for each in found for step in each.steps if step.kind == SEND]
+        return [step.addresses[0][1] for step in steps], max([each.done for each in found] or [0])
+
+    def acknowledge(self, *packets: int) -> None:
+        steps = [SessionStep(PUBACK, packet) for packet in packets]
+        self.receive(3, FromClient(SLOT, "c", 7, self.lineage, 13, steps))
+
     def confirm(self, store: int, is_whole: bool) -> None:
         version = self.owner.state.version
         self.receive(store, SlotStored(SLOT, self.lineage, version, is_whole))
@@ -132,6 +161,48 @@ def test_it_confirms_what_the_follower_has_on_disk() -> None:
     assert world.sent(OfferTaken) == []
     world.confirm(follower, is_whole=True)
     assert [each.dots for each in world.sent(OfferTaken)] == [[(ORIGIN, 1)]]
+
+
+def test_a_front_is_told_how_much_of_what_its_client_has_is_safe() -> None:
+    world = World()
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    world.subscribe("c")
+    world.attach()
+    world.offer(1, 2, 3)
+    assert world.to_client() == ([(ORIGIN, 1), (ORIGIN, 2), (ORIGIN, 3)], 0)
+    world.confirm(follower, is_whole=True)
+    packets = list(world.owner.state.registers["c"].window)
+    world.acknowledge(*packets[:2])
+    world.tick()
+    assert world.to_client() == ([], 0)  # no follower has it
+    world.confirm(follower, is_whole=True)
+    world.tick()
+    assert world.to_client() == ([], 2)
+    world.tick()
+    assert world.sent(ToClient) == []
+    world.acknowledge(packets[2])
+    world.offer(4, index=1)
+    world.confirm(follower, is_whole=True)
+    world.offer(5, index=2)
+    assert world.to_client() == ([(ORIGIN, 4), (ORIGIN, 5)], 3)
+
+
+def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again() -> None:
+    world = World()
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    world.subscribe("c")
+    world.offer(1, 2)
+    world.attach((ORIGIN, 1), (ORIGIN, 3))
+    world.offer(3, 4, index=1)  # 3 is of an owner that was ahead
+    assert world.to_client() == ([(ORIGIN, 2), (ORIGIN, 4)], 0)
+    world.tick()
+    world.confirm(follower, is_whole=True)
+    world.tick()
+    assert world.to_client() == ([], 2)
 
 
 def test_what_comes_out_of_turn_is_not_taken() -> None:

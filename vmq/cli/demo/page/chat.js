@@ -30,6 +30,7 @@ export class Chat {
       event.preventDefault();
       this.unsent.push({ id: some(), from: me, text: input.value });
       input.value = "";
+      if (!this.client) this.isAway();
       this.flush();
     });
     this.connect();
@@ -38,7 +39,7 @@ export class Chat {
   async connect() {
     const again = () => {
       this.client = null;
-      say(this.state, this.unsent.length ? "what you write is sent when the broker is back" : "not connected");
+      this.isAway();
       setTimeout(() => this.connect(), AGAIN);
     };
     const client = new MqttClient({ onmessage: (message) => this.take(message), onend: again });
@@ -52,6 +53,10 @@ export class Chat {
     } catch {
       // the connection ended: `again` has been called
     }
+  }
+
+  isAway() {
+    say(this.state, this.unsent.length ? "what you write is sent when the broker is back" : "not connected");
   }
 
   /** Sends what waits, in order; what was not acknowledged stays. */
