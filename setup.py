@@ -104,6 +104,7 @@ COMPILED = (
     "vmq/jobs/paging/page.py",
     "vmq/jobs/paging/pages.py",
     "vmq/jobs/paging/pager.py",
+    "vmq/jobs/paging/views.py",
     "vmq/jobs/stock.py",
     "vmq/jobs/options.py",
     "vmq/jobs/machine.py",

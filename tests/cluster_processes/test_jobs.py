@@ -4,12 +4,13 @@ Nodes in one process show the rest (`tests/vmq/jobs/sharing`); the simulator has
 (`tests/simulator/jobs`).
 """
 
+import itertools
 import os
 import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import redis
@@ -270,12 +271,87 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
         # A disk may be lost only when what was lost before is on two hosts again.
         reach(lambda: all(not mending(each) for each in three.clients.values()))
         wait_for_more(producers, before + 25)
+    finish(three, producers, consumers)
+
+
+class KeyedProducer(Producer):
+    """Adds jobs with keys, each at one node after the other until one says that it has it."""
+
+    def __init__(self, jobs: "Living", number: int) -> None:
+        super().__init__(jobs, number)
+        self.known: dict[bytes, bytes] = {}
+
+    def run(self) -> None:
+        draw = random.Random(self.number)
+        for place in itertools.count():
+            key = b"%d-%d" % (self.number, place)
+            while key not in self.known:
+                if self.ended.is_set():
+                    return
+                try:
+                    job_id = self.jobs.client(draw).add("q", key * 10, *KEYED, key, timeout=5000)
+                except (redis.RedisError, OSError, StopIteration):
+                    self.ended.wait(0.1)
+                    continue
+                self.known[key] = job_id
+                self.added.add(job_id)
+            self.ended.wait(0.01)
+
+
+KEYED = ("REPLICATE", 2, "RETRY", 3, "KEY")
+
+
+def check_keys(jobs: JobCluster, known: dict[bytes, bytes], draw: random.Random) -> None:
+    """Whoever adds a job with a known key anew is told the id of the first one, at any node."""
+    clients = list(jobs.clients.values())
+    again = {key: draw.choice(clients).add("q", "again", *KEYED, key) for key in known}
+    assert {key: (known[key], again[key]) for key in known if known[key] != again[key]} == {}
+
+
+@pytest.mark.timeout(400)
+def test_keys_and_copies_that_are_paged_out_outlive_kills_and_a_lost_disk() -> None:
+    """With little memory for jobs, of which most are on disk only; VMQ_TEST_KILLS=20 of them."""
+    env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(2 << 20)}
+    with job_cluster("a", "b", "c", env=env) as jobs:
+        living = Living(jobs)
+        producers = [KeyedProducer(living, number) for number in range(3)]
+        for producer in producers:
+            producer.start()
+
+        def are_paged() -> bool:
+            infos = [each("INFO") for each in jobs.clients.values()]
+            return all(int(each["paged_jobs"]) > 300 for each in infos)
+
+        reach(are_paged, "jobs are paged out everywhere", 120)
+        draw = random.Random(7)
+        for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
+            victim = draw.choice(sorted(jobs.clients))
+            before = sum(len(each.added) for each in producers)
+            jobs.kill(victim, wipe=number % 3 == 2)
+            wait_for_more(producers, before + 25)
+            jobs.restart(victim)
+            # A disk may be lost only when what was lost before is on two hosts again.
+            reach(lambda: all(not mending(each) for each in jobs.clients.values()))
+            for producer in producers:
+                some = draw.sample(sorted(producer.known), 30)
+                check_keys(jobs, {key: producer.known[key] for key in some}, draw)
+        consumers = [Consumer(living, 100 + number) for number in range(3)]
+        for consumer in consumers:
+            consumer.start()
+        finish(jobs, producers, consumers)
+        for producer in producers:
+            check_keys(jobs, producer.known, draw)
+        assert all(each.none("q") for each in jobs.clients.values())
+
+
+def finish(jobs: JobCluster, producers: Sequence[Producer], consumers: Sequence[Consumer]) -> None:
+    """Nothing is added any more, and all that was is done: some of it twice, as nodes died."""
     for producer in producers:
         producer.ended.set()
         producer.join(TIMEOUT)
     added = set().union(*(each.added for each in producers))
     reach(lambda: added <= {each for one in consumers for each in one.got}, "added = done", 120)
-    reach(lambda: not any(each.length("q") for each in three.clients.values()))
+    reach(lambda: not any(each.length("q") for each in jobs.clients.values()))
     for consumer in consumers:
         consumer.ended.set()
         consumer.join(TIMEOUT)
@@ -285,7 +361,7 @@ def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) 
     assert repeats < len(added) / 2, "what a dead node had is given again, and little else"
 
 
-def wait_for_more(producers: list[Producer], before: int) -> None:
+def wait_for_more(producers: Sequence[Producer], before: int) -> None:
     """Waits until more than so many are added."""
     reach(lambda: sum(len(each.added) for each in producers) > before, "adding goes on")
 

@@ -156,6 +156,7 @@ class JobMachine(JobStock):
 
     def entomb(self, job: Job) -> None:
         """Of a job only this is left: that it is done."""
+        self.keep(job)
         if job.state == QUEUED:
             job.queue.remove(job)
         elif self.holders:
@@ -423,17 +424,14 @@ class JobMachine(JobStock):
             elif isinstance(timed, JobKey):
                 self.end_key(timed)
             elif isinstance(timed, JobPage):
-                if timed.kind == GONE:
-                    self.end_keys(timed, now)
-                elif timed.kind == AWAY and self.sharing.is_on:
+                if timed.kind == AWAY and self.sharing.is_on:
                     self.sharing.look_at_page(timed, now)
-                else:
-                    self.pager.end(timed, now)
+                elif self.pager.end(timed, now) and timed.kind == GONE:
+                    self.end_keys(timed)
         self.serve(now)
 
-    def end_keys(self, page: JobPage, now: float) -> None:
+    def end_keys(self, page: JobPage) -> None:
         """The keys of jobs that are gone keep nobody out any more."""
-        self.pager.now = now
         for job in self.pager.take_apart(page):
             if job.holds_key:
                 known = self.keys[key_name(job.queue.name, job.key)]

@@ -44,6 +44,7 @@ class JobCopies:
         #: The others were asked whether they have it; of one that is done: this node tells them.
         self.is_asking = False
         self.is_sent_again = False  # one confirmed the first of several copies of it
+        self.is_put_off = False  # it was due, and is to be asked for together with others
         self.tries: i64 = 0
 
     def add(self, nodes: list[int]) -> bool:
@@ -69,8 +70,7 @@ class Job(Timed):
         self.id = job_id
         #: Where it is queued or is to be queued again; with its dead letters if it is one.
         self.queue = queue
-        #: None: it is on disk only.
-        self.body = body
+        self.body = body  # None: it is on disk only
         self.size: i64 = 0 if body is None else len(body)
         self.state: i64 = ACTIVE
         #: When it was added: nanoseconds since 1970, and no two the same.
@@ -96,8 +96,7 @@ class Job(Timed):
         self.history: list[str] | None = None
         self.reason: str = ""
         self.key: bytes = b""
-        #: The key keeps others out still.
-        self.holds_key = False
+        self.holds_key = False  # it keeps others out still
         self.is_gone = False
         #: Somebody was told that it has his key: it stays, though who added it gives up.
         self.is_vouched = False
@@ -178,9 +177,10 @@ class JobPage(Timed):
         self.ids = ids
         self.columns = columns
         self.kind: i64 = IN_ORDER
-        #: No other has it; and the packed keys of its jobs, if they have some.
+        #: No other has it; and the keys of its jobs, if they have some, which are packed once it is marked.
         self.number: int = 0
         self.keys = b""
+        self.has_packed_keys = False
         #: Jobs that it was made of, and that it has still; the places of those that were taken out.
         self.size: int = size
         self.count: int = size

@@ -53,12 +53,12 @@ log = logging.getLogger("vmq.jobs")
 TICK: Final = 0.1
 #: Seconds between two looks for queues that nobody uses, and segments that hold little.
 SWEEP: Final = 10.0
-#: Parts of limits.max_job_memory above which jobs of long queues are paged out, bodies stay on disk, nothing is added.
-_PAGE: Final = 0.125
+#: Parts of limits.max_job_memory above which bodies stay on disk, nothing is added.
 _SPILL: Final = 0.75
 _FULL: Final = 0.95
-#: Pages whose jobs can be found by their ids after each look.
-_MARKED: Final = 8
+#: Seconds of each look for pages that were read at the start, so that their jobs are found by ids; so many at a time.
+_MARKING: Final = 0.03
+_MARKED: Final = 4
 #: Seconds after a start in which other nodes may say which times of schedules they saw to.
 _SETTLES: Final = 5.0
 #: Seconds in which a broker that stops hands over its jobs.
@@ -110,6 +110,7 @@ class JobService:
             self.segments = JobSegments(self.folder)
             ids = JobIds(self.node_id[:8], os.urandom)
             self.machine = JobMachine(ids, self.rules_of, None, wall)
+            self.machine.pager.fit(config.limits.max_job_memory or 1 << 60)
             restore = JobRestore(self.machine, self.segments, now)
             restore.run()
             pauses = JobPauses(self.folder)
@@ -200,7 +201,7 @@ class JobService:
         self.machine.max_memory = int(limit * _FULL)
         self.machine.full_memory = limit
         self.commit.spill_above = int(limit * _SPILL)
-        self.machine.pager.above = int(limit * _PAGE)
+        self.machine.pager.fit(limit)
         self.machine.max_queues = config.limits.max_job_queues
 
     def configure(self, config: Config) -> None:
@@ -285,7 +286,8 @@ class JobService:
         now = self.core.clock()
         if self.machine.next_due() <= now:
             self.machine.tick(now)
-        if self.machine.pager.unmarked:
+        until = time.perf_counter() + _MARKING
+        while self.machine.pager.unmarked and time.perf_counter() < until:
             self.machine.pager.mark(_MARKED)
         if self.nodes is not None:
             self.nodes.tick(now)

@@ -92,10 +92,10 @@ class JobStock(JobQueues):
                     break
         return found
 
-    def find(self, job_id: bytes) -> Job | None:
-        """A job by its id."""
+    def find(self, job_id: bytes, created: int = -1) -> Job | None:
+        """A job by its id; `created`: when it was added, if that is known."""
         job = self.jobs.get(job_id)
-        return self.pager.find(job_id) if job is None and self.pager.count else job
+        return self.pager.find(job_id, created) if job is None and self.pager.count else job
 
     def count(self) -> int:
         """How many there are."""
@@ -196,7 +196,8 @@ class JobStock(JobQueues):
         if job.key:
             self.remember_key(job, now + window_of(job.key, rules), now)
         job.is_delayed = job.delay > 0
-        is_shared = wanted > 1 or (len(job.key) > 0 and self.sharing.asks_for(job.key))
+        is_claimed = len(job.key) > 0 and self.sharing.asks_for(job.key)
+        is_shared = wanted > 1 or is_claimed
         if is_shared:
             job.state = WAITING
             self.timers.set(job, job.expires, now)
@@ -205,10 +206,19 @@ class JobStock(JobQueues):
             self.timers.set(job, now + int(job.delay), now)
         else:
             self.put(job, now, False)
-        if rules.persistence != OFF:
-            self.log.note(record.ADDED, job)
+        if not is_claimed:
+            self.keep(job)
         if is_shared:
             self.sharing.begin(job, wanted, now)
+
+    def keep(self, job: Job) -> None:
+        """Has a new job on disk. One whose key is asked for is there once nobody else has that and it is on its hosts:
+        else who dies before that comes back with a job of which nobody was told, and takes the key from another.
+        """
+        if not job.serial and job.queue.rules.persistence != OFF:
+            self.log.note(record.ADDED, job)
+            if job.copies is not None:
+                self.log.note(record.SHARED, job)
 
     def hosts_for(self, rules: JobRules, replicate: int, repeats: bool) -> int:
         """On how many hosts a job is to be.
@@ -232,6 +242,7 @@ class JobStock(JobQueues):
         """A job is on its hosts: it waits for its time, or is queued."""
         if job.state != WAITING:
             return
+        self.keep(job)
         due = job.expires - int(job.ttl)
         if job.is_delayed and due > now:
             job.state = ACTIVE
@@ -366,7 +377,7 @@ class JobStock(JobQueues):
         if known is None:
             return None
         self.counts.deduplicated += 1
-        known.job.is_vouched = True
+        known.job.is_vouched = known.job.is_vouched or known.job.state != WAITING
         return known.job
 
     def find_key(self, name: tuple[bytes, bytes], now: float) -> JobKey | None:
@@ -376,11 +387,10 @@ class JobStock(JobQueues):
             self.pager.find_key(name)
             known = self.keys.get(name)
         if known is not None and self.pager.key_until(known.job) <= now:
-            self.timers.cancel(
-                known
-            )  # a page of the job came back since, or the time is not looked at yet
+            # A page of the job came back since, or the time is not looked at yet; a newer one may be paged out.
+            self.timers.cancel(known)
             self.end_key(known)
-            return None
+            return self.find_key(name, now)
         return known
 
     def end_key(self, key: JobKey) -> None:

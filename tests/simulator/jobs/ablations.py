@@ -145,7 +145,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (1,),
+        (4,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
@@ -170,14 +170,14 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (6,),
+        (0,),
         piles=True,
     ),
     "one": Ablation(
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (13,),
+        (1,),
         piles=True,
     ),
     "moved": Ablation(
@@ -190,7 +190,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (3,),
+        (2,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",
@@ -209,7 +209,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy of a job keeps others out by its key",
         ((CopyAdder, "_keep_key", _without_key),),
         ("remove",),
-        (2,),
+        (4,),
     ),
     "pages": Ablation(
         "who leaves hands over what is paged out, too",

@@ -38,6 +38,8 @@ class TakenKey:
     copies: int
     #: Disks that were lost before.
     losses: int
+    #: What producers were told: one, or on each side of a split one.
+    ids: set[bytes] = field(default_factory=set)
 
 
 @dataclass
@@ -241,17 +243,20 @@ class JobWorld:
             )
         except JobRefusedError:
             return
-        is_new = job.id not in self.promises
         promise = self.promises.setdefault(job.id, Promise(copies, is_once, name, key))
-        is_second = is_new and self._keeps_out(key)
+        is_second = self._keeps_out(key)
         boot = node.boots
         waits = [each for each in node.machine.unsettled if each.state == WAITING]
 
         def told(is_there: bool) -> None:
-            if is_there and node.boots == boot and node.is_up and not job.twin:
+            if not is_there or node.boots != boot or not node.is_up:
+                return
+            told_id = job.twin or job.id
+            taken = self.keys.setdefault(key, TakenKey(copies, self.losses))
+            self.doubled += is_second and self.is_settled() and told_id not in taken.ids
+            taken.ids.add(told_id)
+            if not job.twin:
                 promise.is_told = True
-                self.doubled += is_second and self.is_settled()
-                taken = self.keys.setdefault(key, TakenKey(copies, self.losses))
                 taken.copies = min(taken.copies, copies)
 
         if waits:

@@ -198,8 +198,10 @@ class Places:
         ):
             yield Family(name, "gauge", text, (Sample((), found[what]),))
 
-    def problems(self) -> Iterator[str]:
-        """What replicated streams cannot do now, as this node sees it."""
+    def problems(self, meta_leader: str | None) -> Iterator[str]:
+        """What replicated streams cannot do now, as this node sees it; `meta_leader`: as the service knows it."""
+        if meta_leader == "":
+            yield "the meta group has no leader: copies of streams are not made, and none moves"
         leaderless = self._numbers_of(self._leaderless)
         forgetful = self._numbers_of(self.here.abstaining)
         for name in (stream.name for stream in self.wanted()):

@@ -277,18 +277,35 @@ def long_ids(short: bytes, size: int) -> bytes:
     return b"".join([head + tokens[at : at + width] + tail for at in range(0, size * width, width)])
 
 
-def pack_keys(keys: dict[int, bytes], count: int) -> bytes:
-    """The keys of so many jobs in few bytes: most are alike. Nothing if there are none."""
-    if not keys:
-        return b""
+def long_id(short: bytes, size: int, place: int) -> bytes:
+    """The id at a place."""
+    if len(short) == size * ID:
+        return short[place * ID : place * ID + ID]
+    start = ID - _TOKEN_END + _TOKEN
+    token = short[start + place * _SHORT : start + place * _SHORT + _SHORT]
+    middle = b2a_base64(token, newline=False).translate(_FROM_BASE64)
+    return short[:_TOKEN] + middle + short[_TOKEN:start]
+
+
+def join_keys(keys: dict[int, bytes], count: int) -> bytes:
+    """The keys of so many jobs: their sizes, then they."""
     all_keys = [keys.get(place, b"") for place in range(count)]
     sizes = array("H", [len(each) for each in all_keys])
-    return compress_bytes(sizes.tobytes() + b"".join(all_keys), 1)
+    return sizes.tobytes() + b"".join(all_keys)
 
 
-def unpack_keys(packed: bytes, count: int) -> list[bytes]:
+def pack_keys(data: bytes) -> bytes:
+    """The same in few bytes: most are alike."""
+    return compress_bytes(data, 1)
+
+
+def unpack_keys(packed: bytes) -> bytes:
+    """What was packed."""
+    return decompress(packed)
+
+
+def split_keys(data: bytes, count: int) -> list[bytes]:
     """All of them, empty where there is none."""
-    data = decompress(packed)
     at: i64 = 2 * count
     found: list[bytes] = []
     for size in array("H", data[:at]):

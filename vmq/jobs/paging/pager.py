@@ -6,12 +6,14 @@ gone; one of its jobs alone when somebody names it. A job is paged out if a few 
 """
 
 from heapq import heapify
+from itertools import islice
 from typing import Final
 
 from mypy_extensions import i64
 
 from vmq.jobs.paging.columns import JobColumns
-from vmq.jobs.paging.pages import PagedJobs
+from vmq.jobs.paging.pages import PAGE
+from vmq.jobs.paging.views import PageViews
 from vmq.jobs.queue import (
     ACTIVE,
     AWAY,
@@ -28,13 +30,18 @@ from vmq.jobs.queue import (
 from vmq.jobs.queues import JOB_BYTES, JobQueues, key_name
 from vmq.jobs.rules import OFF
 
+#: The part of the memory above which jobs are paged out; so many pages of jobs in memory are all of it, since up to
+#: four of a queue, of copies, and of keys are, each with its body; and jobs of the smallest page.
+_ABOVE: Final = 0.125
+_PAGES: Final = 64
+_SMALLEST_PAGE: Final = 64
 #: Seconds in which nothing is paged out, after many jobs were found that cannot be.
 _IDLE: Final = 5.0
 #: Seconds by which the end of a job's time may differ from what its columns say.
 _CLOSE: Final = 0.001
 
 
-class JobPager(PagedJobs):
+class JobPager(PageViews):
     """Pages jobs of one node out, when memory is short.
 
     Args:
@@ -54,6 +61,11 @@ class JobPager(PagedJobs):
         #: What cannot be paged out is not looked at again before.
         self.idle_until: float = 0.0
 
+    def fit(self, limit: int) -> None:
+        """Jobs may have so many bytes of memory, of which those that are not paged out yet take a part."""
+        self.above = int(limit * _ABOVE)
+        self.size = min(PAGE, max(_SMALLEST_PAGE, limit // (_PAGES * JOB_BYTES)))
+
     def offer(self, job: Job) -> None:
         """A job may be paged out, if memory is short."""
         if self.machine.memory <= self.above:
@@ -63,6 +75,13 @@ class JobPager(PagedJobs):
                 self.crowded[job.queue] = None
         elif job.copies is not None and job.copies.is_away:
             self.away[job] = None
+
+    def awaits_others(self, job: Job) -> bool:
+        """Whether a copy that is due is to be asked for with others: then it is paged out soon."""
+        if self.machine.memory <= self.above or not is_unasked(job) or not self.is_plain(job):
+            return False
+        self.away[job] = None
+        return True
 
     def wants_out(self) -> bool:
         """Whether there is enough to be paged out."""
@@ -74,7 +93,7 @@ class JobPager(PagedJobs):
             self.gone[job] = None
 
     def page_out(self, now: float) -> None:
-        """Makes some pages; to be called once a pass."""
+        """Makes some pages, so many that a pass does not take long; to be called once a pass."""
         self.now = now
         if len(self.away) >= 4 * self.size:
             self.page_out_away()
@@ -82,27 +101,27 @@ class JobPager(PagedJobs):
             self.page_out_gone()
         if now < self.idle_until:
             self.crowded.clear()
-        if not self.crowded:
-            return
-        queue = next(iter(self.crowded))
-        del self.crowded[queue]
-        if queue.rules.persistence != OFF and self.machine.memory > self.above:
-            for lane in queue.lanes:
-                if self.shrink(lane) or self.shrink_returned(lane):
-                    self.crowded[queue] = None
-                    return
+        left: i64 = PAGE
+        while self.crowded and left > 0:
+            left -= self.size
+            queue = next(iter(self.crowded))
+            del self.crowded[queue]
+            if queue.rules.persistence != OFF and self.machine.memory > self.above:
+                for lane in queue.lanes:
+                    if self.shrink(lane) or self.shrink_returned(lane):
+                        self.crowded[queue] = None
+                        break
 
     def page_out_away(self) -> None:
         """Has copies in pages, those of one lane and of ids that are alike together."""
         groups: dict[bytes, list[Job]] = {}
         jobs = self.machine.jobs
-        for job in self.away:
+        for job in some_of(self.away, max(4 * PAGE, 8 * int(self.size))):
             if jobs.get(job.id) is job and is_unasked(job) and self.is_plain(job):
                 if job.queue.rules.persistence != OFF:
                     job_id = job.id
                     key = b"%b%b%d %b" % (job_id[:11], job_id[35:], job.priority, job.queue.name)
                     groups.setdefault(key, []).append(job)
-        self.away.clear()
         left: list[Job] = []
         for group in groups.values():
             for at in range(0, len(group), int(self.size)):
@@ -117,10 +136,9 @@ class JobPager(PagedJobs):
     def page_out_gone(self) -> None:
         """Has jobs that are gone in pages, those of one queue together."""
         groups: dict[bytes, list[Job]] = {}
-        for job in self.gone:
+        for job in some_of(self.gone, max(4 * PAGE, 8 * int(self.size))):
             if job.holds_key and job.segment >= 0:
                 groups.setdefault(job.queue.name.removesuffix(DEAD), []).append(job)
-        self.gone.clear()
         for name, group in groups.items():
             queue = self.machine.queues.get(name) or self.machine.make_queue(name, self.now)
             for job in group:
@@ -264,6 +282,14 @@ class JobPager(PagedJobs):
     def later(self, job: Job) -> int:
         """Seconds by which the time of a job ends later than follows from when it was added."""
         return round(job.expires - self.expiry(job.created, job.delay, job.ttl))
+
+
+def some_of(jobs: dict[Job, None], count: int) -> list[Job]:
+    """Takes so many jobs out, those that came first: with all of them a pass would take long."""
+    found = list(islice(jobs, count))
+    for job in found:
+        del jobs[job]
+    return found
 
 
 def is_unasked(job: Job) -> bool:

@@ -1,7 +1,7 @@
 """Pages of jobs: how they are made, found, and taken apart. What is paged out, and when: `vmq.jobs.paging.pager`."""
 
-from array import array
 from collections.abc import Collection
+from itertools import islice
 from typing import Final
 from zlib import crc32
 
@@ -24,17 +24,19 @@ from vmq.jobs.paging.columns import (
     TTL,
     JobColumns,
     at_place,
+    join_keys,
+    long_id,
     long_ids,
-    narrow,
     pack_keys,
     place_of,
     short_ids,
     split_ids,
+    split_keys,
     unpack_keys,
     whole,
 )
 from vmq.jobs.paging.marks import PageMarks
-from vmq.jobs.paging.page import PagedGroup, cost, first_of, key_mark, numbers_of
+from vmq.jobs.paging.page import cost, first_of, key_mark
 from vmq.jobs.queue import (
     ACTIVE,
     AWAY,
@@ -80,9 +82,15 @@ class PagedJobs(LanePager):
         #: Which nodes may have a job, once for all jobs that have the same: the first is of those that are here only.
         self.shares: list[JobCopies | None] = [None]
         self.share_numbers: dict[tuple[int, ...], int] = {}
-        #: Pages of jobs with keys, those that are gone among them.
+        #: Pages of jobs with keys, those that are gone among them; of these those that are not marked yet.
         self.keyed: dict[JobPage, None] = {}
+        self.unmarked_keyed: dict[JobPage, None] = {}
+        #: The page whose keys were wanted last, and these: they are packed, and often wanted one after the other.
+        self.unpacked: JobPage | None = None
+        self.unpacked_keys: list[bytes] = []
         self.now: float = 0.0
+        #: When a page was taken apart last whose time was over.
+        self.ended_at: float = -1.0
 
     # Making
 
@@ -107,7 +115,8 @@ class PagedJobs(LanePager):
         """A page of jobs of a lane."""
         ids, numbers = short_ids(bytes(columns.ids)), columns.columns()
         page = JobPage(lane, ids, numbers, len(columns.created))
-        page.keys = pack_keys(columns.keys, page.size)
+        if columns.keys:
+            page.keys = join_keys(columns.keys, page.size)
         return page
 
     def put_page(self, page: JobPage, due: float) -> None:
@@ -133,6 +142,7 @@ class PagedJobs(LanePager):
         self.unmarked[page] = None
         if page.keys:
             self.keyed[page] = None
+            self.unmarked_keyed[page] = None
         if page.kind != GONE:
             self.pages[page] = None
             self.count += page.size
@@ -194,7 +204,11 @@ class PagedJobs(LanePager):
             self.count -= page.count
         del self.numbered[page.number]
         self.unmarked.pop(page, None)
-        self.keyed.pop(page, None)
+        if page.keys:
+            del self.keyed[page]
+            self.unmarked_keyed.pop(page, None)
+            if self.unpacked is page:
+                self.unpacked, self.unpacked_keys = None, []
         self.machine.memory -= cost(page)
         self.machine.timers.cancel(page)
 
@@ -224,13 +238,17 @@ class PagedJobs(LanePager):
                 page.lane.give_back(job)
         return jobs
 
-    def end(self, page: JobPage, now: float) -> None:
-        """The time of a job of a page ends: it is in memory again, one page at a time."""
-        if self.now < now:
-            self.now = now
-            self.scatter(page)
-        else:
+    def end(self, page: JobPage, now: float) -> bool:
+        """The time of a job of a page ends: it is in memory again, one page at a time. Whether it is this one's turn;
+        those of a page of jobs that are gone are the caller's.
+        """
+        if self.ended_at >= now:
             self.machine.timers.set(page, now + 0.1, now)
+            return False
+        self.ended_at = self.now = now
+        if page.kind != GONE:
+            self.scatter(page)
+        return True
 
     def read(self, page: JobPage) -> list[Job]:
         """The jobs of a page, as they are; they stay in it."""
@@ -239,7 +257,7 @@ class PagedJobs(LanePager):
     def unpack(self, page: JobPage, ids: bytes, taken: "set[int] | None") -> list[Job]:
         """The jobs of a page, but for some places."""
         found: list[Job] = []
-        keys = unpack_keys(page.keys, page.size) if page.keys else []
+        keys = self.keys_of(page) if page.keys else []
         for place in range(page.size):
             if taken is None or place not in taken:
                 job = self.job_at(page, place, ids[place * ID : place * ID + ID])
@@ -281,8 +299,8 @@ class PagedJobs(LanePager):
 
     # By ids
 
-    def find(self, job_id: bytes) -> Job | None:
-        """A job that is paged out, and is in memory from now on."""
+    def find(self, job_id: bytes, created: int = -1) -> Job | None:
+        """A job that is paged out, and is in memory from now on; `created`: when it was added, if that is known."""
         numbered = self.numbered
         for number in self.marks.pages(crc32(job_id)):
             page = numbered.get(number)
@@ -290,9 +308,25 @@ class PagedJobs(LanePager):
             if job is not None:
                 return job
         for page in self.unmarked:
-            job = None if page.kind == GONE else self.find_in(page, job_id)
+            if page.kind == GONE or (created >= 0 and not page.first <= created <= page.last):
+                continue
+            job = self.find_in(page, job_id)
             if job is not None:
                 return job
+        return None
+
+    def peek(self, job_id: bytes) -> Job | None:
+        """A job that is paged out, without its key: as it is, it stays so."""
+        numbered = self.numbered
+        for number in self.marks.pages(crc32(job_id)):
+            page = numbered.get(number)
+            if page is not None and page.kind != GONE:
+                place = place_of(page.ids, page.size, job_id)
+                if place >= 0 and (page.taken is None or place not in page.taken):
+                    job = self.job_at(page, place, job_id)
+                    if job.copies is not None:
+                        job.copies.is_asking = page.seen is not None
+                    return job
         return None
 
     def find_in(self, page: JobPage, job_id: bytes) -> Job | None:
@@ -310,7 +344,7 @@ class PagedJobs(LanePager):
         """One job of a page."""
         job = self.job_at(page, place, job_id)
         if page.keys:
-            job.key = unpack_keys(page.keys, page.size)[place]
+            job.key = self.keys_of(page)[place]
         if page.taken is None:
             page.taken = set()
         page.taken.add(place)
@@ -335,8 +369,8 @@ class PagedJobs(LanePager):
         return found
 
     def mark(self, limit: int) -> None:
-        """Has the jobs of some more pages found by their ids."""
-        for page in list(self.unmarked)[:limit]:
+        """Has the jobs of some more pages found by their ids and keys, those with keys first."""
+        for page in list(islice(self.unmarked_keyed or self.unmarked, limit)):
             self.mark_page(page)
 
     def mark_page(self, page: JobPage) -> None:
@@ -347,11 +381,23 @@ class PagedJobs(LanePager):
                 marks.add(crc32(job_id), number)
         if page.keys:
             queue = page.lane.queue.name
-            for key in unpack_keys(page.keys, page.size):
+            for key in self.keys_of(page):
                 if key:
                     marks.add(key_mark(queue, key), number)
+            del self.unmarked_keyed[page]
+            self.machine.memory -= cost(page)
+            page.keys = pack_keys(page.keys)
+            page.has_packed_keys = True
+            self.machine.memory += cost(page)
 
     # By keys
+
+    def keys_of(self, page: JobPage) -> list[bytes]:
+        """The keys of all its jobs, empty where there is none."""
+        if self.unpacked is not page:
+            data = unpack_keys(page.keys) if page.has_packed_keys else page.keys
+            self.unpacked, self.unpacked_keys = page, split_keys(data, page.size)
+        return self.unpacked_keys
 
     def key_until(self, job: Job) -> float:
         """Until when the key of a job keeps others out."""
@@ -360,16 +406,20 @@ class PagedJobs(LanePager):
     def locate_key(self, name: tuple[bytes, bytes]) -> tuple[JobPage, int] | None:
         """The page and the place of the job that has a key: of those whose window is over some may wait still."""
         queue, key = name
-        for unmarked in [each for each in self.keyed if each in self.unmarked]:
-            self.mark_page(unmarked)
+        numbered = self.numbered
+        pages = {
+            numbered[each] for each in self.marks.pages(key_mark(queue, key)) if each in numbered
+        }
+        for unmarked in self.unmarked_keyed:
+            if key in unmarked.keys:
+                pages.add(unmarked)
         found: tuple[JobPage, int] | None = None
         newest = -1
-        for number in set(self.marks.pages(key_mark(queue, key))):
-            page = self.numbered.get(number)
-            if page is None or not page.keys or page.lane.queue.name != queue:
+        for page in pages:
+            if not page.keys or page.lane.queue.name != queue:
                 continue
             created = page.columns[CREATED]
-            for place, each in enumerate(unpack_keys(page.keys, page.size)):
+            for place, each in enumerate(self.keys_of(page)):
                 if each == key and (page.taken is None or place not in page.taken):
                     if at_place(created, place) > newest:
                         newest = at_place(created, place)
@@ -389,93 +439,4 @@ class PagedJobs(LanePager):
         return b"" if found is None else self.id_at(*found)
 
     def id_at(self, page: JobPage, place: int) -> bytes:
-        return long_ids(page.ids, page.size)[place * ID : place * ID + ID]
-
-    # Looking
-
-    def after(self, created: int, limit: int) -> list[Job]:
-        """Jobs that are paged out and were added later than this; they stay so."""
-        found: list[Job] = []
-        last: int = 0
-        later = [
-            (page.first, number, page)
-            for number, page in enumerate(self.pages)
-            if page.last > created
-        ]
-        later.sort()
-        for first, _, page in later:
-            if len(found) >= limit and first > last:
-                break
-            found.extend([job for job in self.read(page) if job.created > created])
-            last = max(last, page.last)
-        return found
-
-    def between(self, name: bytes, first: int, last: int) -> list[JobPage]:
-        """Pages of a queue that may have jobs which were added from then to then."""
-        found: list[JobPage] = []
-        for page in self.pages:
-            if page.last >= first and page.first <= last and page.lane.queue.name == name:
-                found.append(page)
-        return found
-
-    def ids(self, page: JobPage) -> list[bytes]:
-        """Those of the jobs that a page has still."""
-        ids = split_ids(long_ids(page.ids, page.size))
-        taken = page.taken
-        if taken is None:
-            return ids
-        return [job_id for place, job_id in enumerate(ids) if place not in taken]
-
-    def groups(self, page: JobPage) -> list[PagedGroup]:
-        """Its jobs, those together that are alike."""
-        columns = [page.columns[each] for each in (SHARE, DELIVERIES, NACKS, REPEATS)]
-        if max([len(each) for each in columns]) == 1:
-            share, *counters = [each[0] for each in columns]
-            group = PagedGroup(self.shares[share], *counters)
-            group.ids = self.ids(page)
-            return [group]
-        found: dict[tuple[int, int, int, int], PagedGroup] = {}
-        taken = page.taken
-        ids = split_ids(long_ids(page.ids, page.size))
-        for place, job_id in enumerate(ids):
-            if taken is not None and place in taken:
-                continue
-            share, deliveries, nacks, repeats = [at_place(each, place) for each in columns]
-            known = found.get((share, deliveries, nacks, repeats))
-            if known is None:
-                known = PagedGroup(self.shares[share], deliveries, nacks, repeats)
-                found[share, deliveries, nacks, repeats] = known
-            known.ids.append(job_id)
-        return list(found.values())
-
-    def shares_of(self, page: JobPage) -> list[JobCopies | None]:
-        """Which nodes may have its jobs."""
-        return [self.shares[each] for each in numbers_of(page, SHARE)]
-
-    def raise_counters(
-        self, page: JobPage, job_ids: Collection[bytes], deliveries: int, nacks: int, repeats: int
-    ) -> None:
-        """So often some jobs were given, given up and given again, as far as others know."""
-        ids = long_ids(page.ids, page.size)
-        places = [place for place, job_id in enumerate(split_ids(ids)) if job_id in job_ids]
-        self.machine.memory -= cost(page)
-        for column, count in ((DELIVERIES, deliveries), (NACKS, nacks), (REPEATS, repeats)):
-            numbers = array("q", whole(page.columns[column], page.size))
-            for place in places:
-                numbers[place] = max(numbers[place], count)
-            page.columns[column] = narrow(numbers)
-        self.machine.memory += cost(page)
-
-    def first_queued(self) -> JobPage | None:
-        """A page whose jobs this node serves."""
-        for page in self.pages:
-            if page.kind < AWAY:
-                return page
-        return None
-
-    def in_segment(self, segment: int) -> JobPage | None:
-        """A page of which jobs lie in a segment, or in an older one."""
-        for page in self.pages:
-            if page.segment <= segment:
-                return page
-        return None
+        return long_id(page.ids, page.size, place)

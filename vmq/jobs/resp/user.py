@@ -312,6 +312,11 @@ def unsettled(machine: JobMachine, is_async: bool, now: float) -> list[Job]:
     for each in jobs:
         if not each.key or not machine.sharing.asks_for(each.key):
             machine.settle(each, now)
+        else:
+            machine.keep(each)
+            each.is_vouched = (
+                True  # its client counts on it, whoever else waits for it and gives up
+            )
     return []
 
 

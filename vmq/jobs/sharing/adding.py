@@ -38,10 +38,12 @@ class PendingCopies:
         self.job = job
         #: So many hosts have to have it before it is acknowledged.
         self.needed = needed
+        #: When who adds it gives up; never: nobody waits for that.
         self.deadline = float("inf")
         self.pause = _FIRST_RETRY
         self.next_try = now + _FIRST_RETRY
-        self.told: list[Told] = []
+        #: Who is to be told, and until when that is worth something to him.
+        self.told: list[tuple[float, Told]] = []
         #: Others are asked for its key first.
         self.is_claiming = False
 
@@ -122,17 +124,21 @@ class CopyAdder:
         job.twin = first
         self.machine.counts.deduplicated += 1
         self.machine.abandon(job)
-        for told in pending.told:
-            told(True)
+        tell(pending, True)
 
-    def wait(self, job: Job, deadline: float, told: Told) -> None:
-        """Has somebody told when a job is on its hosts, or is not to be until a deadline: at once, if it is known."""
+    def wait(self, job: Job, deadline: float, told: Told, adds: bool = True) -> None:
+        """Has somebody told when a job is on its hosts, or is not to be until a deadline: at once, if it is known.
+
+        `adds`: he adds it, so that it is given up when he and all others who do have given up.
+        """
         pending = self.pending.get(job.id)
         if pending is None:
             told(job.state != WAITING)
             return
-        pending.told.append(told)
-        pending.deadline = deadline
+        is_first = pending.deadline == float("inf")
+        pending.told.append((deadline, told))
+        if adds:
+            pending.deadline = deadline if is_first else max(pending.deadline, deadline)
 
     def _offer(self, job: Job, nodes: list[int], now: float) -> None:
         """Gives nodes a copy."""
@@ -172,8 +178,7 @@ class CopyAdder:
     def _settle(self, pending: PendingCopies, now: float) -> None:
         del self.pending[pending.job.id]
         self.machine.settle(pending.job, now)
-        for told in pending.told:
-            told(True)
+        tell(pending, True)
 
     def on_lacks(self, sender: int, job_id: bytes, now: float) -> None:
         """A node has it not, or cannot take it: then another one."""
@@ -189,11 +194,17 @@ class CopyAdder:
     def tick(self, now: float) -> None:
         """Asks again, or gives up."""
         for pending in list(self.pending.values()):
-            if pending.job.is_gone or pending.job.state != WAITING:
+            job = pending.job
+            if job.is_gone or job.state != WAITING:
                 self._end(pending)
-            elif now >= pending.deadline:
+                continue
+            if now >= pending.deadline and not job.is_vouched:
                 self._give_up(pending)
-            elif now >= pending.next_try and not pending.is_claiming:
+                continue
+            for each in [each for each in pending.told if now >= each[0]]:
+                pending.told.remove(each)
+                each[1](False)
+            if now >= pending.next_try and not pending.is_claiming:
                 pending.pause = min(2 * pending.pause, _LAST_RETRY)
                 pending.next_try = now + pending.pause
                 self._try_again(pending, now)
@@ -204,8 +215,7 @@ class CopyAdder:
         del self.pending[job.id]
         if job.copies is not None and self.peers.spread(job.copies.confirmed) < pending.needed:
             self.here.wants_mending = True
-        for told in pending.told:
-            told(True)
+        tell(pending, True)
 
     def _try_again(self, pending: PendingCopies, now: float) -> None:
         job = pending.job
@@ -236,8 +246,8 @@ class CopyAdder:
         if copies is not None:
             self.here.tell(copies.nodes, Drop(job.id))
         self.machine.abandon(job)
-        for told in [] if pending is None else pending.told:
-            told(False)
+        if pending is not None:
+            tell(pending, False)
 
     # In
 
@@ -248,7 +258,10 @@ class CopyAdder:
         done: list[Job] = []
         for at, job_id in enumerate(split_ids(copies.jobs)):
             key = keys[at] if keys else b""
-            job = self.machine.find(job_id)
+            if self._is_paged_out(job_id, terms):
+                self.here.outbox.stored(terms.sender, job_id)
+                continue
+            job = self.machine.find(job_id, copies.created[at])
             if job is not None and job.state == ACKED:
                 done.append(job)
                 continue
@@ -261,6 +274,18 @@ class CopyAdder:
                 self._came_again(job, terms, now)
             self.here.outbox.stored(terms.sender, job_id)
         return done
+
+    def _is_paged_out(self, job_id: bytes, terms: "CopyTerms") -> bool:
+        """Whether a copy comes again that is paged out, and has nothing new: it stays so."""
+        machine = self.machine
+        if terms.serves or not machine.pager.count or job_id in machine.jobs:
+            return False
+        seen = machine.pager.peek(job_id)
+        return (
+            seen is not None
+            and seen.copies is not None
+            and set(seen.copies.nodes).issuperset(terms.all_nodes)
+        )
 
     def _came_again(self, job: Job, terms: "CopyTerms", now: float) -> None:
         """A copy of a job comes that is here."""
@@ -343,3 +368,9 @@ class CopyAdder:
         name = key_name(job.queue.name.removesuffix(DEAD), job.key)
         if until > now and machine.find_key(name, now) is None:
             machine.remember_key(job, until, now)
+
+
+def tell(pending: PendingCopies, is_there: bool) -> None:
+    """Tells all who wait."""
+    for _, told in pending.told:
+        told(is_there)

@@ -90,7 +90,7 @@ class SharingContext:
         """Another node serves a job; this one looks at it later."""
         assert job.copies is not None
         job.copies.is_away = True
-        job.copies.is_asking = job.copies.is_given = False
+        job.copies.is_asking = job.copies.is_given = job.copies.is_put_off = False
         limit = max(job.expires, now) + self.grace(job)
         self.machine.timers.set(job, min(now + after, limit), now)
         self.machine.pager.offer(job)

@@ -7,6 +7,7 @@ Who says that it has heard has no copy of its own under way to anybody: such a c
 and be queued as if it were new.
 """
 
+from collections import deque
 from typing import Final
 
 from vmq.jobs import record
@@ -33,6 +34,30 @@ class JobEnding:
     def __init__(self, here: SharingContext) -> None:
         self.here = here
         self.machine = here.machine
+        #: Of a node that leaves: tombstones of which somebody who can be reached may not have heard.
+        self.unheard: deque[Job] | None = None
+
+    def watch(self, is_on: bool) -> None:
+        """From now on it is asked whether all have heard; or it is so no more. To be called, too, if a node came up."""
+        self.unheard = None
+        if is_on:
+            self.unheard = deque([job for job in self.machine.jobs.values() if job.state == ACKED])
+
+    def is_heard(self) -> bool:
+        """Whether all that can be reached know of each job that was acknowledged here."""
+        unheard = self.unheard
+        while unheard:
+            if self._is_unheard(unheard[0]):
+                return False
+            unheard.popleft()
+        return True
+
+    def _is_unheard(self, job: Job) -> bool:
+        copies = job.copies
+        if job.is_gone or copies is None or not copies.is_asking:
+            return False
+        up, confirmed = self.here.peers.up, copies.confirmed
+        return any(each in up and each not in confirmed for each in copies.nodes)
 
     def ended(self, job: Job) -> None:
         """A job was acknowledged here."""
@@ -88,6 +113,8 @@ class JobEnding:
         nodes = [each for each in self._all(copies) if each in up and each not in confirmed]
         if nodes:
             here.outbox.done(nodes, job, job.queue.name, copies.nodes, now)
+            if self.unheard is not None:
+                self.unheard.append(job)
         pause = min(_FIRST * (1 << min(int(copies.tries), 10)), _LAST)
         copies.tries += 1
         self.machine.timers.set(job, now + pause, now)

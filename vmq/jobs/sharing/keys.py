@@ -12,9 +12,11 @@ from vmq.jobs.sharing.adding import CopyAdder, PendingCopies
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.messages import Claim, Claimed, KeyHeld
 
-#: Seconds until who was not the first asks again, and until those that do not answer are passed over.
+#: Seconds until who was not the first asks again, and until those that did not answer are asked again.
 _AGAIN: Final = 0.1
 _PATIENCE: Final = 2.0
+#: Seconds after a start in which no key is taken as long as some member was not heard: it may know of one.
+_MEETING: Final = 3.0
 #: Seconds that a job may take to be on its hosts before who asks for its key is told that there is none.
 _COPYING: Final = 30.0
 #: Keys that a node that came up is told of in one tick.
@@ -43,6 +45,7 @@ class KeyClaims:
         self.machine = here.machine
         self.adder = adder
         self.claims: dict[tuple[bytes, bytes], KeyClaim] = {}
+        self.meets_until = here.clock() + _MEETING
         #: Keys that nodes which came up are to hear of, and these nodes.
         self.untold: list[tuple[bytes, bytes]] = []
         self.newcomers: set[int] = set()
@@ -68,12 +71,19 @@ class KeyClaims:
         self._ask(claim, now)
 
     def _ask(self, claim: KeyClaim, now: float) -> None:
+        claim.is_second = self.is_meeting(now)
+        claim.left = set() if claim.is_second else set(self.here.peers.up)
+        self._send(claim, now)
+        self._look_at(claim, now)
+
+    def is_meeting(self, now: float) -> bool:
+        """Whether this node has just begun, and some member may know of a key that was not heard yet."""
+        return now < self.meets_until and not self.here.peers.are_all_up()
+
+    def _send(self, claim: KeyClaim, now: float) -> None:
         job = claim.job
-        claim.is_second = False
-        claim.left = set(self.here.peers.up)
         claim.until = now + _PATIENCE
         self.here.tell(list(claim.left), Claim(job.id, job.queue.name, job.key))
-        self._look_at(claim, now)
 
     def _look_at(self, claim: KeyClaim, now: float) -> None:
         """All have answered: it goes on, or asks again."""
@@ -110,15 +120,14 @@ class KeyClaims:
                 self._look_at(claim, now)
 
     def tick(self, now: float) -> None:
-        """Asks again, passes over who does not answer, and tells newcomers of some keys."""
+        """Asks again, also who did not answer while it can be reached, and tells newcomers of some keys."""
         for claim in list(self.claims.values()):
             if claim.job.is_gone or claim.job.state != WAITING:
                 self._forget(claim)
             elif now >= claim.until and claim.is_second:
                 self._ask(claim, now)
             elif now >= claim.until:
-                claim.left.clear()
-                self._look_at(claim, now)
+                self._send(claim, now)
         some, self.untold = self.untold[:_TOLD], self.untold[_TOLD:]
         for name in some:
             known = self.machine.keys.get(name)
@@ -160,7 +169,7 @@ class KeyClaims:
             def told(is_there: bool) -> None:
                 self._answer(sender, claim, job.id if is_there else b"", is_there)
 
-            self.adder.wait(job, now + _COPYING, told)
+            self.adder.wait(job, now + _COPYING, told, adds=False)
         else:
             known.job.is_vouched = True
             self._answer(sender, claim, known.job.id, True)

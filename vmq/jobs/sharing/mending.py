@@ -6,6 +6,7 @@ from vmq.jobs.ids import is_repeated
 from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job, JobCopies, JobPage
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
+from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
 from vmq.jobs.sharing.walk import JobWalk
 
@@ -15,15 +16,18 @@ _BYTES: Final = 800_000
 #: Seconds until a node that refused a copy is given it again, and between two looks for what is to be handed over.
 _LATER: Final = 5.0
 _AGAIN: Final = 1.0
-#: What a job counts besides its body.
+#: What a job counts besides its body; a page that is looked at, and one that is taken apart.
 _OVERHEAD: Final = 200
+_PAGE_LOOK: Final = 2000
+_PAGE_WORK: Final = 200_000
 
 
 class CopyMender:
     """Looks for jobs that are on too few hosts."""
 
-    def __init__(self, here: SharingContext, federation: Federation) -> None:
+    def __init__(self, here: SharingContext, federation: Federation, ending: JobEnding) -> None:
         self.here = here
+        self.ending = ending
         self.machine = here.machine
         self.peers = here.peers
         self.federation = federation
@@ -97,10 +101,11 @@ class CopyMender:
         pager = self.machine.pager
         if page not in pager.pages:
             return 0
-        sent = 0
-        if any(each is not None and self._is_lacking(each) for each in pager.shares_of(page)):
-            for job in pager.scatter(page):
-                sent += self._mend(job, now)
+        if not any(each is not None and self._is_lacking(each) for each in pager.shares_of(page)):
+            return _PAGE_LOOK
+        sent = _PAGE_WORK
+        for job in pager.scatter(page):
+            sent += self._mend(job, now)
         return sent
 
     def _is_lacking(self, copies: JobCopies) -> bool:
@@ -177,17 +182,7 @@ class CopyMender:
             return False
         for job_id in [each for each in self.under_way if each not in self.machine.jobs]:
             del self.under_way[job_id]
-        return self.handing.is_over() and not self.under_way and self._is_heard()
-
-    def _is_heard(self) -> bool:
-        """Whether all that can be reached know of each job that was acknowledged here."""
-        for job in self.machine.jobs.values():
-            copies = job.copies
-            if job.state == ACKED and copies is not None and copies.is_asking:
-                for node in copies.nodes:
-                    if node in self.peers.up and node not in copies.confirmed:
-                        return False
-        return True
+        return self.handing.is_over() and not self.under_way and self.ending.is_heard()
 
     def _hand(self, job: Job, now: float) -> int:
         """Gives a job to another node, if this one serves it; the bytes that are sent."""

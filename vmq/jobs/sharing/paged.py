@@ -160,10 +160,13 @@ class PagedCopies:
                 if page.kind == AWAY:
                     if is_known_to(group, {sender, *asked.nodes}):
                         left.difference_update(group.ids)
-                elif is_as(group, asked) and group.copies and sender in group.copies.nodes:
+                elif group.copies is not None and sender in group.copies.nodes:
                     mine = left.intersection(group.ids)
-                    queued.extend(mine)
                     left -= mine
+                    if is_as(group, asked):
+                        queued.extend(mine)
+                    elif mine:
+                        self.here.send(sender, queued_all(page, group, sorted(mine)))
         for job_id in sorted(left):
             if self._is_queued_as(job_id, asked, sender):
                 queued.append(job_id)
@@ -240,19 +243,24 @@ class PagedCopies:
             page = self.untold.pop()
             for group in self.pager.groups(page) if page in self.pager.pages else []:
                 copies = group.copies
-                told = QueuedAll(
-                    b"".join(group.ids),
-                    0,
-                    page.lane.queue.name,
-                    page.first,
-                    page.last,
-                    group.deliveries,
-                    group.nacks,
-                    group.repeats,
-                    b"",
-                )
                 if copies is not None:
+                    told = queued_all(page, group, group.ids)
                     self.here.tell([each for each in nodes if each in copies.nodes], told)
+
+
+def queued_all(page: JobPage, group: PagedGroup, job_ids: list[bytes]) -> QueuedAll:
+    """That some jobs of a group are queued here."""
+    return QueuedAll(
+        b"".join(job_ids),
+        0,
+        page.lane.queue.name,
+        page.first,
+        page.last,
+        group.deliveries,
+        group.nacks,
+        group.repeats,
+        b"",
+    )
 
 
 def is_known_to(group: PagedGroup, nodes: set[int]) -> bool:

@@ -83,7 +83,7 @@ class JobReplicas(JobSharing):
         self.serving = JobServing(here, self.ending)
         self.paged = PagedCopies(here, self.serving)
         self.federation = Federation(here)
-        self.mender = CopyMender(here, self.federation)
+        self.mender = CopyMender(here, self.federation, self.ending)
         #: Told that another node saw to a time of a schedule.
         self.on_fired: Callable[[str, float], None] = lambda schedule, tick: None
         #: Told of a node that came up.
@@ -96,7 +96,9 @@ class JobReplicas(JobSharing):
     # What the machine tells
 
     def asks_for(self, key: bytes) -> bool:
-        return bool(self.peers.up) and key[:1] != b"\0"
+        if key[:1] == b"\0":
+            return False
+        return bool(self.peers.up) or self.keys.is_meeting(self.here.clock())
 
     def hosts(self) -> int:
         return self.peers.hosts()
@@ -147,7 +149,8 @@ class JobReplicas(JobSharing):
             if not is_there:
                 is_over = True
                 for each in jobs:
-                    self.adder.abandon(each)
+                    if not each.is_vouched:
+                        self.adder.abandon(each)
                 told(False)
             elif not left:
                 is_over = True
@@ -205,6 +208,7 @@ class JobReplicas(JobSharing):
         self.peers.me.is_leaving = self.is_leaving = is_leaving
         self.introduce(sorted(self.peers.up), False)
         self.mender.is_handing = is_leaving
+        self.ending.watch(is_leaving)
         if is_leaving:
             self.mender.hand_over(self.here.clock())
 
@@ -258,6 +262,7 @@ class JobReplicas(JobSharing):
             self.newcomers.add(present.node)
             self.keys.on_newcomer(present.node)
             self.resuming.begin()
+            self.ending.watch(self.is_leaving)
             self.paged.begin()
             self.mender.restart()
             self.federation.on_up(now)

@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from vmq.jobs import record
-from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job, JobPage
+from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job, JobCopies, JobPage
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.messages import Busy, Holders, Lacks, Queued, WillQueue
@@ -13,6 +13,8 @@ from vmq.jobs.sharing.outbox import milliseconds
 
 #: Seconds that the others have to say that they serve a job.
 ANSWER: Final = 1.0
+#: Seconds in which many copies that are due together are paged out, to be asked for at once.
+_PUT_OFF: Final = 5.0
 #: After a start: seconds over which questions for single jobs are spread, and between two for pages of them.
 _SPREAD: Final = 2.0
 _PAGE_PAUSE: Final = 0.01
@@ -43,6 +45,9 @@ class JobServing:
         assert copies is not None
         if job.state == WAITING:
             self.machine.timers.set(job, max(job.expires, now + self.here.retry(job)), now)
+        elif not copies.is_put_off and self.machine.pager.awaits_others(job):
+            copies.is_put_off = True
+            self.machine.timers.set(job, now + _PUT_OFF, now)
         elif not copies.is_asking and self.here.others(copies.nodes):
             copies.is_asking = True
             self._ask(copies.nodes, job, now)
@@ -97,7 +102,17 @@ class JobServing:
 
     def on_will_queue(self, sender: int, asked: WillQueue, now: float) -> None:
         """Another node is about to queue it."""
-        job = self.machine.find(asked.job)
+        machine = self.machine
+        job = machine.jobs.get(asked.job)
+        if job is None and machine.pager.count:
+            job = machine.pager.peek(asked.job)
+            if job is not None and job.copies is not None and sender in job.copies.nodes:
+                if job.state == QUEUED:
+                    self.here.send(sender, self.here.queued_of(job))
+                    return  # it stays paged out
+                if not job.copies.is_asking and is_known(job.copies, sender, asked.nodes):
+                    return
+            job = machine.find(asked.job)
         if job is None:
             self.here.send(sender, Lacks(asked.job))
             return
@@ -116,7 +131,7 @@ class JobServing:
         else:
             if copies.is_asking:  # both ask: what the other hears of that may come too late
                 self.here.set_away(job, 2 * ANSWER + self.here.grace(job), now)
-            if not asked.nodes or not set(copies.nodes) <= {sender, *asked.nodes}:
+            if not is_known(copies, sender, asked.nodes):
                 self.here.send(sender, Holders(job.id, copies.nodes))
 
     def on_holders(self, told: Holders, now: float) -> None:
@@ -231,3 +246,8 @@ class JobServing:
                 self.here.send(node, self.here.queued_of(job))
             elif job.state == ACKED and copies.is_asking and node not in copies.confirmed:
                 self.ending.say(node, job)
+
+
+def is_known(copies: JobCopies, sender: int, nodes: list[int]) -> bool:
+    """Whether a node that names these knows of all that may have a job."""
+    return bool(nodes) and {sender, *nodes}.issuperset(copies.nodes)

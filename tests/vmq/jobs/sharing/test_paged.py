@@ -1,12 +1,13 @@
 """Copies that are paged out: asked for many at once, served when nobody else serves them, gone when they are done."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.world import JobWorld, Promise
-from vmq.jobs.queue import AWAY, Job
+from vmq.jobs.queue import AWAY, QUEUED, WAITING, Job
 from vmq.jobs.storage.restoring import ASK_AFTER
 
 COUNT = 60
@@ -173,3 +174,108 @@ def test_who_starts_asks_as_soon_as_all_others_are_there(paged: Paged) -> None:
     assert not paged.served(first), "somebody who may serve them was not heard yet"
     paged.passes(ASK_AFTER)
     assert paged.served(first)
+
+
+class Keys:
+    """Nodes of which clients add jobs with one key."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = JobWorld(1, folder, HOSTS)
+        self.world.is_idle = True
+        self.nodes: list[SimNode] = list(self.world.nodes.values())
+        self.passes(3)
+
+    def passes(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            self.world.step(adds=False)
+
+    def begin(self, node: SimNode, token: bytes, replicate: int = 2) -> Job:
+        queue = node.machine.queue(QUEUE, node.clock_now)
+        job_id = b"D-00000000-%s-05a1" % (token * 24)
+        now = node.clock_now
+        job = node.machine.add(queue, b"x", now, key=b"k", replicate=replicate, job_id=job_id)
+        self.world._send(node.name)
+        return job
+
+    def told(self, job: Job) -> bytes:
+        """The id that who adds a job is told."""
+        while job.state == WAITING and not job.is_gone:
+            self.passes(0.1)
+        return job.twin or job.id
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+@pytest.mark.parametrize("dies", ["while it asks for the key", "while its copies are under way"])
+def test_a_known_key_keeps_its_id_though_a_node_comes_back_that_was_adding_another(
+    keys: Keys, dies: str
+) -> None:
+    """Nobody was told of what that node was adding when it died, and somebody was of what was added meanwhile."""
+    first, second, _ = keys.nodes
+    lost = keys.begin(first, b"a")
+    while dies.endswith("under way") and lost.copies is None:
+        keys.passes(0.1)
+    assert lost.state == WAITING
+    keys.world.crash(first.name)
+    known = keys.told(keys.begin(second, b"b"))
+    keys.world.start(first.name)
+    keys.passes(10)
+    assert {keys.told(keys.begin(node, b"c")) for node in keys.nodes} == {known}
+
+
+def test_who_has_just_begun_takes_no_key_before_it_has_heard_all(keys: Keys) -> None:
+    first, _, third = keys.nodes
+    known = keys.told(keys.begin(third, b"b", replicate=1))
+    keys.world.crash(first.name)
+    keys.world.cut.add(frozenset((first.name, third.name)))
+    keys.world.start(first.name)
+    keys.passes(0.5)
+    assert len(first.replicas.peers.up) == 1
+    again = keys.begin(first, b"a", replicate=1)
+    keys.passes(1)
+    assert again.state == WAITING
+    keys.world.cut.clear()
+    assert keys.told(again) == known
+
+
+def test_a_side_of_a_split_that_begins_takes_keys_by_itself_after_a_while(keys: Keys) -> None:
+    first = keys.nodes[0]
+    for node in keys.nodes:
+        keys.world.crash(node.name)
+    keys.world.start(first.name)
+    job = keys.begin(first, b"a", replicate=1)
+    assert job.state == WAITING
+    keys.passes(4)
+    assert job.state == QUEUED
+
+
+def test_who_is_slow_to_say_that_it_knows_a_key_is_not_passed_over(keys: Keys) -> None:
+    first, _, third = keys.nodes
+    known = keys.told(keys.begin(third, b"b", replicate=1))
+    third.held_up = True
+    again = keys.begin(first, b"a", replicate=1)
+    keys.passes(10)
+    assert again.state == WAITING
+    third.held_up = False
+    assert keys.told(again) == known
+
+
+@pytest.mark.parametrize("is_vouched", [False, True])
+def test_who_gives_up_a_job_gives_it_up_for_himself_alone(keys: Keys, is_vouched: bool) -> None:
+    """Two wait for one job; with `is_vouched` a third was told its id at once, and counts on it for ever."""
+    first, *others = keys.nodes
+    for node in others:
+        node.held_up = True
+    job = keys.begin(first, b"a")
+    job.is_vouched = is_vouched
+    told: dict[str, bool] = {}
+    for name, patience in (("later", 6), ("sooner", 2)):
+        first.replicas.wait([job], first.clock_now + patience, partial(told.__setitem__, name))
+    keys.passes(3)
+    assert told == {"sooner": False}
+    keys.passes(4)
+    assert told == {"sooner": False, "later": False}
+    assert job.is_gone != is_vouched

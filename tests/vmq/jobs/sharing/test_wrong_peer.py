@@ -1,6 +1,5 @@
 """Whatever a peer sends, a node takes or refuses it, goes on, and has nothing that it cannot keep or tell of."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,12 @@ KINDS: list[Any] = list(AnyEntry.__args__)
 @contextmanager
 def nodes() -> Iterator[tuple[SimNode, SimNode, list[bytes]]]:
     """A node that has jobs of all kinds, and the peer that is wrong; ids of those jobs."""
-    folder = Path(tempfile.mkdtemp())
+    with tempfile.TemporaryDirectory() as folder:
+        yield from nodes_in(Path(folder))
+
+
+def nodes_in(folder: Path) -> Iterator[tuple[SimNode, SimNode, list[bytes]]]:
+    """The same, in a folder."""
     world = JobWorld(1, folder, ["a", "b"])
     world.is_idle = True
     for _ in range(30):
@@ -63,7 +67,6 @@ def nodes() -> Iterator[tuple[SimNode, SimNode, list[bytes]]]:
     finally:
         for node in (one, other):
             node.segments.close()
-        shutil.rmtree(folder)
 
 
 def numbers() -> st.SearchStrategy[int]:
