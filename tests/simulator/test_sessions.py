@@ -43,6 +43,10 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (("split",), 59),
         # A session that a client ended while its node did not know yet that the network was split.
         (("split",), 1085),
+        # A message for a share group that a member had of an owner which did not live to write that down.
+        (KINDS, 1300),
+        # What a part of a copy had for a client that it did not know, who finished it before another fork came.
+        (KINDS, 1394),
     ],
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:

@@ -71,6 +71,13 @@ class MemberRow(Struct, frozen=True, kw_only=True):
             "them; null = only the node itself knows"
         ),
     ] = None
+    leads_meta: Annotated[
+        bool | None,
+        Meta(
+            description="It leads the meta group, which decides where copies of streams are: if no node does, nothing "
+            "is decided; null = the node that answers has no part in that"
+        ),
+    ] = None
 
 
 class Joined(Struct, frozen=True, omit_defaults=True):
@@ -122,6 +129,8 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
     clustering = _clustering_of(broker)
     replicas = clustering.replication.replicas
     lagging = {} if replicas is None else replicas.lagging_by_peer()
+    groups = clustering.streams.replicas.groups
+    leader = None if groups is None else groups.meta_leader()
     for record in machine.membership.records:
         name = record.name
         is_self = name == node.name
@@ -150,6 +159,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             slots_followed=None if slots is None else slots.followed,
             slots_without_follower=None if slots is None else slots.alone,
             slots_waiting=None if slots is None else slots.waiting,
+            leads_meta=None if leader is None else name == leader,
         )
     for address in machine.contacts:
         yield MemberRow(node="", status="asked", is_up=False, is_self=False, address=address)

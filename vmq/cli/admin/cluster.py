@@ -34,6 +34,7 @@ COLUMNS: Final = Columns(
         "slots_followed",
         "slots_without_follower",
         "slots_waiting",
+        "leads_meta",
     )
 )
 

@@ -268,15 +268,14 @@ class GroupService:
             self._timer = self._loop.call_later(_SOON, self._look)
 
     def _look(self) -> None:
-        self._timer = None
-        self._is_soon = False
+        self._timer, self._is_soon = None, False
         if self._is_closed or not self._node.is_running:
             return
         self._timer = self._loop.call_at(self._node.next_tick(_LOOK), self._look)
         if not self._is_leaving:
             # Again, if need be: others may have what an earlier life of this node wrote, and theirs may have stood.
-            name, limit = self.places.name, self._catalog.limit
-            self._records.offer(self._node.name, name, self._host, limit)
+            name = self.places.name
+            self._records.offer(self._node.name, name, self._host, self._catalog.limit)
         self.set_up(self._node.up)
         self._look_at_meta()
         self.requests.follow()
@@ -307,8 +306,8 @@ class GroupService:
         if record is None or record == self._meta_record:
             return
         if self._meta_record is not None:
-            group = self._meta_record.group
-            log.error("the meta group %s counts no more: another cluster's does", group)
+            former = self._meta_record.group
+            log.error("the meta group %s counts no more: another cluster's does", former)
             for each in self._system.values():
                 self.thread.post(each.close)
         self._meta_record = record
@@ -473,9 +472,8 @@ class GroupService:
             self._events.append(partial(self._picture.tell, news))
 
     def _set_own(self, found: OwnReplicas) -> None:
-        is_new = found.current != self.places.here.current
-        self.places.here = found
-        if is_new:
+        before, self.places.here = self.places.here, found
+        if found.current != before.current:
             self._on_change()
 
     async def recover(self, stream: str, number: int | None) -> str:
@@ -484,11 +482,16 @@ class GroupService:
 
     # --- what is shown
 
+    def meta_leader(self) -> str | None:
+        """The node that leads the meta group; "": none that is known; None: this node has no part in it."""
+        group = "" if self._meta_record is None else self._meta_record.group
+        return node_of(self.places.own.get(group, "")) if group in self.thread.opened else None
+
     def problems(self) -> Iterator[str]:
         """What replicated streams cannot do now, as this node sees it."""
         if self.thread.failure:
             yield f"this node takes no part in replicated streams: {self.thread.failure}"
-        yield from self.places.problems()
+        yield from self.places.problems(self.meta_leader())
         yield from self.roads.problems()
 
     def families(self) -> Iterator[Family]:

@@ -89,10 +89,11 @@ def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> dict[D
     That one may have it by now.
     """
     here, there = _held_for_groups(one), _held_for_groups(other)
+    had_here, had_there = _ahead(one), _ahead(other)
     moves: dict[Dot, int] = {}
     for dot, client in here.items():
         if dot not in there:
-            if dot in other.context:
+            if dot in other.context or dot in had_there:
                 one.done(client, dot)
             continue
         keeps = there[dot]
@@ -105,9 +106,25 @@ def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> dict[D
             one.done(client, dot)
             one.put(keeps, dot, other.queues[keeps][dot], message)
     for dot, client in there.items():
-        if dot not in here and dot not in before:
+        if dot not in here and dot not in before and dot not in had_here:
             one.put(client, dot, other.queues[client][dot], other.messages[dot])
     return moves
+
+
+def _clock_of(dots: Iterable[Dot]) -> NodeClock:
+    found = NodeClock()
+    for dot in dots:
+        found.add(dot)
+    return found
+
+
+def _ahead(state: SlotState) -> NodeClock:
+    """What any client of a state has that it has not seen: of a share group no other is to get it."""
+    found = NodeClock()
+    for register in state.registers.values():
+        if register.ahead.runs:
+            found.merge(register.ahead)
+    return found
 
 
 def _is_theirs(one: SlotState, ours: str, other: SlotState, theirs: str, dot: Dot) -> bool:
@@ -165,6 +182,8 @@ def _merge_client(
             one.put(client, dot, qos, other.messages[dot])
     seen_here.merge(seen_there)
     missed = NodeClock(dict(one.context.beyond(seen_here)))
+    if missed.runs:  # what it has now it will have finished
+        missed = NodeClock(dict(missed.beyond(_clock_of(one.queues.get(client, ())))))
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
     subscribed = _merge_subscriptions(ours, included, theirs, other.included)
     _merge_registers(one, client, ours, theirs, subscribed, missed, ahead)

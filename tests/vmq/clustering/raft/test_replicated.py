@@ -20,6 +20,7 @@ from tests.vmq.clustering.raft.replicas import (
 from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
+from vmq.admin.cluster import list_members
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 from vmq.clustering.raft import producer
@@ -143,12 +144,20 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         await until(lambda: not places.leaders.get(places.places["s", 0].group))
         assert safe.reached < number
         assert any("without a leader" in each for each in brokers["a"].health())
+        await until(
+            lambda: any("meta group has no leader" in each for each in brokers["a"].health())
+        )
+        assert not any(each.leads_meta for each in list_members(brokers["a"]))
         [row] = await list_streams(brokers["a"]).rows()
         assert (row.leaderless, row.under_replicated) == (1, 1)
         brokers["b"] = Broker(config)
         await brokers["b"].start()
         await until(lambda: safe.reached >= number)
         assert payloads(brokers["a"]) == [b"1", b"2"]
+        await until(
+            lambda: [each.leads_meta for each in list_members(brokers["a"])].count(True) == 1
+        )
+        assert not any("meta group" in each for each in brokers["a"].health())
 
 
 async def test_publishers_wait_until_a_stream_is_placed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.support.wire import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    puback_packet,
     pubcomp_packet,
     publish_packet,
     pubrec_packet,
@@ -22,6 +23,7 @@ from tests.vmq.clustering.house import House, durable, house, publish, store_of,
 from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service, slotted
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
+from vmq.clustering.slots.attachments import PACKETS
 from vmq.config.options import ClusterOptions
 from vmq.runtime.errors import StartError
 from vmq.store.opening import stored_sessions
@@ -104,6 +106,45 @@ async def test_a_broker_alone_becomes_a_node_with_all_its_sessions(tmp_path: Pat
         assert (await peer.connect("c2", clean=False)).body == b"\1\0"
         assert await drained(peer, 7) == [b"%d" % number for number in range(1, 8)]
     assert stored_sessions(store_of(node)) == []
+    await node.stop()
+
+
+async def test_packet_ids_that_sessions_in_slots_do_not_use_are_finished(tmp_path: Path) -> None:
+    """Those above 32,767, at QoS 2: the client knows the messages by them. At QoS 1 another one is as good."""
+    async with alone(tmp_path) as broker:
+        await subscribed(broker, "c")
+        async with peer_of(broker) as peer:
+            await peer.connect("c", clean=False)
+            broker.registries[""].subscribers["c"].queue.inflight.last_packet_id = 40_000
+            await publish(broker, b"1", b"2", qos=2)
+            await publish(broker, b"3", qos=1)
+            sent = [await peer.packet() for _ in range(3)]
+            assert [each.packet_id for each in sent] == [40_001, 40_002, 40_003]
+            peer.send(pubrec_packet(40_001))
+            assert (await peer.packet()).type == PUBREL
+            await go(peer)
+    made = in_slots(tmp_path)
+    node = await made.start("a")
+    await until(lambda: are_owned(made))
+    async with peer_of(node) as peer:
+        assert (await peer.connect("c", clean=False)).body == b"\1\0"
+        again = [await peer.packet() for _ in range(3)]
+        found = {each.packet_id: (each.type, each.payload) for each in again}
+        assert found.pop(40_001) == (PUBREL, b"")
+        assert found.pop(40_002) == (PUBLISH, b"2")
+        [(other, sent_again)] = found.items()
+        assert other <= PACKETS
+        assert sent_again == (PUBLISH, b"3")
+        peer.send(puback_packet(other))
+        peer.send(pubcomp_packet(40_001) + pubrec_packet(40_002))
+        assert (await peer.packet()).packet_id == 40_002
+        peer.send(pubcomp_packet(40_002))
+        owners = service(node).machines.slots.owners.values()
+        [register] = [each.state.registers["c"] for each in owners if each.state.registers]
+        await until(lambda: not register.window)
+        await publish(node, b"4", qos=2)
+        assert await drained(peer, 1) == [b"4"]
+        await go(peer)
     await node.stop()
 
 

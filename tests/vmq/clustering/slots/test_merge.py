@@ -106,6 +106,23 @@ def test_what_a_side_took_while_it_did_not_know_a_client_is_not_seen_for_that_cl
         assert queue(found, "c") == [1]
 
 
+def test_what_a_client_has_finished_that_a_part_of_a_copy_had_for_it_does_not_come_back() -> None:
+    """Nobody who knew the client had seen that for it; but it was in its queue."""
+    one = begun(1, 5)
+    subscribe(one, "c")
+    former = begun(2, 6, one)
+    take(former, 1)
+    part = begun(0, 9)
+    part.see((ORIGIN, 1))
+    part.put("c", (ORIGIN, 1), 2, message(7))
+    part.close()
+    found = merged(begun(3, 7, one), part)
+    assert queue(found, "c") == [1]
+    finish(found, "c", 1)
+    for again in (merged(found, former), merged(former, found)):
+        assert queue(again, "c") == []
+
+
 def test_one_register_wins_whole() -> None:
     one = begun(1, 5)
     subscribe(one, "c")
@@ -452,6 +469,19 @@ def test_a_member_that_one_fork_knew_to_be_gone_gets_nothing_of_the_other() -> N
         assert load_state(all_records(found)).messages[dot].moves == 1
     finish(one, "h", 1)
     for found in (merged(one, other), merged(other, one)):
+        assert holders(found) == []
+
+
+def test_what_a_member_had_of_an_owner_that_was_ahead_is_for_no_member_again() -> None:
+    """It says so when it comes to the next owner, which has not seen the message."""
+    one = begun(1, 5)
+    subscribe(one, "g")
+    ahead = begun(2, 6, one)
+    dot = shared(one, "g")
+    one.close()
+    ahead.done("g", dot)
+    ahead.close()
+    for found in (merged(ahead, one), merged(one, ahead)):
         assert holders(found) == []
 
 
