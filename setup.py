@@ -144,6 +144,7 @@ COMPILED_SLOTS = (
     "vmq/clustering/slots/words.py",
     "vmq/clustering/slots/limits.py",
     "vmq/clustering/slots/register.py",
+    "vmq/clustering/slots/queued.py",
     "vmq/clustering/slots/state.py",
     "vmq/clustering/slots/effects.py",
     "vmq/clustering/slots/reach.py",
@@ -170,6 +171,7 @@ COMPILED_SLOTS = (
     "vmq/clustering/front/front.py",
     "vmq/clustering/front/sessions.py",
     "vmq/clustering/running/links.py",
+    "vmq/clustering/running/fronts.py",
 )
 
 COMPILED_CLUSTER = (

@@ -13,6 +13,7 @@ import os
 import resource
 import threading
 from collections import OrderedDict
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -42,7 +43,8 @@ class OpenFiles:
         excess = len(self.used) + 1 - most_open()
         if excess <= 0:
             return
-        for file in [each for each in self.used if not each.users][:excess]:
+        # Not all are looked at: thousands are open, and one is closed for each that is opened.
+        for file in [*islice((each for each in self.used if not each.users), excess)]:
             del self.used[file]
             os.close(file.fd)
             file.fd = -1

@@ -112,7 +112,7 @@ def _contents(queue: Queue) -> Iterator[tuple[str, Delivery] | None]:
     """
     store = queue.core.store
     lifo = queue.core.options.lifo
-    inflight = queue.inflight.values()
+    inflight = queue.inflight.content()
     if queue.inflight_is_stored and store is not None:
         try:
             inflight = store.load_inflight(queue.session)

@@ -284,6 +284,8 @@ def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) ->
     in_cluster = clustering is not None and broker.share is None
     kept = {option: value for option, value in changes.items() if option != "replicas"}
     wrong = _why_not(stream, kept) if kept else ""
+    if "partitions" in kept and not wrong:
+        wrong = _why_no_more(broker, stream, kept["partitions"])
     if "replicas" in changes and not wrong:
         wrong = f"stream {name!r} is on this broker alone: copies take a cluster"
         if clustering is not None and in_cluster:
@@ -310,6 +312,16 @@ def _why_not(stream: "Stream", changes: Mapping[str, Any]) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def _why_no_more(broker: "BrokerView", stream: "Stream", count: int) -> str:
+    """Why a stream cannot have so many partitions; "" if it can."""
+    more = count - len(stream.partitions)
+    if more < 0:
+        return f"stream {stream.name!r} has {len(stream.partitions)} partitions, and none goes: accepted: that, or more"
+    if broker.clustering is None:
+        return ""
+    return broker.clustering.streams.lacking_room(stream.name, more, stream.options.replicas)
 
 
 async def move_partition(

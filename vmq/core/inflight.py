@@ -16,7 +16,7 @@ from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
 from vmq.core.source import Source
 from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
-from vmq.core.window import LAST_ID, InflightWindow
+from vmq.core.window import LAST_ID, InflightWindow, PacketRun, PacketRuns
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
@@ -61,7 +61,7 @@ class Sender:
 
     def window_open(self) -> bool:
         limit: i64 = self.options.max_inflight_messages
-        count: i64 = self.inflight.count
+        count: i64 = self.inflight.total()
         return count < limit if limit else count < LAST_ID
 
     def has_place(self, length: i64) -> bool:
@@ -69,7 +69,9 @@ class Sender:
         if not self.window_open():
             return False
         limit: i64 = self.options.max_inflight_bytes
-        return limit < 0 or self.inflight.count == 0 or self.inflight_bytes + length <= limit
+        if limit < 0 or self.inflight_bytes + length <= limit:
+            return True
+        return self.inflight.total() == 0
 
     def puts_off(self, delivery: Delivery) -> bool:
         """Whether a delivery to a client that is there may be sent before it has an entry, and get none if it is done.
@@ -82,8 +84,12 @@ class Sender:
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""
         self.inflight_bytes = 0
+        for run in self.inflight.all_runs():
+            self.inflight_bytes += run.size()
         for delivery in self.inflight.values():
-            if not delivery.released:
+            if isinstance(delivery, Transient):
+                self.inflight_bytes += delivery.length()
+            elif not delivery.released:
                 self.inflight_bytes += delivery.message.length()
 
     def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
@@ -196,6 +202,27 @@ class Sender:
         self.inflight_bytes += delivery.length()
         self.core.counters.mqtt_publish_sent += 1
 
+    def least_id(self) -> int:
+        """The least packet id of what is no session state."""
+        return 1
+
+    def is_free(self, first: int, count: int) -> bool:
+        """Whether packet ids may be those of a run."""
+        return self.inflight.is_free(first, count)
+
+    def send_run(self, run: PacketRun) -> None:
+        """It goes out, by whoever calls, under packet ids that are free."""
+        self.inflight.send_run(run)
+        self.inflight_bytes += run.size()
+        self.core.counters.mqtt_publish_sent += int(run.left)
+
+    def take_back_run(self, run: PacketRun) -> None:
+        """What is left of it is in flight no more, and was not acknowledged."""
+        runs = self.inflight.runs
+        assert runs is not None
+        runs.remove(run)
+        self.inflight_bytes -= run.size()
+
     def take_back(self, delivery: Transient) -> None:
         """It is in flight no more, and was not acknowledged."""
         if self.inflight.get(delivery.packet_id) is delivery:
@@ -244,9 +271,18 @@ class Sender:
             ProtocolError: a message in flight is acknowledged with another packet than that which is due.
         """
         inflight = self.inflight
+        runs = inflight.runs
         told = self.core.hooks.on_acked
-        for index in range(0, len(run), 4):
+        size: i64 = len(run)
+        index: i64 = 0
+        while index < size:
+            if runs is not None and kind == PUBACK:
+                count = self.on_run(runs, run, index)
+                if count:
+                    index += count << 2
+                    continue
             packet_id = packet_id_at(run, index, kind)
+            index += 4
             delivery = inflight.get(packet_id)
             if delivery is None:
                 self.count_unknown(kind, packet_id)
@@ -263,13 +299,23 @@ class Sender:
                     self.tell_acked(told, delivery)
                 self.release(delivery)
             elif action == BREAKS:
-                self.answer(kind, run[:index])
+                self.answer(kind, run[: index - 4])
                 raise wrong_kind(kind, delivery)
         self.answer(kind, run)
         if self.has_readers:
             self.core.readers.on_settled(self)
         if kind != PUBREC:
             self.on_window_open()
+
+    def on_run(self, runs: PacketRuns, data: bytes, index: i64) -> i64:
+        """How many packets from here on acknowledge what was sent first of runs, in that order: they are dealt with."""
+        count = runs.acknowledged(data, index)
+        if count:
+            first = runs.line[0]
+            self.inflight_bytes -= first.size()
+            runs.advance(count)
+            self.inflight_bytes += first.size()
+        return count
 
     def answer(self, kind: int, run: bytes) -> None:
         """PUBREL for each PUBREC, also for an id that is unknown [MQTT-4.3.3-1]."""

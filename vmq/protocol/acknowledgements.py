@@ -6,10 +6,13 @@ from vmq.mqtt.encoder import PUBCOMP_HEAD, answers
 from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, PUBREL, ProtocolError
 from vmq.protocol.publish import Publisher
 
-#: So many are handled at once; and where they may be rows of a replay, each of which counts as so much work.
+#: So many are handled at once.
 LONGEST_RUN: Final = 1000
-RUN_OF_ROWS: Final = 64
-WORK_OF_ROW: Final = 32
+#: And where they may be rows of a replay, each of which counts as so much work: acknowledged in their order, and where
+#: they are single.
+RUN_OF_ROWS: Final = 256
+WORK_OF_ROW: Final = 4
+WORK_OF_SINGLE: Final = 32
 
 
 def on_acknowledgements(publisher: Publisher, kind: int) -> None:
@@ -21,7 +24,8 @@ def on_acknowledgements(publisher: Publisher, kind: int) -> None:
     decoder = publisher.decoder
     if decoder.end - decoder.body != 2:
         raise ProtocolError(PACKET_NAMES[kind] + " of wrong length", "MQTT-4.8.0-1")
-    is_of_rows = publisher.queue_of().has_readers
+    queue = publisher.queue_of()
+    is_of_rows = queue.has_readers
     if decoder.body - decoder.start == 2:
         count = decoder.run_of_ids(RUN_OF_ROWS if is_of_rows else LONGEST_RUN)
         run = decoder.data[decoder.start : decoder.end]
@@ -29,7 +33,10 @@ def on_acknowledgements(publisher: Publisher, kind: int) -> None:
         count = 1
         run = bytes((decoder.head, 2)) + decoder.data[decoder.body : decoder.end]
     core = publisher.core
-    core.work += count * WORK_OF_ROW if is_of_rows else count
+    work = 1
+    if is_of_rows:
+        work = WORK_OF_SINGLE if queue.inflight.count else WORK_OF_ROW
+    core.work += count * work
     counters = core.counters
     if kind == PUBREL:
         counters.mqtt_pubrel_received += count
@@ -43,4 +50,4 @@ def on_acknowledgements(publisher: Publisher, kind: int) -> None:
         counters.mqtt_pubrec_received += count
     else:
         counters.mqtt_pubcomp_received += count
-    publisher.queue_of().on_acknowledgements(kind, run)
+    queue.on_acknowledgements(kind, run)

@@ -118,6 +118,14 @@ class FrontQueue(Queue):
             self.inflight.last_packet_id += 1
         super().enter_window(delivery)
 
+    def least_id(self) -> int:
+        return LAST_OF_SESSION + 1
+
+    def is_free(self, first: int, count: int) -> bool:
+        if self.older and not self.older.isdisjoint(range(first, first + count)):
+            return False
+        return super().is_free(first, count)
+
     def send_from_slot(self, packet_id: int, message: Message, qos: int, is_again: bool) -> bool:
         """Sends a message of the session; False: it is kept back, for good."""
         delivery = Delivery(message, qos, message.retain, "")

@@ -81,7 +81,7 @@ def _send_behind(self: SlotState, client: str, packet: int, sent: SentMessage) -
     self.last += 1
     sent.order = self.last
     self.registers[client].window[packet] = sent
-    self.changed["i", client, packet, 0] = None
+    self.change_window(client, packet)
     self.touch(client)
 
 
@@ -266,7 +266,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((FrontConnection, "knows", _ignore),),
         ("split", "kill", "deaf"),
         strict=False,
-        seeds=(59,),
+        seeds=(77,),
     ),
     "unanswered": Ablation(
         "what no owner has answered follows to the next, and held acknowledgements",
@@ -346,7 +346,7 @@ ABLATIONS: dict[str, Ablation] = {
         "what an earlier connection of a client asked for is older, wherever it is read late",
         ((merge, "is_of", lambda connection, request: False),),
         ("pause",),
-        seeds=(93,),
+        seeds=(193,),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",

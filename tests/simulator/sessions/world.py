@@ -14,6 +14,7 @@ from tests.simulator.sessions.node import STEP, WorldNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, SessionStep
 from vmq.clustering.slots.placement import spread
+from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.words import PUBREL
 
 SLOTS = 3
@@ -386,7 +387,8 @@ class SessionWorld:
                 self._queue(number, "acknowledged", (packet, qos))
             effects.acknowledged.clear()
             for number, step in effects.steps:
-                self._queue(number, "step", step)
+                given = step.step() if isinstance(step, Sending) else step
+                self._queue(number, "step", given)
             effects.steps.clear()
             life = str(node.machines.here.incarnation)
             for slot, ticket, begun, _ in effects.routes:

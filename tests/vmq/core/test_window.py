@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmq.core.window import FEWEST_SLOTS, KEPT_SLOTS, LAST_ID, NO_SLOTS, InflightWindow
+from vmq.core.window import FEWEST_SLOTS, KEPT_SLOTS, LAST_ID, NO_SLOTS, InflightWindow, PacketRun
 from vmq.mqtt.message import Delivery, Message
 
 MESSAGE = Message(b"t", b"", 1, False)
@@ -104,6 +104,87 @@ def test_it_is_a_dict_in_order_of_sending(changes: list[tuple[str, int]], looked
     for change, number in changes:
         oracle.do(change, number)
         oracle.check(looked_for)
+
+
+#: Where a run begins, and how long it is, or what is acknowledged.
+WITH_RUNS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 20), st.just(0)),
+        st.tuples(st.just("run"), st.integers(1, 60), st.integers(1, 20)),
+        st.tuples(st.just("put"), st.integers(1, 60), st.just(0)),
+        st.tuples(st.just("one"), st.integers(0, 100), st.just(0)),
+        st.tuples(st.just("in order"), st.integers(1, 30), st.integers(0, 3)),
+        st.tuples(st.just("take run"), st.integers(0, 5), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+class RunOracle:
+    """A window with runs, and the packet ids that are in flight, in the order of sending."""
+
+    def __init__(self) -> None:
+        self.window = InflightWindow()
+        self.ids: list[int] = []
+
+    def do(self, change: str, number: int, more: int) -> None:
+        window, ids = self.window, self.ids
+        runs = window.all_runs()
+        if change == "send":
+            for _ in range(number):
+                delivery = sent()
+                window.send(delivery)
+                assert delivery.packet_id not in ids
+                ids.append(delivery.packet_id)
+        elif change == "run":
+            wanted = range(number, number + more)
+            is_free = window.is_free(number, more)
+            assert is_free == (not set(wanted) & set(ids))
+            if is_free:
+                window.send_run(PacketRun(number, more))
+                ids += wanted
+        elif change == "put":
+            window.put(sent(number))
+            self.ids = [each for each in ids if each != number] + [number]
+        elif change == "one" and ids:
+            packet_id = ids.pop(number % len(ids))
+            found = window.get(packet_id)
+            assert found is not None
+            window.remove(found)
+        elif change == "in order" and window.runs is not None and runs:
+            self.acknowledge(runs[0], number, more)
+        elif change == "take run" and window.runs is not None and runs:
+            run = runs[number % len(runs)]
+            gone = range(run.first, run.first + run.left)
+            window.runs.remove(run)
+            self.ids = [each for each in ids if each not in gone]
+
+    def acknowledge(self, first: PacketRun, count: int, wrong: int) -> None:
+        """So many packets that begin with the first run, and others behind them."""
+        assert self.window.runs is not None
+        ids = [*range(first.first, first.first + count), *[LAST_ID] * wrong]
+        data = b"".join(b"\x40\x02" + each.to_bytes(2, "big") for each in ids)
+        found = self.window.runs.acknowledged(b"\x40\x02\0\x01" + data, 4)
+        assert found == min(count, first.left)
+        done = ids[:found]
+        self.window.runs.advance(found)
+        self.ids = [each for each in self.ids if each not in done]
+
+    def check(self) -> None:
+        window = self.window
+        content = window.content()
+        assert [each.packet_id for each in content] == self.ids
+        assert len(window) == len(self.ids)
+        assert window.oldest() == (content[0].turn if content else -1)
+
+
+@given(WITH_RUNS)
+@settings(max_examples=300)
+def test_runs_are_in_flight_as_single_ones_are(changes: list[tuple[str, int, int]]) -> None:
+    oracle = RunOracle()
+    for change in changes:
+        oracle.do(*change)
+        oracle.check()
 
 
 def test_ids_go_round() -> None:

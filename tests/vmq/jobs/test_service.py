@@ -138,6 +138,18 @@ async def test_memory_that_is_used_up_still_lets_jobs_be_taken_and_acknowledged(
         assert await do("ACKJOB", job_id) == 1
 
 
+async def test_a_job_for_one_queue_too_many_is_refused_and_others_go_on(tmp_path: Path) -> None:
+    config = config_of(tmp_path, limits=LimitOptions(max_job_queues=2))
+    async with Broker(config) as broker, client_of(broker) as redis:
+        for queue in ("a", "b"):
+            await redis.execute_command("ADDJOB", queue, "x", 0)
+        for command in (("ADDJOB", "c", "x", 0), ("GETJOB", "FROM", "c")):
+            with pytest.raises(ResponseError, match="too many queues"):
+                await redis.execute_command(*command)
+        await redis.execute_command("ADDJOB", "b", "x", 0)
+        assert await redis.execute_command("QLEN", "b") == 2
+
+
 async def test_a_job_that_cannot_be_read_is_given_to_nobody_and_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

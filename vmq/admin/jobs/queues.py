@@ -160,8 +160,12 @@ def split_name(name: bytes) -> tuple[str, str]:
 
 
 def _find_queue(broker: "BrokerView", queue: str, mountpoint: str) -> "JobQueue":
-    found = _service(broker).machine.queues.get(full_name(broker, queue, mountpoint))
+    queues = _service(broker).machine.queues
+    found = queues.get(full_name(broker, queue, mountpoint))
     if found is None:
+        living = queue.removesuffix(DEAD.decode())
+        if living not in ("", queue) and full_name(broker, living, mountpoint) in queues:
+            raise NotFoundError(f"the queue {living!r} has no dead letters")
         raise NotFoundError(f"there is no queue of jobs {queue!r}")
     return found
 

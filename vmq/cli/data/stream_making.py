@@ -125,6 +125,10 @@ def alter(
         int | None,
         typer.Option("--replicas", metavar="N", help="Nodes that are to have a copy, 2 to 5."),
     ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", metavar="N", help="How many there are to be; never fewer."),
+    ] = None,
     retention_age: RetentionAgeOption = None,
     retention_bytes: RetentionBytesOption = None,
     compact: CompactOption = None,
@@ -138,6 +142,10 @@ def alter(
     tells how far it is. Messages that are there are copied with their offsets.
     A stream that has copies keeps two at least.
 
+    With --partitions it gets more of them. A key may belong to a new one from
+    then on; its messages keep their order all the same, and readers begin with
+    a new partition at its beginning.
+
     What a stream of the configuration keeps is changed there.
 
     \b
@@ -147,6 +155,7 @@ def alter(
     """
     options = {
         "replicas": replicas,
+        "partitions": partitions,
         "retention_age": retention_age,
         "retention_bytes": retention_bytes,
         "compact": compact,

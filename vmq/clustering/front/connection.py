@@ -9,7 +9,8 @@ next owner is told, else the client would get it again.
 from collections import deque
 from collections.abc import Iterable
 
-from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep, TableEntry
+from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep
+from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.words import Address, Dot, Lineage
 
 
@@ -59,7 +60,7 @@ class FrontConnection:
         #: Its number among the client's connections; 0: no owner has given it one.
         self.rank = 0
         self.attached: tuple[Lineage, int] | None = None
-        self.table: dict[int, TableEntry] = {}
+        self.table: dict[int, SentMessage] = {}
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
         #: Oldest first; the owner counts how many of them are safe.

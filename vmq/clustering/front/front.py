@@ -21,7 +21,10 @@ from vmq.clustering.messages.fronts import (
 )
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
-from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.attachment import is_for_later
+from vmq.clustering.slots.here import LocalFront, LocalNode
+from vmq.clustering.slots.queued import Sending
+from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.words import (
     GONE,
     PUBACK,
@@ -46,10 +49,12 @@ _ANSWERED: Final = {SEND_PUBCOMP: PUBREL, SUBSCRIBED: SUBSCRIBE, UNSUBSCRIBED: U
 Targets = list[tuple[int, str]]
 
 
-class SessionFront:
+class SessionFront(LocalFront):
     """The connections of one node, by number."""
 
     def __init__(self, here: LocalNode, origin: Origin, view: Callable[[int], SlotView]) -> None:
+        super().__init__()
+        here.front = self
         self._here = here
         self._origin = origin
         self._view = view
@@ -156,7 +161,10 @@ class SessionFront:
         self._here.send(store_of(lineage[1]), asked)
 
     def table(self, connection: FrontConnection) -> list[TableEntry]:
-        return list(connection.table.values())
+        return [
+            TableEntry(packet, each.dot, each.is_received, each.qos)
+            for packet, each in connection.table.items()
+        ]
 
     # The owner
 
@@ -211,10 +219,23 @@ class SessionFront:
             return
         if kind == SEND:
             dot = step.addresses[0][1]
-            connection.table[step.packet] = TableEntry(step.packet, dot, False, step.qos)
+            connection.table[step.packet] = SentMessage(dot, False, step.qos)
         elif kind in _ANSWERED and not connection.answered(_ANSWERED[kind], step.packet):
             return
         self._here.effects.steps.append((connection.number, step))
+
+    def take_messages(
+        self, number: int, lineage: Lineage, link: int, steps: list[SessionStep | Sending]
+    ) -> bool:
+        connection = self.connections.get(number)
+        if connection is None or connection.attached != (lineage, link):
+            return False
+        sends = self._here.effects.steps
+        for each in steps:
+            assert isinstance(each, Sending)
+            connection.table[each.packet] = each.sent
+            sends.append((number, each))
+        return True
 
     # The client
 
@@ -300,7 +321,7 @@ class SessionFront:
         entry = connection.table.get(step.packet)
         if step.kind == PUBREC:
             if entry is not None:
-                connection.table[step.packet] = TableEntry(step.packet, entry.dot, True, 2)
+                connection.table[step.packet] = SentMessage(entry.dot, True, 2)
         elif entry is not None:
             del connection.table[step.packet]
             if step.kind == PUBACK:
@@ -321,6 +342,8 @@ class SessionFront:
         steps, connection.steps = connection.steps, []
         if connection.attached is not None:
             lineage, link = connection.attached
+            if store_of(lineage[1]) == self._here.store and self._give(connection, steps):
+                return
             message = FromClient(
                 connection.slot,
                 connection.client,
@@ -331,3 +354,17 @@ class SessionFront:
                 self._here.clock,
             )
             self._here.send(store_of(lineage[1]), message)
+
+    def _give(self, connection: FrontConnection, steps: list[SessionStep]) -> bool:
+        """Has an owner that is here take a client's packets, without a message; False: there is none."""
+        slot, number = connection.slot, connection.number
+        owner = self._origin.owners.get(slot)
+        if owner is None or connection.attached is None:
+            return False
+        if is_for_later(steps):
+            self._origin.turns.touch_later(slot)
+        else:
+            self._origin.turns.touch(slot)
+        store, (lineage, link) = self._here.store, connection.attached
+        owner.attachments.take_steps(store, connection.client, number, lineage, link, steps)
+        return True

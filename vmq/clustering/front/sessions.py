@@ -27,6 +27,7 @@ class SessionNode:
         self.effects = here.effects
         self.slots = SlotMachine(here, slots, disk)
         self.origin = Origin(here, self.slots.view)
+        self.origin.owners, self.origin.turns = self.slots.owners, self.slots.turns
         self.front = SessionFront(here, self.origin, self.slots.view)
         self.routes = SlotRoutes()
         here.slot_for = self.routes.slot_for

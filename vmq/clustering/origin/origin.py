@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Final
 
-from vmq.clustering.messages.fronts import OfferedMessage, OfferTaken
+from vmq.clustering.messages.fronts import OfferTaken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import Publication, SlotOutbox
 from vmq.clustering.slots.here import LocalNode
-from vmq.clustering.slots.words import Address, store_of
+from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.turns import Turns
+from vmq.clustering.slots.words import Address, Dot, store_of
 
 #: Bytes of messages that are not safe; above it publishers are not read on.
 MAX_BYTES: Final = 64 << 20
-#: What a message costs besides its topic and payload.
-_OVERHEAD: Final = 200
 
 
 class Origin:
@@ -31,6 +31,9 @@ class Origin:
         #: Slots with something to offer.
         self._touched: dict[int, None] = {}
         self._max_bytes = max_bytes
+        #: The slots of this node, which take what they are offered without a message.
+        self.owners: dict[int, SlotOwner] = {}
+        self.turns = Turns()
         self.bytes = 0
 
     def is_full(self) -> bool:
@@ -68,17 +71,15 @@ class Origin:
         but: str = "",
     ) -> None:
         """Offers a message to its slots; `then` follows when all have it safe. `but`: the bridge whose it is."""
-        size = len(topic) + len(payload) + _OVERHEAD
-        publication = Publication(connection, qos, size, then)
+        publication = Publication(topic, payload, qos, connection, then, retain, but)
         for slot, dot, group in addresses:
-            message = OfferedMessage(dot, topic, payload, qos, group, retain, but)
-            older = self._outbox(slot).add(message, publication)
+            older = self._outbox(slot).add(dot, group, publication)
             self._touched[slot] = None
             if older is not None:  # of a connection that is gone: nobody waits for it
                 older.then = _nothing
                 self._confirm(older)
         if publication.left:
-            self.bytes += size
+            self.bytes += publication.size
         else:
             then()
 
@@ -131,9 +132,40 @@ class Origin:
             view = self._view(slot)
             owner = store_of(view.owner)
             link = reach.link(owner)
+            if link and owner == self._here.store and self._give(slot, outbox, view, link):
+                continue
             if link:
                 for offer in outbox.offer(view.lineage, link, self._here.clock):
                     self._here.send(owner, offer)
+
+    def _give(self, slot: int, outbox: SlotOutbox, view: SlotView, link: int) -> bool:
+        """Has a slot of this node take what there is, without a message; False: it takes nothing now."""
+        owner = self.owners.get(slot)
+        if (
+            owner is None
+            or owner.view.lineage != view.lineage
+            or not owner.serves(self._here.store)
+        ):
+            return False
+        dots = outbox.take_unsent(view.lineage, link)
+        if not dots:
+            return True
+        self.turns.touch(slot)
+        taken: list[Dot] = []
+        for dot in dots:
+            entry = outbox.entries.get(dot)
+            if entry is not None:
+                group, each = entry
+                if owner.take_here(
+                    dot, each.topic, each.payload, each.qos, group, each.retain, each.but
+                ):
+                    taken.append(dot)
+        owner.when_safe(lambda: self._taken_here(outbox, taken))
+        return True
+
+    def _taken_here(self, outbox: SlotOutbox, dots: list[Dot]) -> None:
+        for dot in dots:
+            self._confirm(outbox.remove(dot))
 
     def waiting(self) -> int:
         """Messages that some slot does not have yet."""

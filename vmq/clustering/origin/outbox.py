@@ -14,20 +14,38 @@ from vmq.clustering.slots.words import Dot, Lineage
 #: Messages in one offer, and bytes of them; a larger message goes alone.
 BATCH: Final = 500
 BATCH_BYTES: Final = 1 << 20
+#: What a message costs besides its topic and payload.
+OVERHEAD: Final = 200
 
 
 class Publication:
     """A message of a client and the slots that do not have it yet."""
 
-    __slots__ = ("connection", "left", "qos", "size", "then")
-
-    def __init__(self, connection: int, qos: int, size: int, then: Callable[[], None]) -> None:
-        self.connection = connection
+    def __init__(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        connection: int,
+        then: Callable[[], None],
+        retain: bool = False,
+        but: str = "",
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
         self.qos = qos
-        self.size = size
-        self.left = 0
+        self.connection = connection
         #: All slots say that it is safe.
         self.then = then
+        self.retain = retain
+        #: As in `OfferedMessage`.
+        self.but = but
+        self.size: int = len(topic) + len(payload) + OVERHEAD
+        self.left: int = 0
+
+    def offered(self, dot: Dot, group: str) -> OfferedMessage:
+        """It, on its way to a slot."""
+        return OfferedMessage(dot, self.topic, self.payload, self.qos, group, self.retain, self.but)
 
 
 class SlotOutbox:
@@ -37,21 +55,22 @@ class SlotOutbox:
         self.slot = slot
         #: Numbers given to messages for this slot.
         self.last = 0
-        self.entries: dict[Dot, tuple[OfferedMessage, Publication]] = {}
+        #: With the share group that is to get it, as in `OfferedMessage`.
+        self.entries: dict[Dot, tuple[str, Publication]] = {}
         self._unsent: list[Dot] = []
         self._lineage: Lineage = (0, 0)
         self._link = 0
         self._index = 0
 
-    def add(self, message: OfferedMessage, publication: Publication) -> Publication | None:
+    def add(self, dot: Dot, group: str, publication: Publication) -> Publication | None:
         """Puts a message behind the others; one that is there already belongs to this publication now.
 
         Returns the publication that it belonged to.
         """
-        older = self.entries.get(message.dot)
+        older = self.entries.get(dot)
         if older is None:
-            self._unsent.append(message.dot)
-        self.entries[message.dot] = message, publication
+            self._unsent.append(dot)
+        self.entries[dot] = group, publication
         publication.left += 1
         return None if older is None else older[1]
 
@@ -69,23 +88,28 @@ class SlotOutbox:
         self._unsent = list(self.entries)
         self._index = 0
 
-    def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
-        """What the owner of the slot is to be sent now."""
+    def take_unsent(self, lineage: Lineage, link: int) -> list[Dot]:
+        """What the owner of the slot is to have now."""
         if (lineage, link) != (self._lineage, self._link):
             self._lineage, self._link = lineage, link
             self.restart()
         unsent, self._unsent = self._unsent, []
+        return unsent
+
+    def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
+        """What the owner of the slot is to be sent now."""
+        unsent = self.take_unsent(lineage, link)
         offers: list[Offer] = []
         batch: list[OfferedMessage] = []
         size = 0
         for dot in unsent:
             if dot not in self.entries:
                 continue
-            message, publication = self.entries[dot]
+            group, publication = self.entries[dot]
             if batch and (len(batch) == BATCH or size + publication.size > BATCH_BYTES):
                 offers.append(self._offer(lineage, link, batch, clock))
                 batch, size = [], 0
-            batch.append(message)
+            batch.append(publication.offered(dot, group))
             size += publication.size
         if batch:
             offers.append(self._offer(lineage, link, batch, clock))

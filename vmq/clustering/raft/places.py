@@ -153,6 +153,8 @@ class Places:
         """
         found = dict.fromkeys(("led", "leaderless", "under_replicated", "abstaining", "lagging"), 0)
         there = self.up | {self._node}
+        # Ten thousand partitions have their replicas on few sets of nodes.
+        lacks: dict[tuple[str, ...], bool] = {}
         for place in self._of(stream) if stream else self.places.values():
             standing = self.here.standings.get(place.group)
             found["abstaining"] += place.group in self.here.abstaining
@@ -160,7 +162,11 @@ class Places:
             leader = self.leaders.get(place.group, "")
             found["led"] += self.own.get(place.group) == self.name
             found["leaderless"] += not leader
-            found["under_replicated"] += any(node_of(each) not in there for each in place.voters)
+            is_lacking = lacks.get(place.voters)
+            if is_lacking is None:
+                is_lacking = any(node_of(each) not in there for each in place.voters)
+                lacks[place.voters] = is_lacking
+            found["under_replicated"] += is_lacking
         return found
 
     def families(self) -> Iterator[Family]:

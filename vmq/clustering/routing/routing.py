@@ -182,12 +182,15 @@ class Routing(Elsewhere):
         source: Source,
     ) -> None:
         """The same without its share groups, but for those of which these slots have a member."""
-        publish, publisher = publish_of(registry, message), source.publisher()
+        publish: RemotePublish | None = None
+        publisher = source.publisher()
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
             if target.slots:
                 slots = [*target.slots, *slots]
             elif not (target.quick_only and message.qos):
+                if publish is None:
+                    publish = publish_of(registry, message)
                 send(self._outboxes, target.node, target.qos, publish, publisher, target.keeps)
         if slots and (message.qos or self._core.options.upgrade_outgoing_qos):
             self.slots.offer(slots, message, source)

@@ -9,6 +9,7 @@ from vmq_hooks.verdicts import Refuse
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import Attached, SessionLimits, SessionStep
 from vmq.clustering.slots import words
+from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.words import ONLY, slot_of
 from vmq.core.context import CHANGED, CLAIMED, Core
 from vmq.core.hook_sites import Answer, Pending
@@ -47,18 +48,20 @@ class SlotArrival:
         self.attached: Attached | None = None
         self.first: Pending | None = None
         #: What its owner has for it already.
-        self.early: list[SessionStep] = []
+        self.early: list[SessionStep | Sending] = []
 
 
 class SlotClient:
     """A client that has it."""
 
-    def __init__(self, queue: FrontQueue, client_id: str, early: list[SessionStep]) -> None:
+    def __init__(
+        self, queue: FrontQueue, client_id: str, early: list[SessionStep | Sending]
+    ) -> None:
         self.queue = queue
         #: Behind the scope of its mountpoint.
         self.client_id = client_id
         #: Steps from before its CONNACK; None: that is sent.
-        self.early: list[SessionStep] | None = early
+        self.early: list[SessionStep | Sending] | None = early
         #: Tickets of its requests.
         self.last = 0
         self.subscribing: dict[int, Pending] = {}
@@ -104,6 +107,8 @@ class SlotFronts:
         self._adopting: dict[str, tuple[int, SlotArrival]] = {}
         self._refused: set[int] = set()
         self._paused: list[Output] = []
+        #: Steps that are often the same.
+        self._pubacks: dict[int, SessionStep] = {}
 
     def count(self) -> int:
         return len(self._clients)
@@ -378,7 +383,12 @@ class SlotFronts:
             client.queue.send_pubrel(packet_id)  # also for an id that is unknown [MQTT-4.3.3-1]
             return
         self._tell_acked(client, kind, packet_id)
-        self._front.step(number, SessionStep(_STEPS[kind], packet_id))
+        step = self._pubacks.get(packet_id) if kind == PUBACK else None
+        if step is None:
+            step = SessionStep(_STEPS[kind], packet_id)
+            if kind == PUBACK:
+                self._pubacks[packet_id] = step
+        self._front.step(number, step)
         self._soon()
 
     def _tell_acked(self, client: SlotClient, kind: int, packet_id: int) -> None:
@@ -406,7 +416,7 @@ class SlotFronts:
             self._front.step(number, SessionStep(words.PUBREL, packet_id))
         self._soon()
 
-    def step(self, number: int, step: SessionStep) -> None:
+    def step(self, number: int, step: SessionStep | Sending) -> None:
         """What the owner has for a client."""
         client = self._clients.get(number)
         if client is None:
@@ -415,8 +425,17 @@ class SlotFronts:
                 arrival.early.append(step)
         elif client.early is not None:
             client.early.append(step)
+        elif isinstance(step, Sending):
+            message, qos = step.message, step.sent.qos
+            retain = message.retain and (client.queue.bridge or message.group.startswith(ONLY))
+            sent = Message(message.topic, message.payload, qos, retain)
+            self._send(client, step.packet, sent, step.is_again)
         elif step.kind == words.SEND:
-            self._send(client, step)
+            _, _, group = step.addresses[0]
+            # A bridge gets RETAIN as it was published, others of what is for them alone.
+            retain = step.retain and (client.queue.bridge or group.startswith(ONLY))
+            sent = Message(step.topic, step.payload, step.qos, retain)
+            self._send(client, step.packet, sent, step.is_again)
         elif step.kind == words.SEND_PUBREL:
             if step.packet in client.withheld:
                 client.withheld.discard(step.packet)
@@ -433,21 +452,17 @@ class SlotFronts:
         elif step.kind == words.UNSUBSCRIBED:
             _confirm(client.unsubscribing.pop(step.packet, None))
 
-    def _send(self, client: SlotClient, step: SessionStep) -> None:
-        _, _, group = step.addresses[0]
-        # A bridge gets RETAIN as it was published, others of what is for them alone.
-        retain = step.retain and (client.queue.bridge or group.startswith(ONLY))
-        message = Message(step.topic, step.payload, step.qos, retain)
-        if client.queue.send_from_slot(step.packet, message, step.qos, step.is_again):
+    def _send(self, client: SlotClient, packet: int, message: Message, is_again: bool) -> None:
+        qos = message.qos
+        if client.queue.send_from_slot(packet, message, qos, is_again):
             if self._core.hooks.on_acked is not None:
-                delivery = Delivery(message, step.qos, message.retain, "")
-                client.unacknowledged[step.packet] = delivery
+                client.unacknowledged[packet] = Delivery(message, qos, message.retain, "")
             return
         kind = words.PUBACK
-        if step.qos == 2:
+        if qos == 2:
             kind = words.PUBREC
-            client.withheld.add(step.packet)
-        self._front.step(client.queue.number, SessionStep(kind, step.packet))
+            client.withheld.add(packet)
+        self._front.step(client.queue.number, SessionStep(kind, packet))
         self._soon()
 
 

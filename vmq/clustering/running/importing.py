@@ -13,8 +13,9 @@ from typing import Final
 from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.slots.attachments import PACKETS
 from vmq.clustering.slots.merge import MIGRATED
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
-from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import BOOT_BITS, STORE_BITS, Dot, slot_of, split_scope
 from vmq.mqtt.message import Delivery
 from vmq.store.entries import scope_of

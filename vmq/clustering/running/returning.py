@@ -15,8 +15,9 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.slots.copies import load_copies
 from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.register import ClientRegister
-from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import GROUP, of_group_queue, split_scope, store_of
 from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.store.lines import scan

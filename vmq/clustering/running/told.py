@@ -10,7 +10,7 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 
 from vmq.clustering.slots.effects import Effects
-from vmq.clustering.slots.state import StoredMessage
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.subscribers import EXPIRED
 from vmq.clustering.slots.words import ONLY, split_scope
 from vmq.core.context import Core

@@ -4,6 +4,7 @@ Read in this order:
 
     words        numbers that name nodes, slots, messages      placement    which hosts have which slots
     state        queues, context, registers of a slot          records      the same as keys and values on disk
+    queued       messages in queues, and their records
     merge        two states that parted become one             copies       what a node has that does not own the slot
     reach        the failure detector                          followers    what an owner sends its followers
     owned        what is safe                                  subscribers  who in the slot gets a message
@@ -46,7 +47,8 @@ handed over as hints. One path for one node and for fifty is to follow:
 - `SlotState` is then the view that merging has of those records; `Attachments` is the compiled session's, which keeps
   window and packet ids in its registers already; the table of a front is the in-flight window of its connection.
 
-Until then the states of a node's slots are in its memory as well as on its disk. What these machines leave to it:
+Until then the state of a slot is in its owner's memory as well as on its disk; so are a follower's records. What an
+origin, an owner and a front that are one node say to each other are calls. What these machines leave to it:
 payloads stored once for many slots; a state's changes in one turn are one message to a follower, however many; contexts
 keep a run of numbers for each life of each store; when a session was left is known to its owner alone, and counts anew
 with each owner.

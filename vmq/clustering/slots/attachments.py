@@ -7,7 +7,6 @@ attachment.
 """
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Final
 
 from vmq.clustering.messages.base import NodeMessage
@@ -21,10 +20,11 @@ from vmq.clustering.messages.fronts import (
     TableEntry,
     ToClient,
 )
-from vmq.clustering.slots.attachment import Attachment
+from vmq.clustering.slots.attachment import Attachment, another_place
 from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.queued import Sending, steps_of
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.words import (
@@ -35,7 +35,6 @@ from vmq.clustering.slots.words import (
     PUBREC,
     PUBREL,
     REGISTERED,
-    SEND,
     SEND_PUBCOMP,
     SEND_PUBREL,
     SUBSCRIBE,
@@ -48,11 +47,6 @@ from vmq.clustering.slots.words import (
 
 #: The packet ids of a session; those above are for what its connection is sent besides.
 PACKETS: Final = 32_767
-
-
-def is_for_later(message: FromClient) -> bool:
-    """Whether nobody waits for what follows from it to be written: a client has messages, which else it gets again."""
-    return all(each.kind == PUBACK or each.kind == PUBCOMP for each in message.steps)
 
 
 class Attachments:
@@ -192,9 +186,7 @@ class Attachments:
 
     def _restart(self, last: int, client: str) -> int:
         """Another place of the ring, a quarter of it away: an id that the client still holds may swallow no message."""
-        raw = repr((self._owned.view.lineage, client)).encode()
-        drawn = int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
-        return (last + PACKETS // 4 + drawn % (PACKETS // 2)) % PACKETS
+        return another_place(last, PACKETS, self._owned.view.lineage, client)
 
     def _believe_done(self, client: str, register: ClientRegister, dots: list[Dot]) -> None:
         """What the front says that the client has at QoS 1."""
@@ -217,12 +209,9 @@ class Attachments:
         if entry.is_received:
             state.done(client, entry.dot)
         else:
-            for packet in [
-                each
-                for each, sent in register.window.items()
-                if sent.dot == entry.dot and each != entry.packet
-            ]:
-                state.unsend(client, packet)
+            for packet, sent in list(register.window.items()):
+                if sent.dot == entry.dot and packet != entry.packet:
+                    state.unsend(client, packet)
         state.send(client, entry.packet, SentMessage(entry.dot, entry.is_received, entry.qos))
 
     def _resume(
@@ -260,28 +249,30 @@ class Attachments:
 
     def _put(self, attachment: Attachment, step: SessionStep) -> None:
         attachment.steps.append(step)
+        attachment.has_others = True
+        self._touched[attachment.client] = None
+
+    def _put_message(self, attachment: Attachment, sending: Sending) -> None:
+        attachment.steps.append(sending)
         self._touched[attachment.client] = None
 
     def _transmit(
         self, attachment: Attachment, packet: int, sent: SentMessage, is_again: bool = False
     ) -> None:
         message = self._state.messages[sent.dot]
-        step = SessionStep(
-            SEND,
-            packet,
-            [(self._owned.slot, sent.dot, message.address())],
-            is_again=is_again,
-            topic=message.topic,
-            payload=message.payload,
-            qos=sent.qos,
-            retain=message.retain,
-        )
-        self._when_safe(attachment, sent.qos, lambda: self._put(attachment, step))
+        sending = Sending(self._owned.slot, packet, sent, message, is_again)
+        if sent.qos < 2:
+            self._put_message(attachment, sending)
+        else:
+            self._put_when_safe(attachment, sending)
+
+    # Apart from `_transmit`, which would else make the closure's variables for each message.
+    def _put_when_safe(self, attachment: Attachment, sending: Sending) -> None:
+        self._when_safe(attachment, 2, lambda: self._put_message(attachment, sending))
 
     def distribute(self, clients: list[str]) -> None:
         """Messages have joined the queues of these clients."""
-        for client in clients:
-            self._to_deliver[client] = None
+        self._to_deliver.update(dict.fromkeys(clients))
 
     def _deliver(self, client: str) -> None:
         """Sends what waits, as far as the window allows."""
@@ -303,11 +294,9 @@ class Attachments:
                 size += self._size(dot)
                 if size > most and register.window:
                     return
-            packet = register.last_packet
-            while True:
+            packet = register.last_packet % PACKETS + 1
+            while packet in register.window:
                 packet = packet % PACKETS + 1
-                if packet not in register.window:
-                    break
             register.last_packet = packet
             sent = SentMessage(dot, False, qos)
             self._state.send(client, packet, sent)
@@ -339,11 +328,16 @@ class Attachments:
     def _tell(self, attachment: Attachment) -> None:
         """Its front gets what there is for it, and how far what it said is safe."""
         steps, attachment.steps = attachment.steps, []
-        safe = attachment.safe_done(self._owned.safe_version()) if attachment.has_unsafe() else 0
+        has_others, attachment.has_others = attachment.has_others, False
+        here, lineage = self._here, self._owned.view.lineage
         client, number, link = attachment.client, attachment.connection, attachment.link
-        lineage, clock = self._owned.view.lineage, self._here.clock
-        message: NodeMessage = ToClient(client, number, lineage, link, steps, clock, safe)
-        self._here.send(attachment.front, message)
+        if attachment.front == here.store and not has_others:
+            if here.front.take_messages(number, lineage, link, steps):
+                return
+        safe = attachment.safe_done(self._owned.safe_version()) if attachment.has_unsafe() else 0
+        told = steps_of(steps)
+        message: NodeMessage = ToClient(client, number, lineage, link, told, here.clock, safe)
+        here.send(attachment.front, message)
 
     def _tell_safe(self) -> None:
         """Fronts for which there is nothing else are told what is safe."""
@@ -358,26 +352,38 @@ class Attachments:
     # A client's packets
 
     def on_steps(self, front: int, message: FromClient) -> None:
-        attachment = self.serving.get(message.client)
-        if (
-            attachment is None
-            or message.lineage != self._owned.view.lineage
-            or (attachment.connection, attachment.front, attachment.link)
-            != (message.connection, front, message.link)
-        ):
-            return
         self._here.heard_of(message.clock)
-        for step in message.steps:
+        connection, lineage, link = message.connection, message.lineage, message.link
+        self.take_steps(front, message.client, connection, lineage, link, message.steps)
+
+    def take_steps(
+        self,
+        front: int,
+        client: str,
+        connection: int,
+        lineage: Lineage,
+        link: int,
+        steps: list[SessionStep],
+    ) -> None:
+        """Packets of a client whose connection is attached; those of another one are nobody's."""
+        attachment = self.serving.get(client)
+        if attachment is None or lineage != self._owned.view.lineage:
+            return
+        if not attachment.is_of(connection, front, link):
+            return
+        for step in steps:
             self._on_step(attachment, step)
-        self._are_done(attachment, sum(step.kind == PUBACK for step in message.steps))
+        if front != self._here.store:
+            self._are_done(attachment, sum(step.kind == PUBACK for step in steps))
         self._here.heard_of(self._state.last)
-        self._to_deliver[message.client] = None
-        if self.held.has(message.client) and not self.subscribers.is_full(message.client):
-            self.held.release(message.client)
+        self._to_deliver[client] = None
+        if self.held.has(client) and not self.subscribers.is_full(client):
+            self.held.release(client)
 
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
-        kind, client = step.kind, attachment.client
-        if kind in (PUBACK, PUBREC, PUBCOMP):
+        kind: int = step.kind
+        client = attachment.client
+        if kind <= PUBCOMP:  # PUBACK, PUBREC or PUBCOMP
             self._on_acknowledgement(attachment, kind, step.packet)
         elif kind == PUBLISHED:
             self._on_publish(attachment, step)

@@ -76,6 +76,10 @@ class RecordSet:
             self.records.pop(key, None)
         else:
             self.records[key] = value
+        self.write(effects, key, value)
+
+    def write(self, effects: Effects, key: bytes, value: bytes | None) -> None:
+        """The same, of a set whose owner has what is in it as a state."""
         effects.put(self._prefix + key, value)
 
     def delete(self, effects: Effects) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import Attached, SessionStep
-from vmq.clustering.slots.state import StoredMessage
+from vmq.clustering.slots.queued import Sending, StoredMessage
 
 
 class Effects:
@@ -20,7 +20,7 @@ class Effects:
         #: For this node itself.
         self.local: deque[NodeMessage] = deque()
         #: For connections of this node, in order.
-        self.steps: list[tuple[int, SessionStep]] = []
+        self.steps: list[tuple[int, SessionStep | Sending]] = []
         #: Connections to be closed.
         self.closed: list[int] = []
         #: Connections of which the session is another user's.

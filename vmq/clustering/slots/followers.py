@@ -16,6 +16,8 @@ from vmq.clustering.slots.words import NO_LINEAGE, Lineage
 
 #: Bytes of changes that an owner keeps for followers that come late, but never less than what is not safe yet.
 LOG_BYTES: Final = 1 << 20
+#: Kinds of records in the order in which a state is sent.
+_ORDER: Final = b"hqcruixm"
 
 _Records = list[tuple[bytes, bytes | None]]
 
@@ -95,11 +97,11 @@ class FollowerSet:
         return True
 
     def _unsafe(self) -> set[bytes]:
-        """The keys of records that are not safe yet, of messages with all their clients."""
+        """The keys of records that are not safe yet: with a message, what changed in the queues by it."""
         changed = {
             key for number, records, _ in self._log if number > self.safe for key, _ in records
         }
-        return {_whole_of(key) for key in changed | (self._base_unsafe or set())}
+        return changed | (self._base_unsafe or set())
 
     def publish(self, view: SlotView, version: int, records: _Records) -> None:
         """A commit of the owner, for all followers."""
@@ -160,21 +162,19 @@ def cut(
     first: set[bytes] | None,
     current: Lineage = NO_LINEAGE,
 ) -> deque[StatePart]:
-    """A whole state in parts. None ends within the clients of one message: see `salvage`.
+    """A whole state in parts. Queues come before messages: see `salvage`.
 
     `first` is what is to be in the first part, with the head; None: it is a fork.
     """
     early = (first or set()) | {HEAD_KEY}
-    keys = sorted(state, key=lambda key: (_whole_of(key) not in early, _whole_of(key), key))
+    keys = sorted(state, key=lambda key: (key not in early, _ORDER.find(key[:1]), key))
     parts: list[_Records] = [[]]
     room = size
-    last = b""
     for key in keys:
-        value, whole = state[key], _whole_of(key)
-        if room < 0 and whole != last and whole not in early:
+        value = state[key]
+        if room < 0 and key not in early:
             parts.append([])
             room = size
-        last = whole
         parts[-1].append((key, value))
         room -= len(key) + len(value)
     end = len(parts) - 1
@@ -184,8 +184,3 @@ def cut(
         part = StatePart(slot, view, lineage, version, at, at == end, is_fork, records, current)
         found.append(part)
     return found
-
-
-def _whole_of(key: bytes) -> bytes:
-    """What a record is a part of: a message, or itself."""
-    return b"m" + key[1:17] if key[:1] == b"q" else key

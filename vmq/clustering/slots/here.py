@@ -3,10 +3,22 @@
 from collections.abc import Callable
 
 from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.limits import Limits
+from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.words import Incarnation, store_of
+from vmq.clustering.slots.words import Incarnation, Lineage, store_of
+
+
+class LocalFront:
+    """The front of this node, for the owners of its slots; this one has no connections."""
+
+    def take_messages(
+        self, connection: int, lineage: Lineage, link: int, steps: list[SessionStep | Sending]
+    ) -> bool:
+        """Messages for a connection, and nothing else; False: it is not attached so, as far as it knows."""
+        return False
 
 
 class LocalNode:
@@ -35,6 +47,7 @@ class LocalNode:
         self.limits = Limits(window)
         self.part_bytes = part_bytes
         self.effects = Effects()
+        self.front = LocalFront()
         #: Milliseconds, by this node's own clock, which may go wrong.
         self.now: int = 0
         #: The greatest stamp that it knows of: a hybrid clock (Kulkarni et al. 2014). Messages carry it, so that what

@@ -22,12 +22,13 @@ from vmq.clustering.messages.slots import (
     StatePart,
     TakeTurn,
 )
-from vmq.clustering.slots.attachments import is_for_later
+from vmq.clustering.slots.attachment import is_for_later
 from vmq.clustering.slots.copies import SlotCopy, load_copies
 from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
+from vmq.clustering.slots.records import all_records
 from vmq.clustering.slots.rounds import Rounds
 from vmq.clustering.slots.turns import Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
@@ -120,6 +121,7 @@ class SlotMachine:
     def _resign(self, slot: int, owner: SlotOwner) -> None:
         """Another lineage has begun: what this node has is a copy, or a fork."""
         owner.publish()
+        owner.disk.records = all_records(owner.state)
         del self.owners[slot]
         self._rounds.note(slot, False)
         self.copies[slot] = copy = self._holder(owner)
@@ -333,7 +335,7 @@ class SlotMachine:
         if owner is None:
             return
         if isinstance(message, SlotStored) or (
-            isinstance(message, FromClient) and is_for_later(message)
+            isinstance(message, FromClient) and is_for_later(message.steps)
         ):
             self.turns.touch_later(message.slot)
         else:

@@ -16,8 +16,9 @@ loses none.
 from collections.abc import Iterable
 from typing import Final
 
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.register import NEVER_OVER, BornAt, ClientRegister, OverAt, is_of
-from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
 
@@ -48,8 +49,7 @@ def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> No
         ours = one.messages.get(dot)
         wanted = message.stamp, moves.get(dot, message.moves)
         if ours is not None and (ours.stamp, ours.moves) != wanted:
-            one.messages[dot] = ours.placed(*wanted)
-            one.changed["m", "", *dot] = None
+            one.place(dot, *wanted)
     for lineage, version in other.included.items():
         one.included[lineage] = max(version, one.included.get(lineage, 0))
     one.last = max(one.last, other.last)

@@ -34,6 +34,7 @@ class OwnedSlot:
         base = state.lineage, state.version
         self.followers = FollowerSet(here, slot, base, disk.recent.keys())
         disk.recent = RecentKeys()
+        disk.records = {}  # they are the state
         state.begin(view.lineage)
         #: Versions and the commits of this disk with them.
         self._commits: deque[tuple[int, int]] = deque()
@@ -66,7 +67,7 @@ class OwnedSlot:
 
     def version_now(self) -> int:
         """The version that has all that was changed so far."""
-        return self.state.version + 1 if self.state.changed else self.state.version
+        return self.state.version + 1 if self.state.has_changed() else self.state.version
 
     def safe_version(self) -> int:
         """The version up to which everything is safe; -1: a follower is missing that there could be."""
@@ -108,15 +109,12 @@ class OwnedSlot:
 
     def publish(self) -> None:
         """Writes what has changed as one version, to the disk and to the followers."""
-        if not self.state.changed:
+        if not self.state.has_changed():
             return
         self.state.close()
-        has = self.disk.records
-        records = [
-            each for each in take_changes(self.state) if each[1] is not None or each[0] in has
-        ]
+        records = take_changes(self.state)
         for key, value in records:
-            self.disk.put(self.here.effects, key, value)
+            self.disk.write(self.here.effects, key, value)
         self.disk.lineage, self.disk.version = self.state.lineage, self.state.version
         self._commits.append((self.state.version, self.here.effects.commit()))
         self.followers.publish(self.view, self.state.version, records)

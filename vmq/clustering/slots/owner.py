@@ -77,7 +77,7 @@ class SlotOwner(OwnedSlot):
 
     def is_behind(self) -> bool:
         """Whether it has changed what is no version yet."""
-        return bool(self.state.changed)
+        return self.state.has_changed()
 
     def is_at_rest(self) -> bool:
         """Whether nothing of it waits for a heartbeat."""
@@ -275,5 +275,19 @@ class SlotOwner(OwnedSlot):
 
     def take(self, message: OfferedMessage) -> None:
         """A message joins the queues of those who want it, unless it was seen."""
-        if self.state.see(message.dot):
-            self.attachments.subscribers.take(message)
+        dot, topic, payload, qos = message.dot, message.topic, message.payload, message.qos
+        if self.state.see(dot):
+            retain, but = message.retain, message.but
+            self.attachments.subscribers.take(dot, topic, payload, qos, message.group, retain, but)
+
+    def take_here(
+        self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str
+    ) -> bool:
+        """The same of a message of this node; False: its publisher is to wait for room in a queue."""
+        subscribers = self.attachments.subscribers
+        if self.state.see(dot):
+            subscribers.take(dot, topic, payload, qos, group, retain, but)
+        full = subscribers.take_full()
+        if full:
+            self.attachments.held.hold(full, self.here.store, dot)
+        return not full

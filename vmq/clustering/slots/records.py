@@ -5,8 +5,9 @@ from typing import Any, Final
 import msgspec
 
 from vmq.clustering.messages.fronts import SessionLimits
+from vmq.clustering.slots.queued import PLACES, WINDOW, QueueBlock, SharedRecord, StoredMessage
 from vmq.clustering.slots.register import BornAt, ClientRegister, ReceivedId, SentMessage
-from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import Dot, Lineage
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -19,15 +20,23 @@ _Change = tuple[str, str, int, int]
 
 def key_of(change: _Change) -> bytes:
     """The key of a record that changed."""
-    kind, name, first, second = change
+    kind, name, first, _ = change
     if kind == "c":
         return b"c" + first.to_bytes(8, "big")
-    if kind == "m" or kind == "q":
-        dot = first.to_bytes(8, "big") + second.to_bytes(8, "big")
-        return kind.encode() + dot + name.encode()
     if kind == "i" or kind == "x":
         return kind.encode() + first.to_bytes(2, "big") + name.encode()
     return kind.encode() + name.encode()
+
+
+def run_key(number: int) -> bytes:
+    """The key of a record of messages."""
+    return b"m" + number.to_bytes(8, "big")
+
+
+def block_key(block: QueueBlock) -> bytes:
+    """The key of a record of a queue."""
+    place = block.origin.to_bytes(8, "big") + block.number.to_bytes(8, "big")
+    return b"q" + place + block.client.encode()
 
 
 def value_of(state: SlotState, change: _Change) -> bytes | None:
@@ -37,7 +46,7 @@ def value_of(state: SlotState, change: _Change) -> bytes | None:
 
 
 def _plain(state: SlotState, change: _Change) -> Any:
-    kind, name, first, second = change
+    kind, name, first, _ = change
     if kind == "h":
         return [
             state.lineage,
@@ -48,15 +57,6 @@ def _plain(state: SlotState, change: _Change) -> Any:
         ]
     if kind == "c":
         return state.context.runs.get(first)
-    if kind == "m":
-        message = state.messages.get((first, second))
-        if message is None:
-            return None
-        plain = [message.stamp, message.topic, message.payload, message.qos, message.address()]
-        has_more = message.moves or message.retain
-        return [*plain, message.moves, message.retain] if has_more else plain
-    if kind == "q":
-        return state.queues.get(name, {}).get((first, second))
     register = state.registers.get(name.rpartition("\0")[0] if kind == "u" else name)
     if register is None:
         return None
@@ -67,8 +67,7 @@ def _plain(state: SlotState, change: _Change) -> Any:
             return None
         return [*found, register.born.get(topic_filter), register.over.get(topic_filter)]
     if kind == "i":
-        sent = register.window.get(first)
-        return None if sent is None else [sent.dot, sent.is_received, sent.qos, sent.order]
+        return _window(register, first)
     if kind == "x":
         received = register.received.get(first)
         return None if received is None else [received.addresses, received.digest, received.front]
@@ -90,26 +89,89 @@ def _plain(state: SlotState, change: _Change) -> Any:
     return [*head, *rest] if any(rest) else head
 
 
+def _window(register: ClientRegister, number: int) -> list[Any] | None:
+    """The packet ids of a block of them."""
+    found = []
+    for packet in range(number * WINDOW, (number + 1) * WINDOW):
+        sent = register.window.get(packet)
+        if sent is not None:
+            found.append([packet, sent.dot, sent.is_received, sent.qos, sent.order])
+    return found or None
+
+
+def _message(dot: Dot, message: StoredMessage) -> list[Any]:
+    origin, place = dot
+    address, topic, payload = message.address(), message.topic, message.payload
+    plain = [origin, place, message.stamp, topic, payload, message.qos, address]
+    if message.moves or message.retain:
+        plain += [message.moves, message.retain]
+    return plain
+
+
 def take_changes(state: SlotState) -> list[tuple[bytes, bytes | None]]:
     """The records that changed since the last call, each as it is now."""
-    found = [(key_of(each), value_of(state, each)) for each in state.changed]
-    state.changed.clear()
+    found: list[tuple[bytes, bytes | None]] = []
+    state.gather()
+    for run, dots in state.new_runs:
+        messages = []
+        for dot in dots:
+            message = state.messages.get(dot)
+            if message is not None and message.run is run:
+                messages.append(_message(dot, message))
+        if messages:
+            found.append((run_key(run.number), _ENCODER.encode(messages)))
+    for number in state.gone:
+        found.append((run_key(number), None))
+    for block in state.changed_blocks:
+        value = None if block.is_empty() else _ENCODER.encode((block.least, block.once))
+        if value is not None or block.is_stored:
+            found.append((block_key(block), value))
+        state.end_change(block)
+    for each in state.changed:
+        value = value_of(state, each)
+        if each[0] != "i" or _is_window_told(state, each, value):
+            found.append((key_of(each), value))
+    for client in state.touched:
+        change = "r", client, 0, 0
+        found.append((key_of(change), value_of(state, change)))
+    state.forget_changes()
     return found
+
+
+def _is_window_told(state: SlotState, change: _Change, value: bytes | None) -> bool:
+    """Whether what packet ids are under way is written: not if they came and went since the last commit."""
+    name = change[1], change[2]
+    if value is not None:
+        state.windows.add(name)
+        return True
+    is_stored = name in state.windows
+    state.windows.discard(name)
+    return is_stored
 
 
 def all_records(state: SlotState) -> dict[bytes, bytes]:
     """The whole state."""
+    state.gather()
+    found: dict[bytes, bytes] = {}
+    runs: dict[int, list[Any]] = {}
+    for dot, message in state.messages.items():
+        assert message.run is not None
+        runs.setdefault(message.run.number, []).append(_message(dot, message))
+    for number, messages in runs.items():
+        found[run_key(number)] = _ENCODER.encode(messages)
+    for block in state.blocks.values():
+        if not block.is_empty():
+            found[block_key(block)] = _ENCODER.encode((block.least, block.once))
     changes: list[_Change] = [("h", "", 0, 0)]
     changes += [("c", "", origin, 0) for origin in state.context.runs]
-    changes += [("m", "", *dot) for dot in state.messages]
-    for client, queue in state.queues.items():
-        changes += [("q", client, *dot) for dot in queue]
     for client, register in state.registers.items():
         changes.append(("r", client, 0, 0))
         changes += [("u", client + "\0" + each, 0, 0) for each in register.subscriptions]
-        changes += [("i", client, packet, 0) for packet in register.window]
+        windows = {packet // WINDOW for packet in register.window}
+        changes += [("i", client, number, 0) for number in sorted(windows)]
         changes += [("x", client, packet, 0) for packet in register.received]
-    return {key_of(each): value_of(state, each) or b"" for each in changes}
+    found.update({key_of(each): value_of(state, each) or b"" for each in changes})
+    return found
 
 
 def head_of(records: dict[bytes, bytes]) -> tuple[Lineage, int, dict[Lineage, int]]:
@@ -134,29 +196,22 @@ def load_state(records: dict[bytes, bytes]) -> SlotState:
     for key, value in records.items():
         if key[:1] == b"c":
             state.context.runs[int.from_bytes(key[1:9], "big")] = _DECODER.decode(value)
-    _load_clients(state, records)
-    state.changed.clear()
+    runs = _load_clients(state, records)
+    state.forget_changes()
+    state.gone = [each.number for each in runs if not each.left]
     return state
 
 
 def salvage(records: dict[bytes, bytes]) -> SlotState:
     """What a copy that is not whole has: messages and subscriptions. It includes nothing; its context is only they.
 
-    A part of a copy ends between two messages: whom a message in it is for is known.
+    What is in the queues is in a copy before the messages (`followers.cut`): whom a message is for is known.
     """
-    found = {
-        key: value
-        for key, value in records.items()
-        if key[:1] in (b"m", b"u") or (key[:1] == b"q" and b"m" + key[1:17] in records)
-    }
     state = SlotState()
-    _load_clients(state, found)
-    for dot in list(state.messages):
-        if dot in state.holders:
-            state.context.add(dot)
-        else:
-            del state.messages[dot]
-    state.changed.clear()
+    _load_clients(state, {key: records[key] for key in records if key[:1] in (b"m", b"q", b"u")})
+    for dot in state.messages:
+        state.context.add(dot)
+    state.forget_changes()
     return state
 
 
@@ -165,21 +220,39 @@ def _pair(found: list[int]) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _dot_in(key: bytes) -> Dot:
-    return int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")
-
-
-def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
-    for key, value in records.items():
-        kind = key[:1]
-        if kind == b"m":
-            state.messages[_dot_in(key)] = message = StoredMessage(*_DECODER.decode(value))
+def _load_runs(state: SlotState, records: dict[bytes, bytes]) -> list[SharedRecord]:
+    """Messages, each in the last record that has it."""
+    runs = []
+    for key in sorted(key for key in records if key[:1] == b"m"):
+        run = SharedRecord(int.from_bytes(key[1:9], "big"))
+        runs.append(run)
+        for origin, place, *rest in _DECODER.decode(records[key]):
+            before = state.messages.get((origin, place))
+            if before is not None and before.run is not None:
+                before.run.left -= 1
+            state.messages[origin, place] = message = StoredMessage(*rest)
+            message.run = run
+            run.left += 1
             state.last = max(state.last, message.stamp)
+        state.last_run = run.number
+    return runs
+
+
+def _drop_done(state: SlotState) -> None:
+    """Messages that nobody lacks are done: others of their records are not."""
+    for dot in [each for each, message in state.messages.items() if not message.holders]:
+        run = state.messages.pop(dot).run
+        if run is not None:
+            run.left -= 1
+
+
+def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> list[SharedRecord]:
+    """Everything but head and context; returns the records of messages."""
+    runs = _load_runs(state, records)
     for key, value in records.items():
         kind = key[:1]
         if kind == b"q":
-            dot = _dot_in(key)
-            state.put(key[17:].decode(), dot, _DECODER.decode(value), state.messages[dot])
+            _load_block(state, key, *_DECODER.decode(value))
         elif kind == b"r":
             _load_head(state.register(key[1:].decode()), _DECODER.decode(value))
         elif kind == b"u":
@@ -193,20 +266,33 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> None:
                 register.born[topic_filter] = _points(born)
             state.last = max(state.last, stamp)
         elif kind == b"i":
-            raw, is_received, qos, order = _DECODER.decode(value)
-            register = state.register(key[3:].decode())
-            register.window[int.from_bytes(key[1:3], "big")] = SentMessage(
-                _pair(raw), is_received, qos, order
-            )
+            client = key[3:].decode()
+            register = state.register(client)
+            state.windows.add((client, int.from_bytes(key[1:3], "big")))
+            for packet, raw, is_received, qos, order in _DECODER.decode(value):
+                register.window[packet] = SentMessage(_pair(raw), is_received, qos, order)
         elif kind == b"x":
             addresses, digest, front = _DECODER.decode(value)
             register = state.register(key[3:].decode())
             register.received[int.from_bytes(key[1:3], "big")] = ReceivedId(
                 tuple([(slot, _pair(dot), group) for slot, dot, group in addresses]), digest, front
             )
+    _drop_done(state)
     state.sort()
     for each in state.registers.values():
         each.window = dict(sorted(each.window.items(), key=lambda item: item[1].order))
+    return runs
+
+
+def _load_block(state: SlotState, key: bytes, least: int, once: int) -> None:
+    """What a client lacks of the messages that are there."""
+    client = key[17:].decode()
+    origin, number = int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")
+    for bit in range(PLACES):
+        qos = (least >> bit & 1) or 2 * (once >> bit & 1)
+        dot = origin, number * PLACES + bit
+        if qos and dot in state.messages:
+            state.put(client, dot, qos, state.messages[dot])
 
 
 def _points(found: list[list[Any]]) -> tuple[BornAt, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from vmq.clustering.slots.owned import OwnedSlot
-from vmq.clustering.slots.state import StoredMessage
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.words import (
     GROUP,
     MAX_HANDED,

@@ -5,19 +5,32 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
 
     h                      -> the head: lineage, version, included, last stamp, what it lacks
     c origin               -> runs of the numbers seen of it
-    m dot                  -> stamp, topic, payload, QoS, share group, moves: the message, once however many get it
-    q dot client           -> granted QoS: the client does not have it yet
+    m run                  -> messages that one version took, each once however many get it: dot, stamp, topic,
+                              payload, QoS, share group, moves; the record goes when all of them are done
+    q origin block client  -> which messages of a block of places the client does not have yet, by granted QoS
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, in which it ended
-    i packet id client     -> dot, whether PUBREC came, QoS: under way to the client
+    i block client         -> packet ids under way to the client: dot, whether PUBREC came, QoS
     x packet id client     -> addresses, digest, front: received from the client at QoS 2
 
-A state contains another if it `includes` the other's version of its lineage.
+What a version takes and finishes is in none of them. A state contains another if it `includes` the other's version of
+its lineage.
 """
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from vmq.clustering.slots.limits import Limits
+from vmq.clustering.slots.queued import (
+    PLACES,
+    RUN,
+    RUN_BYTES,
+    WINDOW,
+    QueueBlock,
+    SharedRecord,
+    StoredMessage,
+)
 from vmq.clustering.slots.register import (
     NEVER_OVER,
     ClientRegister,
@@ -26,69 +39,18 @@ from vmq.clustering.slots.register import (
 )
 from vmq.clustering.slots.words import (
     NO_LINEAGE,
-    ONLY,
     UNCLAIMED,
     Dot,
     Lineage,
     includes,
     split_scope,
 )
-from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.special import is_served
 from vmq_cluster.clocks import NodeClock
 
 #: Topics of which a slot remembers who wants them.
 _TOPICS: Final = 256
-
-
-class StoredMessage:
-    """A message in a slot. Stamps give the order in which owners took them."""
-
-    __slots__ = ("group", "moves", "payload", "qos", "retain", "scope", "stamp", "topic")
-
-    def __init__(
-        self,
-        stamp: int,
-        topic: bytes,
-        payload: bytes,
-        qos: int,
-        group: str,
-        moves: int = 0,
-        retain: bool = False,
-    ) -> None:
-        self.stamp = stamp
-        self.topic = topic
-        self.payload = payload
-        self.qos = qos
-        #: The scope of its mountpoint, and what is behind it: with it, if it is anything.
-        self.scope, rest = split_scope(group)
-        self.group = group if rest else ""
-        #: How often it was taken from one member of its share group for another.
-        self.moves = moves
-        #: As in `OfferedMessage`.
-        self.retain = retain
-
-    def address(self) -> str:
-        """Whom it is for, as in `words.Address`."""
-        return self.group or self.scope
-
-    def is_shared(self) -> bool:
-        """Whether it is for one member of a share group."""
-        return self.group != "" and not self.group.startswith(ONLY)
-
-    def placed(self, stamp: int, moves: int) -> "StoredMessage":
-        """The same message in another place."""
-        topic, payload, retain = self.topic, self.payload, self.retain
-        return StoredMessage(stamp, topic, payload, self.qos, self.address(), moves, retain)
-
-    def delivery(self, qos: int) -> Delivery:
-        """It, as one of the deliveries of a session that is in no slot."""
-        message = Message(self.topic, self.payload, self.qos, self.retain)
-        return Delivery(message, qos, self.retain, self.group if self.is_shared() else "")
-
-    def size(self) -> int:
-        """What it counts in a queue."""
-        return len(self.topic) + len(self.payload)
+_HEAD: Final = ("h", "", 0, 0)
 
 
 class SlotState:
@@ -114,13 +76,29 @@ class SlotState:
         self.shared: dict[str, dict[Dot, None]] = {}
         #: Bytes of the messages in each queue.
         self.sizes: dict[str, int] = {}
-        #: How many queues have a message.
-        self.holders: dict[Dot, int] = {}
         self.registers: dict[str, ClientRegister] = {}
+        #: The last origin of which something was seen since the last commit.
+        self._seen = 0
         #: Topic behind its scope -> clients that have subscribed to it, with the QoS, as far as it was asked for.
         self._wanted: dict[str, list[tuple[str, int]]] = {}
+        self._topic: bytes | None = None
+        self._scope = ""
+        self._found: list[tuple[str, int]] = []
         #: What changed since the last commit: kinds and names of records, as `slots.records` encodes them.
         self.changed: dict[tuple[str, str, int, int], None] = {}
+        #: Clients of whose registers the heads changed; messages that are in no record yet; records that go.
+        self.touched: dict[str, None] = {}
+        self.fresh: list[Dot] = []
+        self.new_runs: list[tuple[SharedRecord, list[Dot]]] = []
+        self.gone: list[int] = []
+        #: What is in the queues, as their records say it, and which of those changed.
+        self.blocks: dict[tuple[str, int, int], QueueBlock] = {}
+        self.changed_blocks: list[QueueBlock] = []
+        self._block = QueueBlock("", 0, 0)
+        #: Clients and blocks of packet ids of which there are records.
+        self.windows: set[tuple[str, int]] = set()
+        #: The last record of messages.
+        self.last_run: int = 0
 
     # Lineages
 
@@ -134,8 +112,13 @@ class SlotState:
         """Ends a commit: what it changed gets the next version."""
         self.version += 1
         self.included[self.lineage] = self.version
-        self.changed["h", "", 0, 0] = None
+        self.changed[_HEAD] = None
         return self.version
+
+    def has_changed(self) -> bool:
+        """Whether something is no version yet."""
+        messages = self.fresh or self.new_runs or self.gone or self.changed_blocks
+        return bool(self.changed or self.touched or messages)
 
     def includes(self, lineage: Lineage, version: int) -> bool:
         return includes(self.included, lineage, version)
@@ -143,33 +126,60 @@ class SlotState:
     def stamp(self, now: int) -> int:
         """The next stamp: near the clock, and greater than every stamp in here, whatever the clock says."""
         self.last = max(now, self.last + 1)
-        self.changed["h", "", 0, 0] = None
+        self.changed[_HEAD] = None
         return self.last
 
     # Queues
 
     def see(self, dot: Dot) -> bool:
         """Whether the dot is new."""
-        if dot in self.context:
+        origin, place = dot
+        runs = self.context.runs.get(origin)
+        if runs is not None and runs[-1] == place:  # the next one: nearly always
+            runs[-1] = place + 1
+        elif not self.context.add(dot):
             return False
-        self.context.add(dot)
-        self.changed["c", "", dot[0], 0] = None
+        if origin != self._seen:
+            self._seen = origin
+            self.changed["c", "", origin, 0] = None
         return True
 
     def put(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
         """A message joins a client's queue, where it is not already."""
-        queue = self.queues.setdefault(client, {})
-        if dot in queue:
+        queue = self.queues.get(client)
+        if queue is None:
+            queue = self.queues[client] = {}
+        elif dot in queue:
             return
-        if dot not in self.messages:
-            self.messages[dot] = message
-            self.changed["m", "", *dot] = None
+        present = self.messages.get(dot)
+        if present is None:
+            if (
+                message.holders or message.run is not None
+            ):  # it is another state's, or was this one's
+                message = message.placed(message.stamp, message.moves)
+            self.messages[dot] = present = message
+            self.fresh.append(dot)
         queue[dot] = qos
-        if self.messages[dot].is_shared():
+        if present.is_shared():
             self.shared.setdefault(client, {})[dot] = None
-        self.sizes[client] = self.sizes.get(client, 0) + self.messages[dot].size()
-        self.holders[dot] = self.holders.get(dot, 0) + 1
-        self.changed["q", client, *dot] = None
+        self.sizes[client] = self.sizes.get(client, 0) + present.size()
+        present.holders += 1
+        self._block_of(client, dot).add(dot[1] % PLACES, qos)
+
+    def _block_of(self, client: str, dot: Dot) -> QueueBlock:
+        """The record of a queue that a place is in, which changes."""
+        origin, number = dot[0], dot[1] // PLACES
+        block = self._block
+        if block.number != number or block.origin != origin or block.client != client:
+            name = client, origin, number
+            found = self.blocks.get(name)
+            if found is None:
+                found = self.blocks[name] = QueueBlock(client, origin, number)
+            self._block = block = found
+        if not block.is_changed:
+            block.is_changed = True
+            self.changed_blocks.append(block)
+        return block
 
     def done(self, client: str, dot: Dot) -> None:
         """The client has it: seen, and not in the queue."""
@@ -180,7 +190,7 @@ class SlotState:
         queue = self.queues.get(client)
         if queue is None or queue.pop(dot, -1) < 0:
             return
-        self.changed["q", client, *dot] = None
+        self._block_of(client, dot).remove(dot[1] % PLACES)
         message = self.messages[dot]
         self.sizes[client] -= message.size()
         if message.is_shared():
@@ -190,13 +200,69 @@ class SlotState:
         if not queue:
             del self.queues[client]
             del self.sizes[client]
-        left = self.holders[dot] - 1
-        if left:
-            self.holders[dot] = left
-        else:
-            del self.holders[dot]
+        message.holders -= 1
+        if message.holders == 0:
             del self.messages[dot]
-            self.changed["m", "", *dot] = None
+            self._leave_run(message)
+
+    def _leave_run(self, message: StoredMessage) -> None:
+        """A message is done, or is in another record."""
+        run = message.run
+        if run is not None:
+            message.run = None
+            run.left -= 1
+            if run.left == 0:
+                self.gone.append(run.number)
+
+    def place(self, dot: Dot, stamp: int, moves: int) -> None:
+        """A message gets another place in the queues, which are sorted later."""
+        before = self.messages[dot]
+        self.messages[dot] = after = before.placed(stamp, moves)
+        after.holders, before.holders = before.holders, 0
+        self._leave_run(before)
+        self.fresh.append(dot)
+        for client, queue in self.queues.items():
+            if dot in queue:  # a copy that has the message knows whom it is for
+                self._block_of(client, dot)
+
+    def end_change(self, block: QueueBlock) -> None:
+        """A record of a queue is as the block is now."""
+        block.is_changed = False
+        block.is_stored = not block.is_empty()
+        if not block.is_stored:
+            del self.blocks[block.client, block.origin, block.number]
+            if self._block is block:
+                self._block = QueueBlock("", 0, 0)
+
+    def forget_changes(self) -> None:
+        """The records are as the state is now."""
+        for block in self.changed_blocks:
+            if block.is_changed:
+                self.end_change(block)
+        self.changed.clear()
+        self.touched.clear()
+        self._seen = 0
+        self.gone, self.new_runs, self.changed_blocks = [], [], []
+
+    def gather(self) -> None:
+        """Messages that are in no record yet come into new ones."""
+        fresh, self.fresh = self.fresh, []
+        dots: list[Dot] = []
+        run: SharedRecord | None = None
+        size: i64 = 0
+        for dot in fresh:
+            message = self.messages.get(dot)
+            if message is None or message.run is not None:
+                continue
+            if run is None or run.left >= RUN or size >= RUN_BYTES:
+                self.last_run += 1
+                run, dots = SharedRecord(self.last_run), []
+                self.new_runs.append((run, dots))
+                size = 0
+            message.run = run
+            run.left += 1
+            dots.append(dot)
+            size += message.size()
 
     def move(self, client: str, dot: Dot, to: str, qos: int) -> None:
         """What a share group chose one queue for goes to another one instead."""
@@ -225,14 +291,14 @@ class SlotState:
                 if qos > 0:
                     self.put(client, dot, qos, message)
                 register.missed = NodeClock(dict(register.missed.beyond(one)))
-                self.changed["r", client, 0, 0] = None
+                self.touched[client] = None
             if self.lacks == NO_LINEAGE:
                 self.done(UNCLAIMED, dot)
 
     def resolve(self) -> None:
         """Somebody who had all that this state lacks says that it is in here."""
         self.lacks = NO_LINEAGE
-        self.changed["h", "", 0, 0] = None
+        self.changed[_HEAD] = None
         if UNCLAIMED in self.queues:
             self.claim()
             self.sort()
@@ -247,14 +313,14 @@ class SlotState:
         if self.included.get(NO_LINEAGE, 0) < floor:
             self.included = _above(self.included, floor)
             self.included[NO_LINEAGE] = floor
-            self.changed["h", "", 0, 0] = None
+            self.changed[_HEAD] = None
         if UNCLAIMED in self.queues:
             self.claim()
             self.sort()
         for client, register in self.registers.items():
             if register.missed.runs:
                 register.missed = NodeClock()
-                self.changed["r", client, 0, 0] = None
+                self.touched[client] = None
             for topic_filter in list(register.over):
                 del register.over[topic_filter], register.subscriptions[topic_filter]
                 self.changed["u", client + "\0" + topic_filter, 0, 0] = None
@@ -283,6 +349,18 @@ class SlotState:
             self._wanted[scope + topic] = found
         return found
 
+    def wanted_of(self, topic: bytes, scope: str) -> list[tuple[str, int]]:
+        """The same; of a topic that was asked for last, at once."""
+        if topic is not self._topic or scope != self._scope:
+            self._found = self.wanted(topic.decode(), scope)
+            self._topic, self._scope = topic, scope
+        return self._found
+
+    def _forget_wanted(self) -> None:
+        """Subscriptions have changed."""
+        self._wanted.clear()
+        self._topic = None
+
     def routes(self) -> set[str]:
         """The filters whose messages are for this slot, behind their scopes."""
         return {
@@ -295,7 +373,11 @@ class SlotState:
     def touch(self, client: str) -> None:
         """A client's register has a new record."""
         self.registers[client].records += 1
-        self.changed["r", client, 0, 0] = None
+        self.touched[client] = None
+
+    def change_window(self, client: str, packet: int) -> None:
+        """A packet id under way to the client changes."""
+        self.changed["i", client, packet // WINDOW, 0] = None
 
     def send(self, client: str, packet: int, sent: SentMessage) -> None:
         """A packet id is under way to the client; its place among the others is that of its PUBLISH.
@@ -311,13 +393,13 @@ class SlotState:
             sent.order = self.last
             window.pop(packet, None)
         window[packet] = sent
-        self.changed["i", client, packet, 0] = None
+        self.change_window(client, packet)
         self.touch(client)
 
     def unsend(self, client: str, packet: int) -> None:
         """A packet id is free again."""
         if self.registers[client].window.pop(packet, None) is not None:
-            self.changed["i", client, packet, 0] = None
+            self.change_window(client, packet)
             self.touch(client)
 
     def receive(self, client: str, packet: int, received: ReceivedId) -> None:
@@ -346,14 +428,14 @@ class SlotState:
             point = self.lineage, self.version + 1, bool(first), request
             register.born[topic_filter] = (*first, point)
         register.subscriptions[topic_filter] = self.stamp(now), qos
-        self._wanted.clear()
+        self._forget_wanted()
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.touch(client)
 
     def begin_session(self, client: str, now: int) -> None:
         """A client has a session from now on."""
         self.registers[client].session = self.stamp(now)
-        self._wanted.clear()
+        self._forget_wanted()
         self.touch(client)
 
     def end_session(self, client: str, now: int, last: int = 0) -> None:
@@ -375,28 +457,28 @@ class SlotState:
     def forget(self, client: str) -> None:
         """Nobody has anything of a client that has no session."""
         register = self.registers.pop(client)
-        self._wanted.clear()
+        self._forget_wanted()
         for each in register.subscriptions:
             self.changed["u", client + "\0" + each, 0, 0] = None
-        self.changed["r", client, 0, 0] = None
+        self.touched[client] = None
 
     def replace(self, client: str, register: ClientRegister) -> None:
         """Another register of the client wins whole."""
         old = self.registers.get(client)
         if old is not None:
             for packet in old.window:
-                self.changed["i", client, packet, 0] = None
+                self.change_window(client, packet)
             for packet in old.received:
                 self.changed["x", client, packet, 0] = None
         for packet in register.window:
-            self.changed["i", client, packet, 0] = None
+            self.change_window(client, packet)
         for packet in register.received:
             self.changed["x", client, packet, 0] = None
         for each in register.subscriptions:
             self.changed["u", client + "\0" + each, 0, 0] = None
         self.registers[client] = register
-        self._wanted.clear()
-        self.changed["r", client, 0, 0] = None
+        self._forget_wanted()
+        self.touched[client] = None
 
 
 def _above(versions: dict[Lineage, int], floor: int) -> dict[Lineage, int]:

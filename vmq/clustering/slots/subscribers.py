@@ -6,11 +6,10 @@ A subscription is a record of its slot; SUBACK waits until it is safe and the no
 from collections.abc import Callable
 from typing import Final
 
-from vmq.clustering.messages.fronts import OfferedMessage
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.sharing import ShareGroups
-from vmq.clustering.slots.state import StoredMessage
 from vmq.clustering.slots.words import (
     GROUP,
     NO_LINEAGE,
@@ -124,29 +123,30 @@ class Subscribers:
         """Whether a client's queue has no room for any message."""
         return self._is_full(client, 1)
 
-    def take(self, offered: OfferedMessage) -> None:
-        """Puts a message that was not seen into queues."""
+    def take(
+        self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str
+    ) -> None:
+        """Puts a message that was not seen into queues; see `OfferedMessage`."""
         state = self._state
         stamp = state.stamp(self._here.time())
         self._here.heard_of(stamp)
-        topic, payload, qos, group = offered.topic, offered.payload, offered.qos, offered.group
-        message = StoredMessage(stamp, topic, payload, qos, group, retain=offered.retain)
-        if offered.group.startswith(ONLY):
-            self._take_for(offered.group[len(ONLY) :], offered.dot, message)
-            return
+        message = StoredMessage(stamp, topic, payload, qos, group, 0, retain)
         if message.group:
-            self._share(offered.dot, message)
+            if group.startswith(ONLY):
+                self._take_for(group[len(ONLY) :], dot, message)
+            else:
+                self._share(dot, message)
             return
         found = []
-        for client, granted in state.wanted(topic.decode(), message.scope):
+        for client, granted in state.wanted_of(topic, message.scope):
             register = state.registers[client]
-            qos = self._limits(client).qos(granted, offered.qos)
-            is_new = qos > 0 and offered.dot not in register.ahead
-            if is_new and client != offered.but and self._makes_room(client, message, qos):
-                self._put(client, offered.dot, qos, message)
+            its = self._here.limits.of(register.limits).qos(granted, qos)
+            is_new = its > 0 and not (register.ahead.runs and dot in register.ahead)
+            if is_new and client != but and self._makes_room(client, message, its):
+                self._put(client, dot, its, message)
                 found.append(client)
         if state.lacks != NO_LINEAGE:
-            state.put(UNCLAIMED, offered.dot, offered.qos, message)
+            state.put(UNCLAIMED, dot, qos, message)
         self._distribute(found)
 
     def _take_for(self, client: str, dot: Dot, message: StoredMessage) -> None:

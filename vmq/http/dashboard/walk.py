@@ -127,9 +127,7 @@ class SessionWalk:
 
 def _oldest(queue: Queue) -> int:
     """The turn of the oldest message in flight; -1: there is none, or it is not loaded."""
-    if queue.inflight_is_stored or not len(queue.inflight):
-        return -1
-    return int(queue.inflight.values()[0].turn)
+    return -1 if queue.inflight_is_stored else queue.inflight.oldest()
 
 
 def most_frequent(counts: Iterable[tuple[str, int]]) -> list[WorstRow]:

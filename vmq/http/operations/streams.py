@@ -46,6 +46,10 @@ class AlterStream(OneStream, kw_only=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=2, le=5)] | None,
         Meta(description="Nodes that are to have a copy of each partition; null = as many as have"),
     ] = None
+    partitions: Annotated[
+        Annotated[int, Meta(ge=1, le=1024)] | None,
+        Meta(description="How many there are to be, not fewer than now; null = as many"),
+    ] = None
     compact: Annotated[
         bool | None,
         Meta(description="Whether of a key only the newest message stays; null = as it is"),

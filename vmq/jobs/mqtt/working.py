@@ -70,7 +70,7 @@ class MqttWorker(JobHolder):
         if self.is_over or self.waiter is not None or room <= 0:
             return
         client = self.client
-        if client.output.blocked or client.inflight.count > _MOST_INFLIGHT:
+        if client.output.blocked or len(client.inflight) > _MOST_INFLIGHT:
             self.stalled(self)
             return
         now = self.commit.clock()

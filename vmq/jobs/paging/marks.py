@@ -9,9 +9,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
-#: Tables: each is made anew by itself, so that nobody waits for all of them.
-_TABLES: Final = 64
-_SMALLEST: Final = 64
+#: Tables: each is made anew by itself, and is full at another part of its size, so that nobody waits for all of them:
+#: they fill alike.
+_TABLES: Final = 1024
+_SMALLEST: Final = 16
 
 
 class PageMarks:
@@ -29,7 +30,7 @@ class PageMarks:
     def add(self, mark: int, page: int) -> None:
         """A page, whose number is above 0, has something with this mark."""
         place = mark % _TABLES
-        if 3 * self.used[place] >= 2 * len(self.tables[place]):
+        if self.used[place] >= most_of(place, len(self.tables[place])):
             self._make_anew(place)
         self.used[place] += 1
         put(self.tables[place], page << 32 | mark)
@@ -39,7 +40,7 @@ class PageMarks:
         alive = self.alive
         left = [each for each in self.tables[place] if each and each >> 32 in alive]
         size = _SMALLEST
-        while size < 2 * len(left) + _SMALLEST:
+        while most_of(place, size) < 2 * len(left) + 2:
             size *= 2
         table = array("Q", bytes(8 * size))
         for each in left:
@@ -64,6 +65,11 @@ class PageMarks:
     def memory(self) -> int:
         """Bytes of it."""
         return sum([8 * len(each) for each in self.tables])
+
+
+def most_of(place: int, size: int) -> int:
+    """Entries at which a table of some size is made anew: between a half and three quarters of it."""
+    return size * (2 * _TABLES + place) // (4 * _TABLES)
 
 
 def put(table: "array[int]", entry: int) -> None:

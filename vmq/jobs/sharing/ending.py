@@ -241,7 +241,13 @@ class JobEnding:
                 self.machine.remove(job)
 
     def on_drop(self, job_id: bytes) -> None:
-        """It need not be done, unless somebody else was told that it has his key."""
+        """It need not be done: it was not added, unless somebody else was told that it has his key; or, of one that is
+        delivered at most once, it is done.
+        """
         job = self.machine.find(job_id)
-        if job is not None and not (job.is_vouched and is_repeated(job_id)):
+        if job is None or (job.is_vouched and is_repeated(job_id)):
+            return
+        if is_repeated(job_id):
+            self.machine.abandon(job)
+        else:
             self.machine.remove(job)

@@ -8,13 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.config.columns import TypedColumn
-from vmq.streams.log.archive import PartitionArchive
 from vmq.streams.log.columns import Projection, as_stream, offsets_of, within
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
@@ -37,6 +36,9 @@ from vmq.streams.log.segment import (
     unpack,
     walk,
 )
+
+if TYPE_CHECKING:  # a process of SQL reads what it is shown, and starts the sooner
+    from vmq.streams.log.archive import PartitionArchive
 
 _TOPIC = STORED.get_field_index("topic")
 _TIMESTAMP = STORED.get_field_index("timestamp")
@@ -105,7 +107,7 @@ class PartitionLog(Extent, Protocol):
     @property
     def kept(self) -> int: ...
     @property
-    def archive(self) -> PartitionArchive | None: ...
+    def archive(self) -> "PartitionArchive | None": ...
     def note(self, damage: DamagedError) -> None:
         """Damage was met in a segment."""
 
@@ -262,7 +264,7 @@ class Cursor:
         self.position, self.first = found
         return place
 
-    def _open_recalled(self, archive: PartitionArchive) -> OpenSegment:
+    def _open_recalled(self, archive: "PartitionArchive") -> OpenSegment:
         """Opens a segment that the archive has, once it is here."""
         if self.partition.closed:
             raise StreamError(f"stream {self.partition.stream!r} is closed or deleted")

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vmq.core.window import LAST_ID
 from vmq.mqtt.encoder import publish_head, remaining_length
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH
 from vmq.streams.replay.sending import Frames
@@ -19,7 +20,6 @@ _LONGEST_TOPIC: Final = 65_535
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 _TWO: Final = pa.scalar(2, pa.int32())
 _FOUR: Final = pa.scalar(4, pa.int32())
-_NO_ID: Final = pa.scalar(b"\0\0", pa.binary())
 
 
 class Piece(NamedTuple):
@@ -44,8 +44,8 @@ _HEADS_1: Final = pc.if_else(
     pc.binary_replace_slice(_HEADS, 0, 1, b"\x32"),
     pc.binary_replace_slice(_HEADS, 0, 1, b"\x33"),
 )
-#: The length of a topic as a packet has it.
-_SIZES: Final = pa.array([length.to_bytes(2, "big") for length in range(_SHORT)], pa.binary())
+#: The length of a topic, or a packet id, as packets have them.
+_TWO_BYTES: Final = pa.array([each.to_bytes(2, "big") for each in range(LAST_ID + 1)], pa.binary())
 
 
 def fits(rows: pa.RecordBatch, prefix: bytes) -> pa.BooleanArray | None:
@@ -71,13 +71,20 @@ def pieces_of(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> list[P
     """
     if not rows.num_rows:
         return []
-    packets = _packets(rows, prefix, as_published, 0)
+    packets = _packets(rows, prefix, as_published, None)
     return _one_by_one(rows, prefix, as_published) if packets is None else _cut(packets)
 
 
-def frames_of(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> Frames | None:
-    """Rows with `offset`, too, as packets of QoS 1 without their ids; None: one of them is large, or there is none."""
-    packets = _packets(rows, prefix, as_published, 1) if rows.num_rows else None
+def frames_of(
+    rows: pa.RecordBatch, prefix: bytes, as_published: bool, first: int, least: int
+) -> Frames | None:
+    """Rows with `offset`, too, as packets of QoS 1; None: one of them is large, or there is none.
+
+    Their packet ids are `first` and those behind it, and after the last one there is `least` and those behind that.
+    """
+    if not rows.num_rows:
+        return None
+    packets = _packets(rows, prefix, as_published, _ids(first, least, rows.num_rows))
     if packets is None:
         return None
     _, offsets, data = packets.buffers()
@@ -90,7 +97,19 @@ def frames_of(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> Frames
         _numbers(ends, "i"),
         _numbers(ids, "i"),
         _numbers(rows.column("offset"), "q"),
+        first,
+        least,
     )
+
+
+def _ids(first: int, least: int, count: int) -> pa.BinaryArray:
+    """So many packet ids, as packets have them."""
+    parts = [_TWO_BYTES.slice(first, min(count, LAST_ID + 1 - first))]
+    left = count - len(parts[0])
+    while left:
+        parts.append(_TWO_BYTES.slice(least, min(left, LAST_ID + 1 - least)))
+        left -= len(parts[-1])
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def _numbers(values: pa.Array, form: Literal["i", "q"]) -> "memoryview[int]":
@@ -100,24 +119,24 @@ def _numbers(values: pa.Array, form: Literal["i", "q"]) -> "memoryview[int]":
 
 
 def _packets(
-    rows: pa.RecordBatch, prefix: bytes, as_published: bool, qos: int
+    rows: pa.RecordBatch, prefix: bytes, as_published: bool, ids: pa.BinaryArray | None
 ) -> pa.BinaryArray | None:
-    """Each row as a packet; at QoS 1 its id is still to be put in. None: one of them is large."""
+    """Each row as a packet, at QoS 1 where there are packet ids. None: one of them is large."""
     topics = rows.column("topic").cast(pa.binary())
     payloads = rows.column("payload")
     sizes = pc.binary_length(topics)
     if prefix:
         sizes = pc.add(sizes, pa.scalar(len(prefix), pa.int32()))
-    lengths = pc.add(pc.add(sizes, pc.binary_length(payloads)), _FOUR if qos else _TWO)
+    lengths = pc.add(pc.add(sizes, pc.binary_length(payloads)), _TWO if ids is None else _FOUR)
     if pc.max(lengths).as_py() >= _SHORT:
         return None
     if as_published:
         lengths = pc.add(lengths, pc.multiply(rows.column("retain").cast(pa.int32()), _SHORT))
     before = (pa.scalar(prefix, pa.binary()),) if prefix else ()
-    heads = (_HEADS_1 if qos else _HEADS).take(lengths)
-    id_of = (_NO_ID,) if qos else ()
+    heads = (_HEADS if ids is None else _HEADS_1).take(lengths)
+    id_of = () if ids is None else (ids,)
     return pc.binary_join_element_wise(
-        heads, _SIZES.take(sizes), *before, topics, *id_of, payloads, _EMPTY
+        heads, _TWO_BYTES.take(sizes), *before, topics, *id_of, payloads, _EMPTY
     )
 
 

@@ -68,8 +68,7 @@ class GroupMember(Replay):
             self.changes.append((partition, None))
         progress = self.sender.forget(partition)
         self.fill()
-        waiting = next((each for each in progress.order if not each.is_done), None)
-        return GivenBack(progress.done, -1 if waiting is None else waiting.following - 1)
+        return GivenBack(progress.done, progress.first_waiting())
 
     def is_waiting(self, partition: int | None = None) -> bool:
         sender = self.sender

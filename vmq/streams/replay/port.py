@@ -24,7 +24,7 @@ from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
 from vmq.streams.replay.member import GroupMember
 from vmq.streams.replay.replay import Replay, ReplayStart
-from vmq.streams.replay.sending import ReplaySender, SentRow
+from vmq.streams.replay.sending import ReplaySender
 from vmq.streams.replay.starting import ReplayStarter, request_of
 
 log = logging.getLogger("vmq.streams")
@@ -183,9 +183,7 @@ class StreamReaders(ReadersPort):
         replay = self.replays.get(queue, {}).get(topic_filter)
         if replay is not None:
             self.end(replay)
-            for delivery in queue.inflight.values():
-                if isinstance(delivery, SentRow) and delivery.sender is replay.sender:
-                    queue.take_back(delivery)
+            replay.sender.take_back()
         self.keeping.forget_session(queue, topic_filter)
 
     def on_online(self, queue: Queue) -> None:
@@ -217,6 +215,8 @@ class StreamReaders(ReadersPort):
         for delivery in queue.inflight.values():
             if isinstance(delivery, Transient):
                 queue.take_back(delivery)
+        for run in queue.inflight.all_runs():
+            queue.take_back_run(run)
         for replay in list(replays.values()):
             self.end(replay)
 

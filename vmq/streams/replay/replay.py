@@ -121,7 +121,8 @@ class Replay:
         if not rows.num_rows:
             return item
         if qos and not one_by_one:
-            item.frames = frames_of(rows, prefix, self.request.as_published)
+            first, least = self.sender.reserve(rows.num_rows), self.queue.least_id()
+            item.frames = frames_of(rows, prefix, self.request.as_published, first, least)
             one_by_one = item.frames is None
         if one_by_one:
             unpack(item, rows, prefix, self.request.as_published)

@@ -1,8 +1,11 @@
 """What was read for one client goes out, as its socket and its acknowledgements allow; in the event loop.
 
-At QoS 1 a row is a `Transient` delivery: what of it is not acknowledged with the connection's end is not the session's.
+At QoS 1 rows go out in runs under packet ids that they have since they were read; where these are taken, or a plugin
+looks at each, a row is a `Transient` delivery by itself. What is not acknowledged with the connection's end is not the
+session's.
 """
 
+from bisect import bisect_right
 from collections import deque
 from typing import Any, Final
 
@@ -10,6 +13,7 @@ from mypy_extensions import i64
 
 from vmq.core.context import Core
 from vmq.core.queue import Queue
+from vmq.core.window import LAST_ID, PacketRun
 from vmq.mqtt.message import NO_MESSAGE, Message, Transient
 
 #: Packet ids that are left to messages of other kinds.
@@ -24,55 +28,93 @@ class Progress:
 
     def __init__(self, start: int) -> None:
         self.done = start
-        self.order: deque[SentRow] = deque()
+        self.order: deque[SentRow | SentRun] = deque()
         #: What is acknowledged from now on counts for nothing.
         self.is_over = False
 
     def send(self, following: int, sender: "ReplaySender | None" = None) -> "SentRow":
         """A row goes out, behind which comes this offset."""
-        row = SentRow(sender, self, following, False)
+        row = SentRow(sender, self, following)
         self.order.append(row)
         return row
 
     def skip(self, following: int) -> None:
         """What comes before this offset needs no acknowledgement of its own."""
         if self.order:
-            self.order.append(SentRow(None, self, following, True))
+            self.order[-1].following = following
         else:
             self.done = following
 
     def finish(self, row: "SentRow") -> int:
-        """A row is done; how many rows the progress is since."""
+        """A row is done; by how many offsets the progress has grown."""
         row.is_done = True
+        return self.advance()
+
+    def advance(self) -> int:
+        """Passes what is done; by how many offsets the progress has grown."""
         order = self.order
         before = self.done
-        while order and order[0].is_done:
+        while order:
+            first = order[0]
+            if isinstance(first, SentRun):
+                if first.left:
+                    self.done = max(before, first.reached)
+                    break
+            elif not first.is_done:
+                break
             self.done = order.popleft().following
         return self.done - before
 
+    def replace(self, run: "SentRun", rows: "list[SentRow]") -> None:
+        """A run becomes the rows that are left of it."""
+        order: deque[SentRow | SentRun] = deque()
+        for each in self.order:
+            order += rows if each is run else [each]
+        self.order = order
+
+    def first_waiting(self) -> int:
+        """The offset of the first row that is not acknowledged; -1: there is none."""
+        for each in self.order:
+            if isinstance(each, SentRun):
+                if each.left:
+                    return int(each.frames.offsets[each.at])
+            elif not each.is_done:
+                return each.offset
+        return -1
+
+    def waiting(self) -> i64:
+        """How many are not acknowledged."""
+        count: i64 = 0
+        for each in self.order:
+            if isinstance(each, SentRun):
+                count += each.left
+            elif not each.is_done:
+                count += 1
+        return count
+
 
 class SentRow(Transient):
-    """A row on its way, or what lies behind one."""
+    """A row on its way."""
 
-    def __init__(
-        self, sender: "ReplaySender | None", progress: Progress, following: int, is_done: bool
-    ) -> None:
+    def __init__(self, sender: "ReplaySender | None", progress: Progress, following: int) -> None:
         super().__init__(NO_MESSAGE, b"")
         self.sender = sender
         self.progress = progress
+        self.offset = following - 1
+        #: The offset that is next once it is done.
         self.following = following
-        self.is_done = is_done
+        self.is_done = False
         #: The packet that it is one of; None: it goes out as a message.
         self.frames: Frames | None = None
         self.at: i64 = 0
-        self.size: i64 = 0
+        self.bytes: i64 = 0
 
     def content(self) -> Message:
         frames = self.frames
         return self.message if frames is None else frames.message(self.at)
 
     def length(self) -> i64:
-        return self.size
+        return self.bytes
 
     def settle(self) -> bool:
         sender = self.sender
@@ -85,22 +127,90 @@ class SentRow(Transient):
         return True
 
 
+class SentRun(PacketRun):
+    """Rows on their way: `count` of these frames from `at` on, whose packet ids are `first` and those behind it."""
+
+    def __init__(
+        self,
+        sender: "ReplaySender",
+        progress: Progress,
+        frames: "Frames",
+        at: int,
+        first: int,
+        count: int,
+    ) -> None:
+        super().__init__(first, count)
+        self.sender = sender
+        self.progress = progress
+        self.frames = frames
+        self.at = at
+        #: The offset that is next once all are done, and behind the last one that is.
+        self.following: int = frames.offsets[at + count - 1] + 1
+        self.reached = 0
+
+    def size(self) -> i64:
+        ends = self.frames.ends
+        begin: i64 = ends[self.at]
+        end: i64 = ends[self.at + int(self.left)]
+        return end - begin
+
+    def acknowledge(self, count: i64) -> None:
+        super().acknowledge(count)
+        self.at += int(count)
+        self.reached = self.frames.offsets[self.at - 1] + 1
+        sender = self.sender
+        sender.has_news = True
+        progress = self.progress
+        if not progress.is_over:
+            sender.waiting -= count
+            sender.moved += progress.advance()
+
+    def single(self) -> list[Transient]:
+        rows = [self.row(at) for at in range(self.at, self.at + int(self.left))]
+        if rows:
+            rows[-1].following = self.following
+        self.progress.replace(self, rows)
+        return [*rows]
+
+    def content(self) -> list[Transient]:
+        return [self.row(at) for at in range(self.at, self.at + int(self.left))]
+
+    def row(self, at: int) -> SentRow:
+        """One of them, by itself."""
+        frames = self.frames
+        row = SentRow(self.sender, self.progress, frames.offsets[at] + 1)
+        row.frames = frames
+        row.at = at
+        row.bytes = frames.ends[at + 1] - frames.ends[at]
+        return row
+
+
 class Frames:
-    """Packets of QoS 1 behind one another, as they go out but for their packet ids.
+    """Packets of QoS 1 behind one another, as they go out if the packet ids are free that they have.
 
     Args:
         data: the packets, in a memoryview of bytes.
         ends: where each begins in it, and the last one ends; a memoryview of numbers, as are these:
         ids: where their packet ids are.
         offsets: of the rows.
+        first: the packet id of the first one; those that follow count on, after the last there is from
+        least: on again.
     """
 
-    def __init__(self, data: Any, ends: Any, ids: Any, offsets: Any) -> None:
+    def __init__(
+        self, data: Any, ends: Any, ids: Any, offsets: Any, first: int, least: int
+    ) -> None:
         self.data = data
         self.ends = ends
         self.ids = ids
         self.offsets = offsets
+        self.first = first
+        self.least = least
         self.count = len(ids)
+
+    def packet_id(self, at: int) -> int:
+        """The packet id that one of them has."""
+        return self.least + (self.first - self.least + at) % (LAST_ID - self.least + 1)
 
     def message(self, at: int) -> Message:
         """What one of them says."""
@@ -166,6 +276,8 @@ class ReplaySender:
         #: Messages that went out, and by how many rows the progress has grown since somebody asked.
         self.messages = 0
         self.moved = 0
+        #: The packet id of the next row that is read.
+        self.next_id: int = queue.least_id() + core.choose(LAST_ID - queue.least_id())
         queue.has_readers = True
 
     def begin(self, starts: dict[int, int]) -> None:
@@ -177,6 +289,12 @@ class ReplaySender:
         """More is ready."""
         self.items.append(item)
         self.size += item.size
+
+    def reserve(self, count: int) -> int:
+        """The first of so many packet ids for rows that are read: they may turn out to be taken."""
+        first, least = self.next_id, self.queue.least_id()
+        self.next_id = least + (first - least + count) % (LAST_ID - least + 1)
+        return first
 
     def is_ready(self) -> bool:
         """Whether something can go out now."""
@@ -193,7 +311,7 @@ class ReplaySender:
         limit: i64 = queue.options.max_inflight_bytes
         return (
             count < self.prefetch
-            and queue.inflight.count < _MOST_INFLIGHT
+            and queue.inflight.total() < _MOST_INFLIGHT
             and (limit < 0 or queue.inflight_bytes + length <= limit)
         )
 
@@ -208,9 +326,7 @@ class ReplaySender:
                 room -= self.send_piece(item)
             elif item.count():
                 frames = item.frames
-                sent = (
-                    self.send_rows(item, room) if frames is None else self.send_frames(item, frames)
-                )
+                sent = self.send_rows(item, room) if frames is None else self.send_run(item, frames)
                 if sent < 0:
                     return False
                 room -= sent
@@ -245,8 +361,42 @@ class ReplaySender:
         self.queue.output.add(data)
         return len(data)
 
+    def places(self, frames: Frames, first: int) -> int:
+        """How many more rows may be unacknowledged, these next: as far as one step goes, and packet ids count on."""
+        queue = self.queue
+        ends = frames.ends
+        begin: int = ends[first]
+        room = _STEP_BYTES
+        limit: int = queue.options.max_inflight_bytes
+        if limit >= 0:
+            room = min(room, limit - int(queue.inflight_bytes))
+        most: int = min(self.prefetch - self.waiting, _MOST_INFLIGHT - queue.inflight.total())
+        most = min(most, frames.count - first, LAST_ID + 1 - frames.packet_id(first))
+        count = bisect_right(ends, begin + room, first + 1, frames.count + 1) - 1 - first
+        return max(min(most, count), 1 if self.has_place(ends[first + 1] - begin) else 0)
+
+    def send_run(self, item: ReadyRows, frames: Frames) -> int:
+        """Some packets of QoS 1 as they are; their bytes, -1 if none may go out now."""
+        first = int(item.at)
+        count = self.places(frames, first)
+        if count <= 0:
+            return -1
+        queue = self.queue
+        packet_id = frames.packet_id(first)
+        if not queue.is_free(packet_id, count):
+            return self.send_frames(item, frames)
+        progress = self.progress_of(item.partition)
+        progress.order.append(run := SentRun(self, progress, frames, first, packet_id, count))
+        queue.send_run(run)
+        self.waiting += count
+        item.at += count
+        self.messages += count
+        data = bytes(frames.data[frames.ends[first] : frames.ends[first + count]])
+        queue.output.add(data)
+        return len(data)
+
     def send_frames(self, item: ReadyRows, frames: Frames) -> int:
-        """Some packets of QoS 1; their bytes, -1 if none may go out now."""
+        """Some packets of QoS 1 under other packet ids; their bytes, -1 if none may go out now."""
         queue = self.queue
         progress = self.progress_of(item.partition)
         first = item.at
@@ -262,7 +412,7 @@ class ReplaySender:
             row = progress.send(frames.offsets[at] + 1, self)
             row.frames = frames
             row.at = at
-            row.size = behind - end
+            row.bytes = behind - end
             self.waiting += 1
             queue.enter_window(row)
             where: i64 = frames.ids[at]
@@ -312,7 +462,7 @@ class ReplaySender:
         self.waiting += 1
         row.message = message
         row.retain = message.retain
-        row.size = message.length()
+        row.bytes = message.length()
         queue.send_transient(row)
 
     def drop_queued(self, partition: int) -> None:
@@ -331,10 +481,18 @@ class ReplaySender:
         progress = self.progress_of(partition)
         del self.progress[partition]
         progress.is_over = True
-        for row in progress.order:
-            if not row.is_done:
-                self.waiting -= 1
+        self.waiting -= progress.waiting()
         return progress
+
+    def take_back(self) -> None:
+        """What is not acknowledged is in flight no more."""
+        queue = self.queue
+        for run in queue.inflight.all_runs():
+            if isinstance(run, SentRun) and run.sender is self:
+                queue.take_back_run(run)
+        for delivery in queue.inflight.values():
+            if isinstance(delivery, SentRow) and delivery.sender is self:
+                queue.take_back(delivery)
 
     def positions(self) -> dict[int, int]:
         """How far each partition is done."""

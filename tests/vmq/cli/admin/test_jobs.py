@@ -64,6 +64,8 @@ def test_what_a_queue_is_told_to_do(shared: BrokerProcess) -> None:
     assert refused.code == 1
     assert "PAUSED" in refused.err
     assert told(shared, "jobs", "resume", "held")["paused"] == "none"
+    for command in ("dead", "retry"):
+        assert "the queue 'held' has no dead letters" in on(shared, "jobs", command, "held").err
     for number in range(5):
         added(shared, "held", f"{number}")
     later = added(shared, "held", "later", "--delay", "1000")

@@ -1,14 +1,13 @@
 """What one slot has not confirmed."""
 
-from vmq.clustering.messages.fronts import OfferedMessage
-from vmq.clustering.origin.outbox import BATCH, BATCH_BYTES, Publication, SlotOutbox
+from vmq.clustering.origin.outbox import BATCH, BATCH_BYTES, OVERHEAD, Publication, SlotOutbox
 
 
 def outbox(count: int, size: int) -> SlotOutbox:
     found = SlotOutbox(3)
     for number in range(1, count + 1):
-        message = OfferedMessage((7, number), b"t", b"x" * size, 1)
-        assert found.add(message, Publication(1, 1, size, print)) is None
+        publication = Publication(b"t", b"x" * (size - OVERHEAD - 1), 1, 1, print)
+        assert found.add((7, number), "", publication) is None
     return found
 
 

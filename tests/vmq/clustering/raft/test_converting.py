@@ -3,12 +3,15 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address, clustering, together
 from tests.vmq.clustering.raft.replicas import groups, is_led, node_config, payloads
 from tests.vmq.clustering.stream_nodes import nodes, owners, stream
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
+from vmq.admin.errors import RefusedError
 from vmq.broker import Broker
 from vmq.streams.log.cursor import LogReader
 
@@ -68,6 +71,36 @@ async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_pat
             for part in found:
                 own = [int(row) for row in part if int(row) % 3 == rest]
                 assert own == sorted(own)
+
+
+async def test_a_stream_gets_more_partitions_while_it_is_used(tmp_path: Path) -> None:
+    async with nodes(tmp_path, *NAMES) as brokers:
+        made = {"filters": ["s/#"], "key": "topic", "partitions": 2, "replicas": 3}
+        await admin.create_stream(brokers[0], "s", made)
+        sent: list[bytes] = []
+
+        async def publish(count: int) -> None:
+            for _ in range(count):
+                sent.append(b"%d" % len(sent))
+                await brokers[len(sent) % 3].publish(f"s/{len(sent) % 12}", sent[-1], qos=1)
+
+        await publish(60)
+        with pytest.raises(RefusedError, match="s' has 2 partitions, and none goes"):
+            admin.alter_stream(brokers[2], "s", {"partitions": 1})
+        publishing = asyncio.create_task(publish(120))
+        admin.alter_stream(brokers[1], "s", {"partitions": 5})
+        await publishing
+        await until(lambda: all(is_whole(each, 5) for each in brokers))
+        await publish(60)
+
+        def all_rows(broker: Broker) -> list[list[bytes]]:
+            return [payloads(broker, number) for number in range(5)]
+
+        await until(lambda: all(sum(map(len, all_rows(each))) == len(sent) for each in brokers))
+        found = all_rows(brokers[0])
+        assert all(all_rows(each) == found for each in brokers)
+        assert sorted((row for each in found for row in each), key=int) == sent
+        assert sum(bool(each) for each in found) > 2
 
 
 async def test_a_stream_of_the_configuration_gets_copies_as_nodes_join(tmp_path: Path) -> None:

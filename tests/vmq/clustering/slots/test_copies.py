@@ -4,8 +4,9 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.slots.copies import RecentKeys, SlotCopy, load_copies
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.followers import cut
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.records import all_records, load_state, take_changes
-from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.state import SlotState
 
 OWNER = 5 << 24 | 1
 ME = 6 << 24 | 1

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from redis.exceptions import ClusterDownError, ResponseError
 from redis.exceptions import ConnectionError as Lost
+from vmq_hooks import Refuse
 
 from tests.support.until import until
 from tests.support.wire import publish_packet
@@ -106,6 +107,22 @@ async def test_an_acknowledgement_at_a_node_without_the_job(tmp_path: Path) -> N
             (other,) = [each for each in nodes if not each.state(job_id)]
             assert await other(command, job_id) == 0
             await until(lambda: nobody_has(nodes))
+
+
+async def test_an_id_that_is_unknown_here_is_acknowledged_by_who_may_do_so_everywhere(
+    tmp_path: Path,
+) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        service = a.broker.jobs.service
+        assert service is not None
+        hooks = service.listeners[0].door.hooks
+        refused, granted = [await b("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(2)]
+        hooks.auth_on_subscribe = lambda *_asked: Refuse("not everywhere")
+        assert await a("ACKJOB", refused) == 0
+        hooks.auth_on_subscribe = None
+        assert await a("ACKJOB", granted) == 0
+        await until(lambda: not b.state(granted))
+        assert b.state(refused) == "queued"
 
 
 async def test_a_worker_gets_the_jobs_of_another_node(tmp_path: Path) -> None:

@@ -279,3 +279,17 @@ def test_who_gives_up_a_job_gives_it_up_for_himself_alone(keys: Keys, is_vouched
     keys.passes(4)
     assert told == {"sooner": False, "later": False}
     assert job.is_gone != is_vouched
+
+
+def test_a_job_that_was_not_added_keeps_nobody_out_where_its_copies_were(keys: Keys) -> None:
+    """Else who adds its key is told the id of a job that nobody ever does."""
+    first, *others = keys.nodes
+    job = keys.begin(first, b"a")
+    while not any(node.machine.find(job.id) for node in others):
+        keys.passes(0.1)
+    assert job.state == WAITING
+    first.replicas.adder.abandon(job)
+    keys.world._send(first.name)
+    keys.passes(2)
+    found = {keys.told(keys.begin(node, b"b")) for node in others}
+    assert found == {b"D-00000000-%s-05a1" % (b"b" * 24)}

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vmq.core.window import LAST_ID
 from vmq.mqtt.encoder import publish
 from vmq.streams.replay import frames
 from vmq.streams.replay.frames import PIECE, fits, frames_of, pieces_of
@@ -54,9 +55,16 @@ def test_the_very_bytes(rows: list[Row], prefix: bytes, as_published: bool, skip
 
 
 @settings(max_examples=40, deadline=None)
-@given(ROWS, st.sampled_from([b"", b"old/"]), st.booleans(), st.integers(0, 3))
-def test_the_very_bytes_but_for_the_packet_id(
-    rows: list[Row], prefix: bytes, as_published: bool, skip: int
+@given(
+    ROWS,
+    st.sampled_from([b"", b"old/"]),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from([1, 32_768]),
+    st.one_of(st.integers(32_768, LAST_ID), st.integers(LAST_ID - 3, LAST_ID)),
+)
+def test_the_very_bytes_under_packet_ids_that_count_on(
+    rows: list[Row], prefix: bytes, as_published: bool, skip: int, least: int, first: int
 ) -> None:
     offsets = pa.array(range(5, 5 + 2 * len(rows), 2), pa.int64())
     given = batch(rows).append_column("offset", offsets).slice(skip)
@@ -64,7 +72,7 @@ def test_the_very_bytes_but_for_the_packet_id(
         (prefix + topic.encode(), payload, as_published and retain)
         for topic, payload, retain in rows[skip:]
     ]
-    found = frames_of(given, prefix, as_published)
+    found = frames_of(given, prefix, as_published, first, least)
     if found is None:
         sizes = [len(topic) + len(payload) + 4 for topic, payload, _ in wanted]
         assert max(sizes, default=16_384) >= 16_384
@@ -73,10 +81,10 @@ def test_the_very_bytes_but_for_the_packet_id(
     assert list(found.offsets) == given.column("offset").to_pylist()
     for at, (topic, payload, retain) in enumerate(wanted):
         begin, end, where = found.ends[at], found.ends[at + 1], found.ids[at]
-        packet = bytearray(found.data[begin:end])
-        assert packet[where - begin : where - begin + 2] == b"\0\0"
-        packet[where - begin : where - begin + 2] = b"\x12\x34"
-        assert packet == publish(topic, payload, 1, 0x1234, retain, False)
+        packet_id = first + at if first + at <= LAST_ID else least + first + at - LAST_ID - 1
+        assert found.packet_id(at) == packet_id
+        assert found.data[where : where + 2] == packet_id.to_bytes(2, "big")
+        assert found.data[begin:end] == publish(topic, payload, 1, packet_id, retain, False)
         said = found.message(at)
         assert (said.topic, said.payload, said.retain) == (topic, payload, retain)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import quote
 
@@ -210,7 +211,7 @@ async def test_unsubscribing_ends_it(tmp_path: Path) -> None:
         peer.send(unsubscribe_packet(7, "$replay/earliest;prefetch=2/s/#"))
         await peer.expect(b"\xb0\x02\x00\x07")
         subscriber = broker.registry().subscribers["r"]
-        assert subscriber.queue.inflight.count == 0
+        assert not subscriber.queue.inflight
         peer.send(*[puback_packet(each.packet_id) for each in unacknowledged], b"\xc0\x00")
         await peer.expect(b"\xd0\x00")
         await fill(broker, "s/x")
@@ -229,6 +230,44 @@ async def test_as_many_unacknowledged_as_it_wants(tmp_path: Path) -> None:
         assert await payload_of(peer) == "s/2"
         peer.send(puback_packet(found[0].packet_id))
         assert [await payload_of(peer) for _ in range(2)] == ["s/3", "s/4"]
+
+
+async def test_what_is_acknowledged_in_any_order_moves_it_on(tmp_path: Path) -> None:
+    """Runs of rows, single ones of them, and other messages in between, for which packet ids are left."""
+    random = Random(1)
+    topic = "$replay/@board;from=earliest;prefetch=40/s/#"
+    async with broker_of(tmp_path) as broker:
+        await fill(broker, *[f"s/{number}" for number in range(600)])
+        found: list[int] = []
+        async with peer_of(broker) as peer:
+            await reading(peer, topic, "live", client_id="c1", username="anna")
+            queue = broker.registry().subscribers["c1"].queue
+            waiting: list[int] = []
+            live = 0
+            while len(found) < 500:
+                row = await row_of(peer)
+                assert row.packet_id
+                assert row.packet_id not in waiting
+                waiting.append(row.packet_id)
+                if row.topic == "live":
+                    live += 1
+                else:
+                    found.append(int(row.payload[2:]))
+                assert len(queue.inflight) >= len(waiting)
+                if random.random() < 0.05:
+                    await fill(broker, "live")
+                if len(waiting) == 40 or random.random() < 0.1:
+                    if random.random() < 0.3:
+                        random.shuffle(waiting)
+                    peer.send(*[puback_packet(each) for each in waiting])
+                    waiting.clear()
+        assert live
+        await until(lambda: not readers(broker).by_number)
+        # Nothing of it is left but what is the session's.
+        rest = queue.inflight.content()
+        assert {each.message.topic for each in rest} <= {b"live"}
+        assert queue.inflight_bytes == sum(each.message.length() for each in rest)
+    assert found == [*range(500)]
 
 
 async def test_a_cursor_goes_on_behind_what_was_acknowledged(tmp_path: Path) -> None:
@@ -425,8 +464,11 @@ async def test_figures(tmp_path: Path) -> None:
 
 
 async def test_others_are_not_kept_waiting_for_it(tmp_path: Path) -> None:
-    """Its threads give way to the event loop, and what it acknowledges at once is handled in several passes."""
-    topics = [f"s/{number}" for number in range(500)]
+    """Its threads give way to the event loop, and what it acknowledges at once is handled in several passes.
+
+    That is: what it acknowledges in another order than that in which it came, each by itself.
+    """
+    topics = [f"s/{number}" for number in range(900)]
     async with broker_of(tmp_path) as broker:
         tid = readers(broker).threads.submit(threading.get_native_id).result()
         own = os.getpriority(os.PRIO_PROCESS, 0)
@@ -437,7 +479,7 @@ async def test_others_are_not_kept_waiting_for_it(tmp_path: Path) -> None:
             ids = [(await row_of(peer)).packet_id for _ in topics]
             counters = broker.parts.core.counters
             connection = next(iter(broker.parts.connections))
-            connection.data_received(b"".join(puback_packet(each or 0) for each in ids))
+            connection.data_received(b"".join(puback_packet(each or 0) for each in reversed(ids)))
             assert 0 < counters.mqtt_puback_received < len(topics)
             await until(lambda: counters.mqtt_puback_received == len(topics))
 

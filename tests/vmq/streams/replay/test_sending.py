@@ -25,6 +25,7 @@ def test_no_row_that_is_not_acknowledged_is_passed(
         assert progress.done <= (waiting[0][0] - 1 if waiting else at)
     if not waiting:
         assert progress.done == at
+    assert progress.waiting() == len(waiting)
     order = list(waiting)
     chance.shuffle(order)  # type: ignore[attr-defined]
     left = dict(waiting)
