@@ -19,7 +19,7 @@ from typing import Final
 SHORT: Final = 0.0001
 
 #: Seconds after which a thread that computes lets another one have the interpreter.
-SWITCH_INTERVAL: Final = 0.0005
+SWITCH_INTERVAL: Final = 0.0001
 
 #: Numbers of sched_setattr(2); it has no function in older C libraries. The rest is sched_getattr's, one more.
 _SYSTEM_CALLS: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}

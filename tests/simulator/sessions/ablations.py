@@ -346,7 +346,7 @@ ABLATIONS: dict[str, Ablation] = {
         "what an earlier connection of a client asked for is older, wherever it is read late",
         ((merge, "is_of", lambda connection, request: False),),
         ("pause",),
-        seeds=(193,),
+        seeds=(191, 275, 427),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",

@@ -147,14 +147,12 @@ class Places:
                 yield place
 
     def figures(self, stream: str = "") -> dict[str, int]:
-        """Of all partitions or a stream's: how many are led here, lack a leader, or a replica that can be reached.
+        """Of all partitions or a stream's: how many are led here, lack a leader, or copies that can be reached.
 
         And how many replicas of this node may have forgotten, or, where it leads, lag behind.
         """
         found = dict.fromkeys(("led", "leaderless", "under_replicated", "abstaining", "lagging"), 0)
-        there = self.up | {self._node}
-        # Ten thousand partitions have their replicas on few sets of nodes.
-        lacks: dict[tuple[str, ...], bool] = {}
+        found["under_replicated"] = len(self._short(stream))
         for place in self._of(stream) if stream else self.places.values():
             standing = self.here.standings.get(place.group)
             found["abstaining"] += place.group in self.here.abstaining
@@ -162,11 +160,24 @@ class Places:
             leader = self.leaders.get(place.group, "")
             found["led"] += self.own.get(place.group) == self.name
             found["leaderless"] += not leader
-            is_lacking = lacks.get(place.voters)
-            if is_lacking is None:
-                is_lacking = any(node_of(each) not in there for each in place.voters)
-                lacks[place.voters] = is_lacking
-            found["under_replicated"] += is_lacking
+        return found
+
+    def _short(self, stream: str = "") -> list[str]:
+        """The groups of all partitions or a stream's of which fewer copies can be reached than there are to be."""
+        there = self.up | {self._node}
+        # Ten thousand partitions have their replicas on few sets of nodes.
+        reached: dict[tuple[str, ...], int] = {}
+        found = []
+        for each in self.wanted():
+            if stream not in ("", each.name):
+                continue
+            for place in self._of(each.name):
+                count = reached.get(place.voters)
+                if count is None:
+                    count = sum(node_of(voter) in there for voter in place.voters)
+                    reached[place.voters] = count
+                if count < max(each.options.replicas, len(place.voters)):
+                    found.append(place.group)
         return found
 
     def families(self) -> Iterator[Family]:
@@ -183,7 +194,7 @@ class Places:
             (
                 "stream_under_replicated",
                 "under_replicated",
-                "Replicated partitions of which a replica cannot be reached.",
+                "Replicated partitions of which fewer replicas can be reached than there are to be.",
             ),
             (
                 "stream_abstaining",
@@ -204,11 +215,18 @@ class Places:
             yield "the meta group has no leader: copies of streams are not made, and none moves"
         leaderless = self._numbers_of(self._leaderless)
         forgetful = self._numbers_of(self.here.abstaining)
-        for name in (stream.name for stream in self.wanted()):
+        short = self._numbers_of(each for each in self._short() if each not in self._leaderless)
+        for stream in self.wanted():
+            name = stream.name
             if lacking := self.lacking(name):
                 yield lacking
             if name in leaderless:
                 yield f"stream {name!r}: {_numbers(leaderless[name])} without a leader"
+            if name in short:
+                yield (
+                    f"stream {name!r}: {_numbers(short[name])}: fewer copies can be reached than the "
+                    f"{stream.options.replicas} that it is to have"
+                )
             if name in forgetful:
                 yield (
                     f"stream {name!r}: {_numbers(forgetful[name])}: this node's copy may have forgotten, "

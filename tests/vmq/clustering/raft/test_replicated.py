@@ -122,6 +122,31 @@ async def test_who_leads_says_who_is_behind_and_takes_no_time_that_is_far_ahead(
         assert shown.partitions[0].behind == {gone: behind()}
 
 
+async def test_a_node_that_goes_leaves_fewer_copies_than_there_are_to_be(tmp_path: Path) -> None:
+    """Gone for a while, or for good: then there are two nodes for three copies."""
+    async with replicated(tmp_path, *NAMES) as brokers:
+        a = brokers["a"]
+
+        def short() -> list[str]:
+            return [each for each in a.health() if "fewer copies can be reached than the 3" in each]
+
+        await until(lambda: not short() and is_led(a))
+        config = brokers["c"].config
+        await brokers.pop("c").stop()
+        await until(short)
+        brokers["c"] = Broker(config)
+        await brokers["c"].start()
+        await until(lambda: not short())
+        assert await clustering(brokers["c"]).leave(30)
+        await brokers.pop("c").stop()
+        await until(lambda: is_led(a) and groups(a).places.replicas("s", 0) == ["a", "b"])
+        assert short() == [
+            "stream 's': partition 0: fewer copies can be reached than the 3 that it is to have"
+        ]
+        [row] = await list_streams(a).rows()
+        assert (row.leaderless, row.under_replicated) == (0, 1)
+
+
 async def test_the_name_of_an_earlier_life_does_not_stand(tmp_path: Path) -> None:
     """A node that comes back without its disk: its new name and the old one were both written without the other."""
     async with replicated(tmp_path, *NAMES) as brokers:
