@@ -82,10 +82,7 @@ class PacketRuns:
 
     def is_free(self, first: i64, end: i64) -> bool:
         """Whether no run has a packet id from `first` on and before `end`."""
-        for run in self.line:  # noqa: SIM110 - compiled, a generator costs more
-            if run.first < end and first < run.first + run.left:
-                return False
-        return True
+        return not any(run.first < end and first < run.first + run.left for run in self.line)
 
     def acknowledged(self, data: bytes, index: i64) -> i64:
         """How many packets of four bytes from here on acknowledge what the first run begins with, one by one."""

@@ -21,6 +21,7 @@ from vmq.clustering.messages.fronts import (
 )
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
+from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.attachment import is_for_later
 from vmq.clustering.slots.here import LocalFront, LocalNode
 from vmq.clustering.slots.queued import Sending
@@ -261,8 +262,7 @@ class SessionFront(LocalFront):
         addresses = self._origin.reserve(targets)
         connection.began(qos, packet)
         if qos == 1:
-            self._origin.publish(
-                addresses,
+            publication = Publication(
                 topic,
                 payload,
                 1,
@@ -271,6 +271,7 @@ class SessionFront(LocalFront):
                 retain,
                 connection.client if is_own else "",
             )
+            self._origin.publish(addresses, publication)
             return
         for over in connection.came(packet, is_again):
             connection.send(SessionStep(PUBREL, over))
@@ -283,8 +284,7 @@ class SessionFront(LocalFront):
     def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
         """The owner of the publisher's slot knows where a QoS 2 message goes."""
         number, packet = connection.number, each.step.packet
-        self._origin.publish(
-            each.addresses or [],
+        publication = Publication(
             each.topic,
             each.payload,
             2,
@@ -293,6 +293,7 @@ class SessionFront(LocalFront):
             each.retain,
             connection.client if each.is_own else "",
         )
+        self._origin.publish(each.addresses or [], publication)
 
     def _on_safe(self, number: int, qos: int, packet: int) -> None:
         connection = self.connections.get(number)

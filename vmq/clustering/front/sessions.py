@@ -8,6 +8,7 @@ from vmq.clustering.front.front import SessionFront
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import OfferTaken, SessionLimits
 from vmq.clustering.origin.origin import Origin
+from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
@@ -184,7 +185,7 @@ class SessionNode:
             addresses = self.origin.reserve(
                 self.routes.targets(topic.decode(), split_scope(client)[0])
             )
-            self.origin.publish(addresses, topic, payload, qos, 0, then)
+            self.origin.publish(addresses, Publication(topic, payload, qos, 0, then))
 
     def _hand_on(self, owner: SlotOwner) -> None:
         """Messages of share groups go to other slots with members."""
@@ -199,4 +200,6 @@ class SessionNode:
             slot, group = of_group_queue(queue)
             address = slot, handed_on(owner.slot, dot), group
             topic, payload, qos = message.topic, message.payload, message.qos
-            self.origin.publish([address], topic, payload, qos, 0, then, message.retain)
+            self.origin.publish(
+                [address], Publication(topic, payload, qos, 0, then, message.retain)
+            )

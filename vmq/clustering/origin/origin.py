@@ -59,19 +59,8 @@ class Origin:
             found = self._outboxes[slot] = SlotOutbox(slot)
         return found
 
-    def publish(
-        self,
-        addresses: list[Address],
-        topic: bytes,
-        payload: bytes,
-        qos: int,
-        connection: int,
-        then: Callable[[], None],
-        retain: bool = False,
-        but: str = "",
-    ) -> None:
-        """Offers a message to its slots; `then` follows when all have it safe. `but`: the bridge whose it is."""
-        publication = Publication(topic, payload, qos, connection, then, retain, but)
+    def publish(self, addresses: list[Address], publication: Publication) -> None:
+        """Offers a message to its slots."""
         for slot, dot, group in addresses:
             older = self._outbox(slot).add(dot, group, publication)
             self._touched[slot] = None
@@ -81,7 +70,7 @@ class Origin:
         if publication.left:
             self.bytes += publication.size
         else:
-            then()
+            publication.then()
 
     def on_taken(self, message: OfferTaken) -> None:
         outbox = self._outboxes.get(message.slot)

@@ -19,7 +19,13 @@ OVERHEAD: Final = 200
 
 
 class Publication:
-    """A message of a client and the slots that do not have it yet."""
+    """A message of a client, and of how many slots it is not known yet that they have it safe.
+
+    Args:
+        connection: its client's; 0: it is of none that a client may leave.
+        then: follows when all have it.
+        but: the bridge whose it is.
+    """
 
     def __init__(
         self,
@@ -35,10 +41,8 @@ class Publication:
         self.payload = payload
         self.qos = qos
         self.connection = connection
-        #: All slots say that it is safe.
         self.then = then
         self.retain = retain
-        #: As in `OfferedMessage`.
         self.but = but
         self.size: int = len(topic) + len(payload) + OVERHEAD
         self.left: int = 0

@@ -8,6 +8,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import Attached, SessionLimits, SessionStep
+from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots import words
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.words import ONLY, slot_of
@@ -332,7 +333,8 @@ class SlotFronts:
         client = self._clients.get(number)
         but = client.client_id if client is not None and client.queue.bridge else ""
         topic, payload, retain = message.topic, message.payload, message.retain
-        origin.publish(addresses, topic, payload, message.qos, number, then, retain, but)
+        publication = Publication(topic, payload, message.qos, number, then, retain, but)
+        origin.publish(addresses, publication)
 
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         """A message joins the queue of one client alone."""
@@ -344,7 +346,8 @@ class SlotFronts:
         origin = self._machines.origin
         addresses = origin.reserve([(slot, ONLY + client_id)])
         topic, payload = message.topic, message.payload
-        origin.publish(addresses, topic, payload, qos, number, _nothing, retain)
+        publication = Publication(topic, payload, qos, number, _nothing, retain)
+        origin.publish(addresses, publication)
         self._soon()
 
     def acknowledged(self, number: int, packet_id: int) -> None:

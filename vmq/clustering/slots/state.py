@@ -153,9 +153,8 @@ class SlotState:
             return
         present = self.messages.get(dot)
         if present is None:
-            if (
-                message.holders or message.run is not None
-            ):  # it is another state's, or was this one's
+            # One of another state, or that was this one's, stays as it is.
+            if message.holders or message.run is not None:
                 message = message.placed(message.stamp, message.moves)
             self.messages[dot] = present = message
             self.fresh.append(dot)

@@ -314,9 +314,8 @@ def unsettled(machine: JobMachine, is_async: bool, now: float) -> list[Job]:
             machine.settle(each, now)
         else:
             machine.keep(each)
-            each.is_vouched = (
-                True  # its client counts on it, whoever else waits for it and gives up
-            )
+            # Its client counts on it, whoever else waits for it and gives up.
+            each.is_vouched = True
     return []
 
 

@@ -66,12 +66,7 @@ class PagedCopies:
             asked = WillQueueAll(
                 b"".join(group.ids),
                 page.number,
-                page.lane.queue.name,
-                page.first,
-                page.last,
-                group.deliveries,
-                group.nacks,
-                group.repeats,
+                *history(page, group),
                 group.copies.nodes,
             )
             here.tell(nodes, asked)
@@ -250,17 +245,13 @@ class PagedCopies:
 
 def queued_all(page: JobPage, group: PagedGroup, job_ids: list[bytes]) -> QueuedAll:
     """That some jobs of a group are queued here."""
-    return QueuedAll(
-        b"".join(job_ids),
-        0,
-        page.lane.queue.name,
-        page.first,
-        page.last,
-        group.deliveries,
-        group.nacks,
-        group.repeats,
-        b"",
-    )
+    return QueuedAll(b"".join(job_ids), 0, *history(page, group), b"")
+
+
+def history(page: JobPage, group: PagedGroup) -> tuple[bytes, int, int, int, int, int]:
+    """Whose jobs they are, added from when to when, and what happened to them, as messages have it."""
+    queue, happened = page.lane.queue, (group.deliveries, group.nacks, group.repeats)
+    return (queue.name, page.first, page.last, *happened)
 
 
 def is_known_to(group: PagedGroup, nodes: set[int]) -> bool:

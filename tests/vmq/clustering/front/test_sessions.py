@@ -4,6 +4,7 @@ from collections import Counter
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.reach import Reach
@@ -41,7 +42,8 @@ class Alone:
 
     def publish(self) -> None:
         origin, targets = self.node.origin, self.node.routes.targets("t")
-        origin.publish(origin.reserve(targets), b"t", b"text", 1, 0, self._acknowledge)
+        publication = Publication(b"t", b"text", 1, 0, self._acknowledge)
+        origin.publish(origin.reserve(targets), publication)
         self.node.finish()
 
     def _acknowledge(self) -> None:

@@ -3,6 +3,7 @@
 from vmq.clustering.messages.fronts import Offer, OfferTaken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
+from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import Address, incarnation_of
@@ -28,9 +29,10 @@ class World:
         return addresses
 
     def publish_to(self, addresses: list[Address], text: str, connection: int = 1) -> None:
-        self.origin.publish(
-            addresses, b"t", text.encode(), 1, connection, lambda: self.done.append(text)
+        publication = Publication(
+            b"t", text.encode(), 1, connection, lambda: self.done.append(text)
         )
+        self.origin.publish(addresses, publication)
 
     def offered(self) -> list[tuple[int, list[str]]]:
         """What goes to the owner now: number of the offer, and the messages in it."""
