@@ -53,6 +53,8 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (("pause",), 494),
         # A SUBSCRIBE read late whose subscription its client had ended, asked for anew with the next owner, and ended.
         (("pause",), 197),
+        # A follower that was slow said that it had parts of a copy, and was taken to have all of it.
+        (KINDS, 3532),
         # What a slot of this node was offered while it did not serve yet, and what was published behind that.
         (("oneway",), 1062),
         (KINDS, 1220),
