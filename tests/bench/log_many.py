@@ -107,7 +107,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as raw, ExitStack() as stack:
         folder = Path(raw)
         brokers = stack.enter_context(nodes(folder, NAMES, text))
-        print(f"all are led after {wait_led(folder, 'a', names):.1f} s", flush=True)
+        took = wait_led(folder, "a", names)
+        spent = sum(sum(Cpu.of(each.pid)) for each in brokers)
+        print(f"all are led after {took:.1f} s, {spent:.1f} s of CPU on all nodes", flush=True)
         settle(brokers)
         found = shares(brokers, arguments.seconds)
         for name, broker, share in zip(NAMES, brokers, found, strict=True):
