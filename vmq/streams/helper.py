@@ -153,6 +153,10 @@ class HelperProcess:
                 return
         raise TimeoutError
 
+    def kill(self) -> None:
+        """It computes nothing more; `end` is due."""
+        self._process.kill()
+
     def end(self) -> int:
         """Ends it; its exit code, below 0 the signal that ended it."""
         self._process.kill()

@@ -1,4 +1,4 @@
-"""The process of one query: `python -m vmq.streams.sql.engine`.
+"""What the process of one query does (`vmq.streams.sql.process`).
 
 DuckDB sees the streams that its orders name, and nothing else: no file, variable, network or other extension. What
 lies in segments is read here, by the answers of the broker, which says where; nothing that is not committed is in them.
@@ -364,7 +364,3 @@ def main() -> None:
         broker.say(END, b"")
     # DuckDB's threads need not end one by one.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 import msgspec
@@ -36,7 +37,7 @@ from vmq.streams.sql.talk import (
     SqlStream,
 )
 
-COMMAND: Final = (sys.executable, "-P", "-m", "vmq.streams.sql.engine")
+COMMAND: Final = (sys.executable, "-P", "-m", "vmq.streams.sql.process")
 #: Queries at a time, and seconds that one waits for its turn.
 MOST: Final = 2
 TURN: Final = 5.0
@@ -77,6 +78,8 @@ class SqlRunner:
     def __init__(self, seconds: float = SECONDS, command: Sequence[str] = COMMAND) -> None:
         self.seconds = seconds
         self.spare = SpareProcess(command, IDLE)
+        #: Processes end, and others start, while whoever asked has the answer already.
+        self.changes = ThreadPoolExecutor(1, "vmq-sql-spare")
         self.turns = threading.Semaphore(MOST)
         self.is_over = False
         self.queries = 0
@@ -103,19 +106,19 @@ class SqlRunner:
             self.turns.release()
 
     def _run(self, query: str, sources: Sequence[SqlSource], describe: bool) -> pa.Table:
-        orders = SqlOrders(
-            query=query,
-            streams=[seen(each) for each in sources],
-            memory=_MEMORY,
-            threads=1,
-            rows=_RESULT_ROWS,
-            size=_RESULT_BYTES,
-            describe=describe,
-        )
         until = time.monotonic() + self.seconds
         process = None
         try:
-            process = self.spare.take()
+            process = self.spare.take()  # which loads its libraries while this looks what there is
+            orders = SqlOrders(
+                query=query,
+                streams=[seen(each) for each in sources],
+                memory=_MEMORY,
+                threads=1,
+                rows=_RESULT_ROWS,
+                size=_RESULT_BYTES,
+                describe=describe,
+            )
             process.write(msgspec.json.encode(orders) + b"\n", until)
             return self._talk(process, until, sources)
         except TimeoutError:
@@ -125,14 +128,27 @@ class SqlRunner:
                 f"the query takes too much memory, or its process was ended: {error}"
             ) from None
         finally:
-            if process is not None:
-                process.end()
-            if not self.is_over:
-                self.spare.refill()
+            self._change(process)
+
+    def _change(self, process: HelperProcess | None) -> None:
+        """Has a process end, and another one wait for the next query."""
+        if process is not None:
+            process.kill()
+        try:
+            self.changes.submit(self._changed, process)
+        except RuntimeError:  # it is closed
+            self._changed(process)
+
+    def _changed(self, process: HelperProcess | None) -> None:
+        if process is not None:
+            process.end()
+        if not self.is_over:
+            self.spare.refill()
 
     def close(self) -> None:
         """Answers nothing more."""
         self.is_over = True
+        self.changes.shutdown()
         self.spare.close()
 
     def _talk(self, process: HelperProcess, until: float, sources: Sequence[SqlSource]) -> pa.Table:

@@ -192,6 +192,7 @@ def test_a_process_waits_for_the_next_query(monkeypatch: pytest.MonkeyPatch) -> 
         waited = [runner.spare.waiting]
         for number in range(3):
             assert runner.run(f"select {number} as n", []).to_pylist() == [{"n": number}]
+            runner.changes.submit(lambda: None).result()
             waited.append(runner.spare.waiting)
         first, *pids = [None if each is None else each.pid for each in waited]
         assert (first, len(set(pids))) == (None, 3)  # each process is for one query
@@ -202,6 +203,7 @@ def test_a_process_waits_for_the_next_query(monkeypatch: pytest.MonkeyPatch) -> 
         assert runner.run("select 4 as n", []).to_pylist() == [{"n": 4}]
         monkeypatch.setattr(runner.spare, "idle", 0.01)
         runner.run("select 5 as n", [])
+        runner.changes.submit(lambda: None).result()
         reach(lambda: runner.spare.waiting is None, "it waits for ever")
     assert runner.spare.waiting is None
 
