@@ -382,7 +382,11 @@ class Registry:
             queue = target.queue
             if queue.fast:
                 output = queue.output
-                output.pieces.append(frames)
+                pieces = output.pieces
+                if pieces is None:
+                    output.pieces = [frames]
+                else:
+                    pieces.append(frames)
                 counters.mqtt_publish_sent += count
                 counters.queue_message_in += count
                 if not output.touched:
