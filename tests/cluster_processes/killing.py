@@ -1,10 +1,10 @@
 """`python -m tests.cluster_processes.killing --kills 30 --seed 1`: streams with copies while node after node fails.
 
-Each time one of three or five nodes, drawn by the seed, is killed, stopped for a while, killed and wiped, or a bit of
-its segments is flipped, while it is down or while it runs; publishers at each node go on, at QoS 1 and 2. In the end
-every node has the same rows, and all that was acknowledged is among them; with `--spark` each of these rows is once in
-the table that a Spark query has filled meanwhile. The suite kills each node once (`test_replicas`); this is for longer
-runs by hand: `--seconds 60` ends it after a minute.
+Each time one of three or five nodes, drawn by the seed, is killed, stopped for a while, cut off from the others,
+killed and wiped, or a bit of its segments is flipped, while it is down or while it runs; publishers at each node go
+on, at QoS 1 and 2. In the end every node has the same rows, and all that was acknowledged is among them; with
+`--spark` each of these rows is once in the table that a Spark query has filled meanwhile. The suite kills each node
+once (`test_replicas`); this is for longer runs by hand: `--seconds 60` ends it after a minute.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from time import monotonic
 
 from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.devices import Traffic, traffic
+from tests.cluster_processes.links import Fault
 from tests.cluster_processes.test_replicas import (
     FLIGHT,
     check,
@@ -32,7 +33,9 @@ from tests.vmq.cli.program import run
 #: Seconds until every node has to give all rows: tens of thousands, and damage that readers meet is mended first.
 PATIENCE = 300.0
 #: What happens to a node, and how often.
-FAULTS = {"kill": 6, "stop": 2, "wipe": 1, "flip": 2, "flip live": 2}
+FAULTS = {"kill": 6, "stop": 2, "split": 2, "wipe": 1, "flip": 2, "flip live": 2}
+#: Those in which the node goes on running, and is down for the others.
+LIVING = ("stop", "split")
 
 
 def say(text: str) -> None:
@@ -77,8 +80,11 @@ def fail(
         flow(devices, names)
         wait_whole(*cluster.running, names=tuple(devices))
         return 0.0
+    if fault == "split":
+        cluster.links.part(random.choice([*Fault]), [name], rest)
     if fault == "stop":
         cluster[name].signal(signal.SIGSTOP)
+    if fault in LIVING:
         for each in rest:
             cluster[each].wait_seen(name, "down")
     else:
@@ -93,7 +99,9 @@ def fail(
     flow(devices, rest)
     if fault == "stop":
         cluster[name].signal(signal.SIGCONT)
-    else:
+    if fault == "split":
+        cluster.links.heal()
+    if fault not in LIVING:
         cluster.start(name)
     flow(devices, names)
     wait_whole(*cluster.running, names=tuple(devices))
@@ -125,7 +133,9 @@ def main() -> int:
         action="store_true",
         help="a query of Spark goes on meanwhile; a, whom it asks, stays",
     )
+    parser.add_argument("--faults", default=",".join(FAULTS), help="what may befall a node")
     options = parser.parse_args()
+    faults = {each: FAULTS[each] for each in options.faults.split(",")}
     names = "abcde"[: options.nodes]
     random = Random(options.seed)
     streams = {"log": "os", "synced": "fsync"}
@@ -146,7 +156,7 @@ def main() -> int:
         for number in range(options.kills):
             if monotonic() >= until:
                 break
-            [fault] = random.choices([*FAULTS], [*FAULTS.values()])
+            [fault] = random.choices([*faults], [*faults.values()])
             name = random.choice(names[1:] if options.spark else names)
             say(f"{number + 1}: {fault} {name}")
             with telling(cluster):

@@ -49,6 +49,15 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (KINDS, 1394),
         # A SUBSCRIBE that an owner which was held up reads when the client has ended that with the next one.
         (KINDS, 2104),
+        # What a client had finished of one owner, and an earlier one that was held up gave it another subscription.
+        (("pause",), 494),
+        # A SUBSCRIBE read late whose subscription its client had ended, asked for anew with the next owner, and ended.
+        (("pause",), 197),
+        # A follower that was slow said that it had parts of a copy, and was taken to have all of it.
+        (KINDS, 3532),
+        # What a slot of this node was offered while it did not serve yet, and what was published behind that.
+        (("oneway",), 1062),
+        (KINDS, 1220),
     ],
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:

@@ -76,8 +76,10 @@ class Upheaval:
             return False
         replica = sim.group(leader).replica
         names = replica.members.all
-        if names == (leader,) and replica.log.damage:
-            return True  # nobody else has what is damaged there
+        damage = replica.log.damage
+        others = [sim.nodes[name].logs[GROUP] for name in names if name != leader]
+        if damage and all(log.end <= damage[0][0] for log in others):
+            return True  # nobody else has what is damaged there: neither voter nor learner
         if sim.group(leader).leading.wanted is not None:  # type: ignore[union-attr]
             return False
         logs = [sim.nodes[name].logs[GROUP] for name in names]

@@ -104,7 +104,12 @@ class Drained(Struct, frozen=True):
 
     node: str
     drained: Annotated[bool, Meta(description="No client is served here")]
-    complete: Annotated[bool, Meta(description="Other nodes have all durable sessions of this one")]
+    complete: Annotated[
+        bool,
+        Meta(
+            description="Other nodes have all durable sessions and jobs of this one, and lead its partitions of streams"
+        ),
+    ]
 
 
 class Removed(Struct, frozen=True):
@@ -219,7 +224,7 @@ async def drain(
     *,
     undo: bool = False,
 ) -> Drained:
-    """Turns clients away, and hands durable sessions and jobs over to the other nodes; the node stays a member.
+    """Turns clients away, and hands durable sessions, jobs and the lead of partitions over; the node stays a member.
 
     With `undo` it lets clients in again.
 
@@ -231,6 +236,7 @@ async def drain(
     node, clustering = _node_of(broker), _clustering_of(broker)
     if undo:
         broker.jobs.take_part()
+        clustering.streams.replicas.lead_again()
         if clustering.slots is not None:
             clustering.slots.take_part()
         await clustering.admission.turn_elsewhere("")
@@ -238,13 +244,14 @@ async def drain(
     if not set(node.up) - broker.worker_names:
         raise RefusedError("no other node is up that could serve the clients of this one")
     await clustering.admission.turn_elsewhere(DRAINED)
-    jobs, sessions = await asyncio.gather(
+    jobs, partitions, sessions = await asyncio.gather(
         broker.jobs.hand_over(timeout),
+        clustering.streams.replicas.hand_over(timeout),
         clustering.leaving.hand_over_sessions(timeout, broker.worker_names),
     )
     if clustering.slots is not None:
         sessions = await clustering.slots.hand_over(timeout, leaves_host=True) and sessions
-    return Drained(node.name, drained=True, complete=jobs and sessions)
+    return Drained(node.name, drained=True, complete=jobs and partitions and sessions)
 
 
 def remove(broker: "BrokerView", name: str, *, force: bool) -> Removed:

@@ -236,7 +236,7 @@ def _lacking_room(broker: "BrokerView", name: str, options: dict[str, Any]) -> s
     from vmq.streams import admin
 
     wanted = admin.checked(name, options)
-    return broker.clustering.streams.lacking_room(name, wanted.partitions, wanted.replicas)
+    return broker.clustering.streams.lacking_room(name, range(wanted.partitions), wanted.replicas)
 
 
 def _copies(broker: "BrokerView", options: dict[str, Any]) -> dict[str, Any]:
@@ -316,11 +316,11 @@ def _why_not(stream: "Stream", changes: Mapping[str, Any]) -> str:
 
 def _why_no_more(broker: "BrokerView", stream: "Stream", count: int) -> str:
     """Why a stream cannot have so many partitions; "" if it can."""
-    more = count - len(stream.partitions)
-    if more < 0:
-        return f"stream {stream.name!r} has {len(stream.partitions)} partitions, and none goes: accepted: that, or more"
+    more = range(len(stream.partitions), count)
+    if count < more.start:
+        return f"stream {stream.name!r} has {more.start} partitions, and none goes: accepted: that, or more"
     if broker.clustering is None:
-        return ""
+        return _catalog(broker, stream.name).lacking_room(len(more))
     return broker.clustering.streams.lacking_room(stream.name, more, stream.options.replicas)
 
 

@@ -322,20 +322,25 @@ class Catalog:
             raise StreamError(
                 f"streams.{name}.replicas = {options.replicas}: there is no cluster; accepted: 1"
             )
-        self._check_room(options)
+        self._check_room(options.partitions)
         stream = self._put(name, options, "command")
         self.on_change()
         self.on_definition(name)
         return stream
 
-    def _check_room(self, options: StreamOptions) -> None:
-        """A broker alone takes no more; of a cluster the nodes have parts."""
+    def _check_room(self, partitions: int) -> None:
+        if lacking := self.lacking_room(partitions):
+            raise StreamError(lacking)
+
+    def lacking_room(self, partitions: int) -> str:
+        """Why a broker alone takes fewer partitions more; "" if it takes them. Of a cluster the nodes have parts."""
         had = sum(len(stream.partitions) for stream in self.streams.values())
-        if self.places is None and 0 < self.limit < had + options.partitions:
-            raise StreamError(
-                f"no room for {options.partitions} partitions: there are {had} of {self.limit} "
-                "(limits.max_partitions); accepted: fewer"
-            )
+        if self.places is not None or not 0 < self.limit < had + partitions:
+            return ""
+        return (
+            f"no room for {partitions} partitions: there are {had} of {self.limit} "
+            "(limits.max_partitions); accepted: fewer"
+        )
 
     def adopt(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
         """Has a stream as the cluster defines it: makes it, or gives it other options while it is fed.
@@ -385,7 +390,7 @@ class Catalog:
                 )
             del self.streams[name]
             await asyncio.wrap_future(self.commits.writer.call(before.close))
-        self._check_room(options)
+        self._check_room(options.partitions)
         stream = self._put(name, options, "plugin")
         self.on_change()
         self.on_definition(name)

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from vmq.jobs.commit import JobCommit
@@ -62,6 +63,8 @@ class SimNode:
         #: It dies at its next commit, before anything of that is written.
         self.is_doomed = False
         self.sent: list[tuple[str, bytes]] = []
+        #: Called once what a pass did is on the disk: what producers are told leaves then.
+        self.told: list[Callable[[], None]] = []
 
     def start(self, now: float, members: list[str]) -> None:
         """Begins another life, with what is on the disk."""
@@ -115,6 +118,9 @@ class SimNode:
         if self.is_doomed and self.journal.events:
             raise Doomed
         self.commit.end_pass(self.clock_now)
+        told, self.told = self.told, []
+        for each in told:
+            each()
         sent, self.sent = self.sent, []
         return sent
 
@@ -135,6 +141,7 @@ class SimNode:
     def crash(self) -> None:
         self.is_up = False
         self.sent = []
+        self.told = []
         self.segments.close()
 
     def wipe(self) -> None:

@@ -249,8 +249,10 @@ class JobWorld:
         waits = [each for each in node.machine.unsettled if each.state == WAITING]
 
         def told(is_there: bool) -> None:
-            if not is_there or node.boots != boot or not node.is_up:
-                return
+            if is_there and node.boots == boot and node.is_up:
+                node.told.append(on_told)
+
+        def on_told() -> None:
             told_id = job.twin or job.id
             taken = self.keys.setdefault(key, TakenKey(copies, self.losses))
             self.doubled += is_second and self.is_settled() and told_id not in taken.ids
@@ -263,8 +265,8 @@ class JobWorld:
             node.replicas.wait(waits, node.clock_now + 5, told)
             self._send(name)
         else:
-            self._send(name)
             told(job.state != WAITING)
+            self._send(name)
 
     def _key(self) -> bytes:
         """Every third job has a key: a new one, that others use at the same time, or one that was used before."""

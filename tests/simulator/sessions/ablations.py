@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tests.simulator.sessions import node
+from tests.simulator.sessions.faults import ALL_KINDS
 from tests.simulator.switched_off import switched_off
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
@@ -74,6 +75,21 @@ def _load_unlimited(register: ClientRegister, value: list[Any]) -> None:
 
 
 _merge_registers = merge._merge_registers
+
+
+_begin = ClientRegister.begin
+
+
+def _begin_anew(
+    self: ClientRegister, topic_filter: str, lineage: Lineage, version: int, request: int
+) -> None:
+    """Of what had ended before, nothing is known any more."""
+    _begin(self, topic_filter, lineage, version, request)
+    self.before.pop(topic_filter, None)
+
+
+def _nothing_left(winner: ClientRegister, other: ClientRegister) -> dict[int, SentMessage]:
+    return {}
 
 
 def _send_behind(self: SlotState, client: str, packet: int, sent: SentMessage) -> None:
@@ -242,6 +258,25 @@ ABLATIONS: dict[str, Ablation] = {
         ((SlotMachine, "_is_current", _is_current),),
         ("split", "deaf"),
         seeds=(2,),
+    ),
+    "anew": Ablation(
+        "what a client ended before it asked for it anew has ended, wherever it is read late",
+        ((ClientRegister, "begin", _begin_anew),),
+        ("pause",),
+        seeds=(197,),
+    ),
+    "had": Ablation(
+        "what was in a client's queue where another side had it from is done, whatever the client has subscribed to",
+        ((merge, "_was_in", lambda side, other, dot: False),),
+        ("pause",),
+        seeds=(494,),
+    ),
+    "unreleased": Ablation(
+        "whoever awaits PUBREL of an owner that is gone gets it of the next",
+        ((merge, "_unreleased", _nothing_left),),
+        ALL_KINDS,
+        strict=False,
+        seeds=(1252,),
     ),
     "forks": Ablation(
         "an owner serves when all nodes in reach have handed in their forks",

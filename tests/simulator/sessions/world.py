@@ -70,8 +70,9 @@ class SessionWorld:
         self.bytes: Counter[str] = Counter()
         #: When each message was published first, and whether all nodes were of one mind about who subscribes.
         self.published: dict[str, tuple[int, bool]] = {}
-        #: Since when links are whole.
+        #: Since when links are whole, and who is down with what it took while it reached nobody.
         self.healed = 0
+        self.alone: dict[str, None] = {}
         #: From when to when there were sides, and forks of them.
         self.splits: list[list[int]] = []
         self.clients: dict[str, Client] = {}
@@ -111,6 +112,7 @@ class SessionWorld:
     def start(self, name: str) -> None:
         node = self.nodes[name]
         node.start(self.hosts())
+        self.alone.pop(name, None)
         self.paused.pop(name, None)
         for topic_filter, slot in self.filters:
             node.machines.routes.add(topic_filter, slot)
@@ -158,6 +160,8 @@ class SessionWorld:
     def kill(self, name: str, is_silent: bool = False) -> None:
         """The process ends; `is_silent`: its host, so that nobody is told."""
         self.nodes[name].is_up = False
+        if not all(each.view.followers for each in self.nodes[name].machines.slots.owners.values()):
+            self.alone[name] = None
         for key in [each for each in self.unread if name in each]:
             del self.unread[key]
             self.wires.pop(key, None)
@@ -332,8 +336,8 @@ class SessionWorld:
             self.up[client.number] += [("step", each) for each in client.toggle.next(self.now)]
 
     def is_clear(self) -> bool:
-        """Whether everybody reaches everybody, for a while."""
-        if self.cut or self.stalled:
+        """Whether everybody reaches everybody, for a while: what one took alone is known to others then."""
+        if self.cut or self.stalled or self.alone:
             self.healed = self.now
         return self.now > self.healed + CLEAR
 

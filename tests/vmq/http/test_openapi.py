@@ -83,6 +83,8 @@ QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/option", {"option": "queue.drop", "value": "oldest"}),
     ("DELETE", "/option", {"option": "queue.drop"}),
     ("POST", "/jobs/job", {"queue": "q", "body": "x"}),
+    ("POST", "/jobs/job", {"queue": "q", "body": "x", "replicate": 2}),
+    ("POST", "/jobs/job", {"queue": "q", "body": "x", "replicate": 0}),
     ("POST", "/jobs/job", {"queue": "q", "body": "?", "encoding": "base64"}),
     ("GET", "/jobs/queues", {}),
     ("GET", "/jobs/queue", {"queue": "q"}),

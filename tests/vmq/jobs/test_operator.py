@@ -45,6 +45,38 @@ async def test_an_operator_sets_what_has_a_counterpart_and_keeps_it(tmp_path: Pa
         assert (await redis.config_get("maxmemory"))["maxmemory"] == "1073741824"
 
 
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("CONFIG BOGUS", "CONFIG knows GET, SET and REWRITE"),
+        ("CONFIG SET maxmemory", "CONFIG knows"),
+        ("CONFIG SET port 1", "only maxmemory is set here"),
+        ("CONFIG SET maxmemory 1", "maxmemory is a number of bytes"),
+        ("DEBUG RELOAD", "DEBUG knows FLUSHALL"),
+        ("CLIENT KILL", "syntax error"),
+        ("CLIENT KILL NAME x", "syntax error"),
+        ("CLUSTER MEET 127.0.0.1 7711", "no node of a cluster"),
+        ("CLUSTER BOGUS", "CLUSTER knows"),
+    ],
+)
+async def test_what_is_refused_to_an_operator_and_why(
+    tmp_path: Path, command: str, error: str
+) -> None:
+    async with Broker(config_of(tmp_path, admin=True)) as broker, client_of(broker) as redis:
+        with pytest.raises(ResponseError, match=error):
+            await redis.execute_command(*command.split())
+        assert await redis.ping()
+
+
+async def test_a_value_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    async with Broker(config_of(tmp_path, admin=True)) as broker, client_of(broker) as redis:
+        await redis.config_set("maxmemory", 2_000_000)
+        (tmp_path / "data" / "jobs" / "config.new").mkdir()
+        with pytest.raises(ResponseError, match="cannot be written"):
+            await redis.config_rewrite()
+        assert (await redis.config_get("maxmemory"))["maxmemory"] == "2000000"
+
+
 async def test_an_operator_sees_clients_and_ends_them(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path, admin=True)) as broker, client_of(broker) as redis:
         do = redis.execute_command

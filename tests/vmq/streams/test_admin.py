@@ -5,6 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.streams.support import options
+from vmq.admin import streams
+from vmq.admin.errors import AdminError, RefusedError
+from vmq.broker import Broker
+from vmq.config.options import Config, LimitOptions
 from vmq.streams.admin import create_stream, delete_stream, partition_row, show_stream
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.commits import Commits
@@ -50,6 +54,21 @@ async def test_wrong_options_are_named(
     with pytest.raises(StreamError, match=text):
         create_stream(catalog, "made", given)
     assert len(catalog.streams) == 1
+
+
+async def test_a_broker_alone_has_no_more_partitions_than_it_takes(tmp_path: Path) -> None:
+    config = Config(streams={"s": options(filters=["s/#"])}, limits=LimitOptions(max_partitions=4))
+    async with Broker(config, data_dir=tmp_path) as broker:
+        create = {"filters": ["t/#"], "partitions": 2}
+        assert (await streams.create_stream(broker, "t", create)).partitions == 2
+        with pytest.raises(AdminError, match="no room for 2 partitions: there are 3 of 4"):
+            await streams.create_stream(broker, "u", {**create, "filters": ["u/#"]})
+        with pytest.raises(RefusedError, match="no room for 2 partitions: there are 3 of 4"):
+            streams.alter_stream(broker, "t", {"partitions": 4})
+        assert streams.alter_stream(broker, "t", {"partitions": 3}).partitions == 3
+        await broker.publish("t/1", b"p", qos=1)
+        with pytest.raises(RefusedError, match="has 3 partitions, and none goes"):
+            streams.alter_stream(broker, "t", {"partitions": 2})
 
 
 async def test_what_cannot_be_done_is_said(catalog: Catalog) -> None:

@@ -111,8 +111,9 @@ def drain(
     """Turn clients away and hand durable sessions over to the other nodes; the broker runs on and stays a member.
 
     For maintenance: it serves clients again after `vmq cluster drain --undo` or a restart;
-    sessions come back with their clients. Copies of other nodes' sessions, partitions of
-    streams and jobs stay where they are.
+    sessions come back with their clients. Other nodes lead the partitions of streams, as far
+    as they have copies; 'vmq stream rebalance' gives the lead back. Copies stay where they
+    are: of other nodes' sessions, of partitions and of jobs.
     """
     ask.timeout = timeout + _GRACE
     return ask.post("/cluster/drain", timeout=timeout, undo=undo)

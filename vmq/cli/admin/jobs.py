@@ -184,6 +184,12 @@ def add(
         int | None,
         typer.Option("--maxlen", metavar="N", min=1, help="Refused if so many are queued."),
     ] = None,
+    replicate: Annotated[
+        int | None,
+        typer.Option(
+            "--replicate", metavar="N", min=1, help="Hosts that have it before it counts as added."
+        ),
+    ] = None,
     key: Annotated[
         str, typer.Option("--key", metavar="TEXT", help="Keeps a second job with it out.")
     ] = "",
@@ -203,6 +209,7 @@ def add(
         data = base64.b64encode(sys.stdin.buffer.read()).decode()
         wanted = {"body": data, "encoding": "base64"}
     given = {"retry": retry, "ttl": ttl, "priority": priority, "maxlen": maxlen}
+    given["replicate"] = replicate
     wanted |= {name: value for name, value in given.items() if value is not None}
     wanted |= {"queue": queue, "mountpoint": mountpoint, "delay": delay, "key": key}
     return ask.post("/jobs/job", **wanted)

@@ -128,14 +128,15 @@ class Origin:
                     self._here.send(owner, offer)
 
     def _give(self, slot: int, outbox: SlotOutbox, view: SlotView, link: int) -> bool:
-        """Has a slot of this node take what there is, without a message; False: it takes nothing now."""
+        """Has a slot of this node take what there is, without a message; False: it is not there."""
         owner = self.owners.get(slot)
-        if (
-            owner is None
-            or owner.view.lineage != view.lineage
-            or not owner.serves(self._here.store)
-        ):
+        if owner is None or owner.view.lineage != view.lineage:
             return False
+        if not owner.serves(self._here.store):
+            owner.refuse(
+                self._here.store
+            )  # all stays here: what comes next would else be taken before it
+            return True
         dots = outbox.take_unsent(view.lineage, link)
         if not dots:
             return True

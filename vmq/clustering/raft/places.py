@@ -82,6 +82,13 @@ class Places:
         place = self.places.get((stream, number))
         return [] if place is None else [node_of(each) for each in place.voters]
 
+    def leads_any(self) -> bool:
+        """Whether this node leads a partition of which others are to have copies."""
+        return any(
+            self.own.get(place.group) == self.name and len(place.voters) > 1
+            for place in self.places.values()
+        )
+
     def is_led(self, stream: str) -> bool:
         """Whether leaders of all partitions are known."""
         found = self._catalog.streams.get(stream)

@@ -120,6 +120,7 @@ class GroupThread:
         self._pool = ThreadPoolExecutor(_SYNCS, thread_name_prefix="vmq-groups-sync")
         self._thread = threading.Thread(target=self._run, name="vmq-groups", daemon=True)
         self._is_stopping = False
+        self._gives_away = False
         #: Why this node takes no part in its groups.
         self.failure = ""
 
@@ -337,8 +338,7 @@ class GroupThread:
 
     def _fail(self, name: str, reason: str) -> None:
         """The log of a group cannot be used; it is tried again."""
-        opened = self.opened.get(name)
-        if opened is None:
+        if (opened := self.opened.get(name)) is None:
             return
         if opened.failure != reason:
             log.error("group=%s: its log fails: %s", name, reason)
@@ -380,9 +380,10 @@ class GroupThread:
         self._ballots.close()
         self._pool.shutdown(wait=False)
 
-    def hand_over(self) -> None:
-        """Begins to have others lead what this node leads."""
-        for name in list(self.opened):
+    def hand_over(self, *, gives_away: bool = True) -> None:
+        """Begins to have others lead what this node leads, and what it comes to lead; or keeps that again."""
+        self._gives_away = gives_away
+        for name in list(self.opened) if gives_away else ():
             self.transfer(name, "")
 
     def leads_any(self) -> bool:
@@ -430,9 +431,12 @@ class GroupThread:
             self._try_open(name)
             return
         follow(opened.partition, group)
+        if self._gives_away:
+            self._do(group, group.transfer, "", now)
         if group.leading is None or name.startswith("meta/"):
             return
-        if group.replica.term == 1 and opened.first[:1] not in ((), (self.name,)):
+        is_own = opened.first[:1] in ((), (self.name,))
+        if group.replica.term == 1 and not is_own and not self._gives_away:
             # Somebody was quicker than the one that was placed to lead it first.
             self._do(group, group.transfer, opened.first[0], now)
         lead(opened.partition, group, self._do, now)
@@ -442,8 +446,7 @@ class GroupThread:
         """The voters that groups are to have, by decision of the meta group; their streams may have other options."""
         now = time.monotonic()
         for name, voters in wanted.items():
-            opened = self.opened.get(name)
-            if opened is not None:
+            if (opened := self.opened.get(name)) is not None:
                 self._looks.set(name, now + LOOK)
                 if opened.wanted != voters:
                     opened.wanted = voters
@@ -482,9 +485,8 @@ class GroupThread:
     def _find_damage(self, name: str) -> None:
         """Somebody has met damage in the log of a group."""
         opened = self.opened.get(name)
-        if opened is None or opened.group is None or opened.partition.log is None:
-            return
-        self._do(opened.group, self._find_damage_in, opened.partition.log, opened.group)
+        if opened is not None and opened.group is not None and opened.partition.log is not None:
+            self._do(opened.group, self._find_damage_in, opened.partition.log, opened.group)
 
     def _find_damage_in(self, kept: ReplicaLog, group: Group) -> None:
         cut = kept.find_damage()

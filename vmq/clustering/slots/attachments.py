@@ -138,22 +138,13 @@ class Attachments:
 
     def _answer(self, asked: Attach, register: ClientRegister, is_present: bool) -> Attached:
         """What a front is told whose connection is attached."""
-        lineage: Lineage = self._owned.view.lineage
         received = [
             ReceivedEntry(packet, each.digest, self._has_given(each))
             for packet, each in register.received.items()
         ]
-        return Attached(
-            asked.client,
-            asked.connection,
-            register.rank,
-            lineage,
-            asked.link,
-            is_present,
-            self._here.clock,
-            sorted(register.granted().items()),
-            received,
-        )
+        client, number, lineage, link = asked.client, asked.connection, asked.lineage, asked.link
+        rank, clock, granted = register.rank, self._here.clock, sorted(register.granted().items())
+        return Attached(client, number, rank, lineage, link, is_present, clock, granted, received)
 
     def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
         owned, state, client = self._owned, self._state, asked.client
@@ -490,8 +481,13 @@ class Attachments:
     def on_merge(self) -> None:
         """A fork has joined the state."""
         self.subscribers.groups.count()
-        for client in self.serving:
-            self._to_deliver[client] = None
+        self.distribute(list(self.serving))
+        left, self._state.unreleased = self._state.unreleased, []
+        for client, packet in left:
+            attachment = self.serving.get(client)
+            if attachment is not None:
+                sent = self._state.registers[client].window[packet]
+                self._resume(attachment, packet, sent, True)
 
     def retry(self) -> None:
         """The owner serves: who asked before is attached."""

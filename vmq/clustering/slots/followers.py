@@ -30,6 +30,8 @@ class FollowerProgress:
         self.sent = -1
         self.stored = -1
         self.is_whole = False
+        #: The version of the whole state that it is sent: its copy from before is older.
+        self.begun = 0
         #: What is left of the whole state for it.
         self.parts: deque[StatePart] = deque()
 
@@ -89,7 +91,7 @@ class FollowerSet:
         if state is None:
             del self.progress[store]
             return False
-        progress.sent = version
+        progress.sent = progress.begun = version
         progress.parts = cut(
             self._slot, view, view.lineage, version, state, self._here.part_bytes, self._unsafe()
         )
@@ -129,10 +131,10 @@ class FollowerSet:
 
     def on_stored(self, store: int, message: SlotStored) -> None:
         progress = self.progress.get(store)
-        if progress is None:
-            return
+        if progress is None or (progress.is_whole and not message.is_whole):
+            return  # it speaks of a transfer that was given up, for it had a whole copy already
         progress.stored = max(progress.stored, message.version)
-        if message.is_whole and not progress.parts:
+        if message.is_whole and not progress.parts and message.version >= progress.begun:
             progress.is_whole = True
         if progress.parts:
             self._here.send(store, progress.parts.popleft())

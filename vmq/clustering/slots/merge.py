@@ -17,7 +17,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from vmq.clustering.slots.queued import StoredMessage
-from vmq.clustering.slots.register import NEVER_OVER, BornAt, ClientRegister, OverAt, is_of
+from vmq.clustering.slots.register import (
+    NEVER_OVER,
+    PAST,
+    BornAt,
+    ClientRegister,
+    OverAt,
+    SentMessage,
+    is_of,
+)
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
@@ -52,6 +60,9 @@ def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> No
             one.place(dot, *wanted)
     for lineage, version in other.included.items():
         one.included[lineage] = max(version, one.included.get(lineage, 0))
+    for lineage, last in [*other.runs_of.items(), (other.lineage, other.last_run)]:
+        if lineage != one.lineage:
+            one.has_runs(lineage, last)
     one.last = max(one.last, other.last)
     one.lacks = _what_both_lack(one, included, other, current)
     one.claim()
@@ -171,6 +182,11 @@ def _merge_client(
         other.context, other.included, theirs, _to_know(theirs, other.included, ours)
     )
     here, there = one.queues.get(client, {}), other.queues.get(client, {})
+    for dot in here.keys() ^ there.keys():
+        if dot in there and _was_in(one, other, dot):
+            seen_here.add(dot)
+        elif dot in here and _was_in(other, one, dot):
+            seen_there.add(dot)
     stale_here, stale_there = _is_over(ours, theirs), _is_over(theirs, ours)
     for dot in list(here):
         if one.messages[dot].group:
@@ -181,7 +197,7 @@ def _merge_client(
         if other.messages[dot].group:
             continue
         if dot not in here and dot not in seen_here and not stale_there:
-            one.put(client, dot, qos, other.messages[dot])
+            one.put_late(client, dot, qos, other.messages[dot])
     seen_here.merge(seen_there)
     missed = NodeClock(dict(one.context.beyond(seen_here)))
     if missed.runs:  # what it has now it will have finished
@@ -189,6 +205,12 @@ def _merge_client(
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
     subscribed = _merge_subscriptions(ours, included, theirs, other.included)
     _merge_registers(one, client, ours, theirs, subscribed, missed, ahead)
+
+
+def _was_in(side: SlotState, other: SlotState, dot: Dot) -> bool:
+    """Whether what is in a queue of another side was there when this side had the same: so it was in this one, too."""
+    run = other.messages[dot].run
+    return run is not None and run.number <= side.runs_of.get(other.lineage, 0)
 
 
 def _to_know(
@@ -213,8 +235,8 @@ def _to_know(
 
 def _begun(side: ClientRegister, topic_filter: str) -> tuple[BornAt, ...]:
     """Where a subscription began that a side has, or had."""
-    _, before = side.over.get(topic_filter, NEVER_OVER)
-    return side.born.get(topic_filter, before)
+    _, ended = side.over.get(topic_filter, NEVER_OVER)
+    return (*side.before.get(topic_filter, ()), *side.born.get(topic_filter, ended))
 
 
 def _was_sent_again(point: BornAt, known: tuple[BornAt, ...]) -> bool:
@@ -319,24 +341,61 @@ def _merge_registers(
         for each in subscriptions
         if each not in born
     }
-    winner = theirs if theirs.age() > ours.age() else ours
+    before = {each: found for each in born if (found := _ended_before(each, born, ours, theirs))}
+    winner, other = (theirs, ours) if theirs.age() > ours.age() else (ours, theirs)
+    left = _unreleased(winner, other)
     if (
         winner is ours
         and client in one.registers
         and (*subscribed, over) == (ours.subscriptions, ours.born, ours.over)
         and missed == ours.missed
         and ahead == ours.ahead
+        and before == ours.before
         and ours.ended >= theirs.ended
+        and not left
     ):
         return
     register = winner.copy()
     register.subscriptions = subscriptions
-    register.born, register.over = born, over
+    register.born, register.over, register.before = born, over, before
     register.missed = missed
     register.ahead = ahead
     register.ended = max(ours.ended, theirs.ended)
+    register.window.update(left)
+    register.window = dict(sorted(register.window.items(), key=lambda item: item[1].order))
+    one.unreleased += [(client, packet) for packet in left]
     if not register.session and any(qos >= 0 for _, qos in subscriptions.values()):
         # What was lost in part began no later than its subscriptions.
         began = min(stamp for stamp, qos in subscriptions.values() if qos >= 0)
         register.session = max(ours.session, theirs.session) or began
     one.replace(client, register)
+
+
+def _ended_before(
+    topic_filter: str, born: dict[str, tuple[BornAt, ...]], *sides: ClientRegister
+) -> tuple[BornAt, ...]:
+    """Where a subscription that is there had begun before it ended, by what both sides know."""
+    found = {
+        point
+        for side in sides
+        for point in (
+            *side.before.get(topic_filter, ()),
+            *side.over.get(topic_filter, NEVER_OVER)[1],
+        )
+    }
+    return tuple(sorted(found.difference(born[topic_filter]))[-PAST:])
+
+
+def _unreleased(winner: ClientRegister, other: ClientRegister) -> dict[int, SentMessage]:
+    """Packet ids of which the client awaits PUBREL, by the word of an owner that did not live to send it.
+
+    Until it comes, a message under such an id is one that came before, for the client.
+    """
+    if not winner.session or _is_over(other, winner):
+        return {}
+    known = {sent.dot for sent in winner.window.values()}
+    return {
+        packet: SentMessage(sent.dot, True, 2, sent.order)
+        for packet, sent in other.window.items()
+        if sent.is_received and packet not in winner.window and sent.dot not in known
+    }

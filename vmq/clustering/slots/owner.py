@@ -251,8 +251,7 @@ class SlotOwner(OwnedSlot):
         if offer.lineage != self.view.lineage:
             return
         if not self.serves(store):
-            self._refused.add(store)
-            self._offers.pop(store, None)
+            self.refuse(store)
             return
         if not self._is_in_turn(store, offer):
             return
@@ -268,6 +267,11 @@ class SlotOwner(OwnedSlot):
                 dots.append(message.dot)
         taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
         self.when_safe(lambda: self.here.send(store, taken))
+
+    def refuse(self, store: int) -> None:
+        """It takes nothing now; that origin is told when it does."""
+        self._refused.add(store)
+        self._offers.pop(store, None)
 
     def _is_in_turn(self, store: int, offer: Offer) -> bool:
         """Whether everything that was offered before it was taken."""

@@ -54,6 +54,7 @@ def _plain(state: SlotState, change: _Change) -> Any:
             sorted(state.included.items()),
             state.last,
             state.lacks,
+            sorted(state.runs_of.items()),
         ]
     if kind == "c":
         return state.context.runs.get(first)
@@ -65,7 +66,9 @@ def _plain(state: SlotState, change: _Change) -> Any:
         found = register.subscriptions.get(topic_filter)
         if found is None:
             return None
-        return [*found, register.born.get(topic_filter), register.over.get(topic_filter)]
+        places = [register.born.get(topic_filter), register.over.get(topic_filter)]
+        before = register.before.get(topic_filter)
+        return [*found, *places] if before is None else [*found, *places, before]
     if kind == "i":
         return _window(register, first)
     if kind == "x":
@@ -182,17 +185,17 @@ def head_of(records: dict[bytes, bytes]) -> tuple[Lineage, int, dict[Lineage, in
 
 def lacks_of(records: dict[bytes, bytes]) -> Lineage:
     """What the state says that it lacks."""
-    *_, lacks = _DECODER.decode(records[HEAD_KEY])
-    return _pair(lacks)
+    return _pair(_DECODER.decode(records[HEAD_KEY])[4])
 
 
 def load_state(records: dict[bytes, bytes]) -> SlotState:
     """The state of whole records."""
     state = SlotState()
-    lineage, version, included, last, lacks = _DECODER.decode(records[HEAD_KEY])
+    lineage, version, included, last, lacks, *rest = _DECODER.decode(records[HEAD_KEY])
     state.lineage, state.version, state.last = _pair(lineage), version, last
     state.lacks = _pair(lacks)
     state.included = {_pair(each): number for each, number in included}
+    state.runs_of = {_pair(each): number for each, number in rest[0]} if rest else {}
     for key, value in records.items():
         if key[:1] == b"c":
             state.context.runs[int.from_bytes(key[1:9], "big")] = _DECODER.decode(value)
@@ -257,13 +260,15 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> list[SharedR
             _load_head(state.register(key[1:].decode()), _DECODER.decode(value))
         elif kind == b"u":
             client, _, topic_filter = key[1:].decode().rpartition("\0")
-            stamp, qos, born, over = _DECODER.decode(value)
+            stamp, qos, born, over, *rest = _DECODER.decode(value)
             register = state.register(client)
             register.subscriptions[topic_filter] = (stamp, qos)
             if over is not None:
                 register.over[topic_filter] = tuple(over[0]), _points(over[1])
             if born is not None:
                 register.born[topic_filter] = _points(born)
+            if rest:
+                register.before[topic_filter] = _points(rest[0])
             state.last = max(state.last, stamp)
         elif kind == b"i":
             client = key[3:].decode()

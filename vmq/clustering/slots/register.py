@@ -18,8 +18,8 @@ BornAt = tuple[Lineage, int, bool, int]
 #: The end of a subscription: the connections that its client is known to have had before, and where it had begun.
 OverAt = tuple[tuple[int, ...], tuple[BornAt, ...]]
 NEVER_OVER: Final[OverAt] = ((), ())
-#: As many earlier connections of a client are remembered.
-_PAST: Final = 8
+#: As many earlier connections of a client are remembered, and beginnings of a subscription.
+PAST: Final = 8
 _REQUEST: Final = (1 << 63) - 1
 
 
@@ -99,6 +99,8 @@ class ClientRegister:
         self.born: dict[str, tuple[BornAt, ...]] = {}
         #: How each of the others ended.
         self.over: dict[str, OverAt] = {}
+        #: Of those that are there again, where they began before they ended: an owner may read that late.
+        self.before: dict[str, tuple[BornAt, ...]] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.
@@ -110,8 +112,30 @@ class ClientRegister:
     def connect(self, rank: int, connection: int, has_forks: bool) -> None:
         """The client has another connection; `has_forks`: somebody may still serve the one before."""
         past = (*self.past, self.connection) if has_forks and self.connection else ()
-        self.past = past[-_PAST:]
+        self.past = past[-PAST:]
         self.rank, self.connection = rank, connection
+
+    def begin(self, topic_filter: str, lineage: Lineage, version: int, request: int) -> None:
+        """A subscription begins, or is asked for again."""
+        first = tuple([each for each in self.born.get(topic_filter, ()) if not each[2]])
+        self.born[topic_filter] = (*first, (lineage, version, bool(first), request))
+        _, ended = self.over.pop(topic_filter, NEVER_OVER)
+        if ended:
+            self.before[topic_filter] = ended[-PAST:]
+
+    def end(self, topic_filter: str) -> None:
+        """It ends, wherever it was asked for."""
+        _, begun = self.over.get(topic_filter, NEVER_OVER)
+        begun = self.born.pop(topic_filter, begun)
+        self.over[topic_filter] = self.past, (*self.before.pop(topic_filter, ()), *begun)
+
+    def forget_ends(self) -> list[str]:
+        """There are no forks: of which subscriptions this changes the records."""
+        changed = [*self.over, *self.before]
+        for each in self.over:
+            del self.subscriptions[each]
+        self.over, self.before = {}, {}
+        return changed
 
     def granted(self) -> dict[str, int]:
         """The subscriptions that there are, with the QoS granted."""
@@ -143,6 +167,7 @@ class ClientRegister:
         other.subscriptions = dict(self.subscriptions)
         other.born = dict(self.born)
         other.over = dict(self.over)
+        other.before = dict(self.before)
         other.missed = self.missed.copy()
         other.ahead = self.ahead.copy()
         return other

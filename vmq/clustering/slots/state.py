@@ -3,13 +3,14 @@
 Everybody who holds a slot holds the same records: the owner writes those that a commit changed to its disk and sends
 them to the followers, who put them into theirs as they came. The kinds, by the first byte of a key:
 
-    h                      -> the head: lineage, version, included, last stamp, what it lacks
+    h                      -> the head: lineage, version, included, last stamp, what it lacks, records of others
     c origin               -> runs of the numbers seen of it
     m run                  -> messages that one version took, each once however many get it: dot, stamp, topic,
                               payload, QoS, share group, moves; the record goes when all of them are done
     q origin block client  -> which messages of a block of places the client does not have yet, by granted QoS
     r client               -> the register's head
-    u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, in which it ended
+    u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, how it ended, and where it began
+                              before it ended earlier
     i block client         -> packet ids under way to the client: dot, whether PUBREC came, QoS
     x packet id client     -> addresses, digest, front: received from the client at QoS 2
 
@@ -31,17 +32,13 @@ from vmq.clustering.slots.queued import (
     SharedRecord,
     StoredMessage,
 )
-from vmq.clustering.slots.register import (
-    NEVER_OVER,
-    ClientRegister,
-    ReceivedId,
-    SentMessage,
-)
+from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.words import (
     NO_LINEAGE,
     UNCLAIMED,
     Dot,
     Lineage,
+    above,
     includes,
     split_scope,
 )
@@ -99,11 +96,17 @@ class SlotState:
         self.windows: set[tuple[str, int]] = set()
         #: The last record of messages.
         self.last_run: int = 0
+        #: The same of other lineages, up to the versions that are included: what was in a queue there by then was so
+        #: here. Of those only which somebody may not include.
+        self.runs_of: dict[Lineage, int] = {}
+        #: Packet ids that a merge has brought of which the client awaits PUBREL.
+        self.unreleased: list[tuple[str, int]] = []
 
     # Lineages
 
     def begin(self, lineage: Lineage) -> None:
         """A new owner goes on with it."""
+        self.has_runs(self.lineage, self.last_run)
         self.lineage = lineage
         self.version = 0
         self.close()
@@ -114,6 +117,11 @@ class SlotState:
         self.included[self.lineage] = self.version
         self.changed[_HEAD] = None
         return self.version
+
+    def has_runs(self, lineage: Lineage, last: int) -> None:
+        """It has what an owner wrote up to this record of messages. Of what no owner wrote, numbers may come twice."""
+        if lineage[0]:
+            self.runs_of[lineage] = max(last, self.runs_of.get(lineage, 0))
 
     def has_changed(self) -> bool:
         """Whether something is no version yet."""
@@ -164,6 +172,17 @@ class SlotState:
         self.sizes[client] = self.sizes.get(client, 0) + present.size()
         present.holders += 1
         self._block_of(client, dot).add(dot[1] % PLACES, qos)
+
+    def put_late(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
+        """The same of a message that may have been here for others before: it comes into another record.
+
+        Who has the record that it was in does not know that it is for this client, too.
+        """
+        present = self.messages.get(dot)
+        if present is not None and present.run is not None:
+            self._leave_run(present)
+            self.fresh.append(dot)
+        self.put(client, dot, qos, message)
 
     def _block_of(self, client: str, dot: Dot) -> QueueBlock:
         """The record of a queue that a place is in, which changes."""
@@ -288,7 +307,7 @@ class SlotState:
                 granted = register.wants(message.topic.decode()) if is_of_it else -1
                 qos = self.limits.of(register.limits).qos(granted, message.qos)
                 if qos > 0:
-                    self.put(client, dot, qos, message)
+                    self.put_late(client, dot, qos, message)
                 register.missed = NodeClock(dict(register.missed.beyond(one)))
                 self.touched[client] = None
             if self.lacks == NO_LINEAGE:
@@ -310,8 +329,9 @@ class SlotState:
         self.lacks = NO_LINEAGE
         floor = self.lineage[0] - 1
         if self.included.get(NO_LINEAGE, 0) < floor:
-            self.included = _above(self.included, floor)
+            self.included = above(self.included, floor)
             self.included[NO_LINEAGE] = floor
+            self.runs_of = above(self.runs_of, floor)
             self.changed[_HEAD] = None
         if UNCLAIMED in self.queues:
             self.claim()
@@ -320,8 +340,7 @@ class SlotState:
             if register.missed.runs:
                 register.missed = NodeClock()
                 self.touched[client] = None
-            for topic_filter in list(register.over):
-                del register.over[topic_filter], register.subscriptions[topic_filter]
+            for topic_filter in register.forget_ends():
                 self.changed["u", client + "\0" + topic_filter, 0, 0] = None
 
     # Registers
@@ -419,13 +438,9 @@ class SlotState:
         """A subscription begins, or ends (QoS -1); `request` is the same wherever it was sent again."""
         register = self.registers[client]
         if qos < 0:
-            _, begun = register.over.get(topic_filter, NEVER_OVER)
-            register.over[topic_filter] = register.past, register.born.pop(topic_filter, begun)
+            register.end(topic_filter)
         else:
-            register.over.pop(topic_filter, None)
-            first = [each for each in register.born.get(topic_filter, ()) if not each[2]]
-            point = self.lineage, self.version + 1, bool(first), request
-            register.born[topic_filter] = (*first, point)
+            register.begin(topic_filter, self.lineage, self.version + 1, request)
         register.subscriptions[topic_filter] = self.stamp(now), qos
         self._forget_wanted()
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
@@ -463,22 +478,13 @@ class SlotState:
 
     def replace(self, client: str, register: ClientRegister) -> None:
         """Another register of the client wins whole."""
-        old = self.registers.get(client)
-        if old is not None:
-            for packet in old.window:
+        for each in (self.registers.get(client, register), register):
+            for packet in each.window:
                 self.change_window(client, packet)
-            for packet in old.received:
+            for packet in each.received:
                 self.changed["x", client, packet, 0] = None
-        for packet in register.window:
-            self.change_window(client, packet)
-        for packet in register.received:
-            self.changed["x", client, packet, 0] = None
-        for each in register.subscriptions:
-            self.changed["u", client + "\0" + each, 0, 0] = None
+        for topic_filter in register.subscriptions:
+            self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.registers[client] = register
         self._forget_wanted()
         self.touched[client] = None
-
-
-def _above(versions: dict[Lineage, int], floor: int) -> dict[Lineage, int]:
-    return {each: version for each, version in versions.items() if not 0 < each[0] <= floor}

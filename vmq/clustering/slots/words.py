@@ -63,6 +63,11 @@ def includes(included: Mapping[Lineage, int], lineage: Lineage, version: int) ->
     return included.get(lineage, 0) >= version
 
 
+def above(versions: Mapping[Lineage, int], floor: int) -> dict[Lineage, int]:
+    """Those of lineages of later epochs."""
+    return {each: version for each, version in versions.items() if not 0 < each[0] <= floor}
+
+
 def incarnation_of(store: int, boot: int) -> Incarnation:
     """A store in one of its lives. Lives rise: max(the last one + 1, minutes since 2024), on disk before it is told."""
     return store << BOOT_BITS | boot

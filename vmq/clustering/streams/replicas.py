@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -122,6 +123,25 @@ class Replicas:
             await self.consumers.settle()
         if self.groups is not None:
             await self.groups.release()
+
+    async def hand_over(self, seconds: float) -> bool:
+        """Others are to lead what this node leads, until `lead_again`; returns whether they do, that long at most."""
+        groups = self.groups
+        if groups is None:
+            return True
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        groups.thread.post(groups.thread.hand_over)
+        while groups.places.leads_any():
+            if loop.time() >= until:
+                return False
+            await asyncio.sleep(_SOON)
+        return True
+
+    def lead_again(self) -> None:
+        """This node keeps what it comes to lead."""
+        if self.groups is not None:
+            self.groups.thread.post(partial(self.groups.thread.hand_over, gives_away=False))
 
     async def leave(self) -> None:
         """Returns when other nodes have what this one had."""

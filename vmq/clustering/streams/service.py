@@ -280,12 +280,12 @@ class Streams(StreamFinder):
                 had.update(each or self.own_name for each in self.owners(stream))
         return PartitionRoom(groups.requests.limits(), had)
 
-    def lacking_room(self, name: str, partitions: int, copies: int) -> str:
-        """Why nodes have no room for a stream; "" if they have."""
+    def lacking_room(self, name: str, numbers: range, copies: int) -> str:
+        """Why nodes have no room for these partitions of a stream; "" if they have."""
         room = self._room()
         if copies > 1:
-            return room.lacks_for_copies(self.keepers(), partitions, copies)
-        wanted = (self._owners.wanted(name, number) for number in range(partitions))
+            return room.lacks_for_copies(self.keepers(), len(numbers), copies)
+        wanted = (self._owners.wanted(name, number) for number in numbers)
         return room.lacks_for(Counter(wanted))
 
     def lacking_room_at(self, nodes: Iterable[str]) -> str:

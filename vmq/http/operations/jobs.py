@@ -82,6 +82,10 @@ class AddJob(OneQueue, forbid_unknown_fields=True, kw_only=True):
     )
     priority: Annotated[int, Meta(ge=0, le=9, description="9 goes first")] | None = None
     maxlen: Annotated[int, Meta(ge=1, description="Refused if so many are queued")] | None = None
+    replicate: (
+        Annotated[int, Meta(ge=1, le=65_535, description="Hosts that have it before the answer")]
+        | None
+    ) = None
     key: Annotated[
         str, Meta(max_length=512, description="Keeps a second job with it out for a while")
     ] = ""
@@ -135,7 +139,7 @@ def _add(context: Context, wanted: AddJob) -> Any:
     options = AddOptions(wanted.queue.encode())
     options.delay = wanted.delay
     options.key = wanted.key.encode()
-    for name in ("retry", "ttl", "priority", "maxlen"):
+    for name in ("retry", "ttl", "priority", "maxlen", "replicate"):
         value = getattr(wanted, name)
         if value is not None:
             setattr(options, name, value)

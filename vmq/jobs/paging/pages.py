@@ -55,6 +55,8 @@ from vmq.jobs.queues import JOB_BYTES, JobQueues, key_name, window_of
 PAGE: Final = 2048
 #: Copies of one page that are named one by one; then all of it is in memory: who does its jobs names the others soon.
 _MOST_HITS: Final = 16
+#: Jobs that are looked for in a page one by one; more of them are compared with all that it has.
+_FEW: Final = 16
 
 
 class PagedJobs(LanePager):
@@ -89,6 +91,8 @@ class PagedJobs(LanePager):
         self.unpacked: JobPage | None = None
         self.unpacked_keys: list[bytes] = []
         self.now: float = 0.0
+        #: Ids that were compared with those that somebody named, since the start.
+        self.compared: i64 = 0
         #: When a page was taken apart last whose time was over.
         self.ended_at: float = -1.0
 
@@ -364,9 +368,21 @@ class PagedJobs(LanePager):
         if len(job_ids) == page.count:
             return self.scatter(page)
         found: list[Job] = []
-        for job_id in job_ids:
-            found.append(self.take_out(page, place_of(page.ids, page.size, job_id), job_id))
+        for place, job_id in self.places(page, job_ids):
+            found.append(self.take_out(page, place, job_id))
         return found
+
+    def places(self, page: JobPage, job_ids: Collection[bytes]) -> list[tuple[int, bytes]]:
+        """Those of some jobs that a page has, with their places."""
+        taken = page.taken
+        self.compared += max(len(job_ids), page.size if len(job_ids) > _FEW else 0)
+        if len(job_ids) > _FEW:
+            wanted = set(job_ids)
+            ids = split_ids(long_ids(page.ids, page.size))
+            found = [(place, job_id) for place, job_id in enumerate(ids) if job_id in wanted]
+        else:
+            found = [(place_of(page.ids, page.size, job_id), job_id) for job_id in job_ids]
+        return [each for each in found if each[0] >= 0 and (taken is None or each[0] not in taken)]
 
     def mark(self, limit: int) -> None:
         """Has the jobs of some more pages found by their ids and keys, those with keys first."""

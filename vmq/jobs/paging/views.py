@@ -2,8 +2,11 @@
 
 from array import array
 from collections.abc import Collection
+from heapq import nsmallest
+from zlib import crc32
 
 from vmq.jobs.paging.columns import (
+    CREATED,
     DELIVERIES,
     NACKS,
     REPEATS,
@@ -16,35 +19,61 @@ from vmq.jobs.paging.columns import (
 )
 from vmq.jobs.paging.page import PagedGroup, cost, numbers_of
 from vmq.jobs.paging.pages import PagedJobs
-from vmq.jobs.queue import AWAY, Job, JobCopies, JobPage
+from vmq.jobs.queue import AWAY, GONE, Job, JobCopies, JobPage
 
 
 class PageViews(PagedJobs):
     """The pages of one node, as others ask for them."""
 
     def after(self, created: int, limit: int) -> list[Job]:
-        """Jobs that are paged out and were added later than this; they stay so."""
-        found: list[Job] = []
-        last: int = 0
-        later = [
-            (page.first, number, page)
-            for number, page in enumerate(self.pages)
-            if page.last > created
-        ]
+        """The first jobs that are paged out and were added later than this; they stay so."""
+        found: list[tuple[int, int, int]] = []
+        numbered = self.numbered
+        later = [(page.first, page.number) for page in self.pages if page.last > created]
         later.sort()
-        for first, _, page in later:
-            if len(found) >= limit and first > last:
+        for first, number in later:
+            if len(found) >= limit and first > found[limit - 1][0]:
                 break
-            found.extend([job for job in self.read(page) if job.created > created])
-            last = max(last, page.last)
-        return found
+            page = numbered[number]
+            taken = page.taken
+            for place, when in enumerate(whole(page.columns[CREATED], page.size)):
+                if when > created and (taken is None or place not in taken):
+                    found.append((when, number, place))
+            found = nsmallest(limit, found)
+        jobs: list[Job] = []
+        for _, number, place in found:
+            page = numbered[number]
+            job = self.job_at(page, place, self.id_at(page, place))
+            if page.keys:
+                job.key = self.keys_of(page)[place]
+            jobs.append(job)
+        return jobs
 
-    def between(self, name: bytes, first: int, last: int) -> list[JobPage]:
-        """Pages of a queue that may have jobs which were added from then to then."""
-        found: list[JobPage] = []
-        for page in self.pages:
-            if page.last >= first and page.first <= last and page.lane.queue.name == name:
-                found.append(page)
+    def having(
+        self, name: bytes, first: int, last: int, job_ids: Collection[bytes]
+    ) -> list[tuple[JobPage, list[PagedGroup]]]:
+        """Pages of a queue with those of some jobs that they have, which were added from then to then.
+
+        It costs as much as there are ids, however many pages there are: a page may have jobs of all times.
+        """
+        numbered = self.numbered
+        sought: dict[JobPage, Collection[bytes]] = {}
+        for page in self.unmarked:
+            if page.last >= first and page.first <= last:
+                sought[page] = job_ids
+        marked: dict[int, list[bytes]] = {}
+        for job_id in job_ids:
+            for number in self.marks.pages(crc32(job_id)):
+                marked.setdefault(number, []).append(job_id)
+        for number, some in marked.items():
+            if number in numbered:
+                sought.setdefault(numbered[number], some)
+        found: list[tuple[JobPage, list[PagedGroup]]] = []
+        for page, wanted in sought.items():
+            if page.kind != GONE and page.lane.queue.name == name:
+                groups = self.groups_of(page, self.places(page, wanted))
+                if groups:
+                    found.append((page, groups))
         return found
 
     def ids(self, page: JobPage) -> list[bytes]:
@@ -57,18 +86,22 @@ class PageViews(PagedJobs):
 
     def groups(self, page: JobPage) -> list[PagedGroup]:
         """Its jobs, those together that are alike."""
+        taken = page.taken
+        places = list(enumerate(split_ids(long_ids(page.ids, page.size))))
+        if taken is not None:
+            places = [each for each in places if each[0] not in taken]
+        return self.groups_of(page, places)
+
+    def groups_of(self, page: JobPage, places: list[tuple[int, bytes]]) -> list[PagedGroup]:
+        """Jobs at some places of a page, those together that are alike."""
         columns = [page.columns[each] for each in (SHARE, DELIVERIES, NACKS, REPEATS)]
-        if max([len(each) for each in columns]) == 1:
+        if places and max([len(each) for each in columns]) == 1:
             share, *counters = [each[0] for each in columns]
             group = PagedGroup(self.shares[share], *counters)
-            group.ids = self.ids(page)
+            group.ids = [job_id for _, job_id in places]
             return [group]
         found: dict[tuple[int, int, int, int], PagedGroup] = {}
-        taken = page.taken
-        ids = split_ids(long_ids(page.ids, page.size))
-        for place, job_id in enumerate(ids):
-            if taken is not None and place in taken:
-                continue
+        for place, job_id in places:
             share, deliveries, nacks, repeats = [at_place(each, place) for each in columns]
             known = found.get((share, deliveries, nacks, repeats))
             if known is None:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Final
 
 from vmq.jobs.options import AddOptions, check_queue, whole
-from vmq.jobs.queue import Job, JobPage
+from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.adding import read_options
 from vmq.jobs.resp.cluster import cluster, mending, nodes
 from vmq.jobs.resp.connection import RespConnection
+from vmq.jobs.resp.flushing import JobFlush
 from vmq.jobs.resp.replies import (
     NO_ARRAY,
     NO_BULK,
@@ -416,21 +417,23 @@ def debug(connection: RespConnection, argv: list[bytes]) -> bytes:
         return error(_NO_ADMIN)
     if argv[1].upper() != b"FLUSHALL":
         return error("ERR DEBUG knows FLUSHALL")
-    machine = connection.machine
-    prefix = connection.door.prefix
-    while True:
-        for job in list(machine.jobs.values()):
-            if job.queue.name.startswith(prefix):
-                machine.delete(job)
-        page = next((each for each in machine.pager.pages if is_below(each, prefix)), None)
-        if page is None:
-            return OK
-        machine.pager.scatter(page)
+    commit = connection.commit
+    flush = JobFlush(connection.machine, connection.door.prefix, commit.clock())
+    promise = connection.promise()
+    assert commit.call_soon is not None
+    call_soon = commit.call_soon
 
+    def go_on() -> None:
+        if commit.is_over:
+            return
+        if flush.turn():
+            call_soon(go_on)
+        else:
+            connection.keep(promise, OK)
+        commit.end_soon()
 
-def is_below(page: JobPage, prefix: bytes) -> bool:
-    """Whether a page is of a queue whose name begins so."""
-    return page.lane.queue.name.startswith(prefix)
+    call_soon(go_on)
+    return b""
 
 
 _MANY: Final = 1024

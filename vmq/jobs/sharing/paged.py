@@ -138,30 +138,29 @@ class PagedCopies:
 
     def on_will_queue(self, sender: int, asked: WillQueueAll, now: float) -> None:
         """Another node is about to queue all of these."""
-        left = set(split_ids(asked.jobs))
+        job_ids = dict.fromkeys(split_ids(asked.jobs))  # in an order that is the same each time
+        left = set(job_ids)
         queued: list[bytes] = []
         busy: list[bytes] = []
-        for page in self.pager.between(asked.queue, asked.first, asked.last):
-            own = left.intersection(self.pager.ids(page))
-            if not own:
-                continue
-            if page.kind == AWAY and page.seen is not None and self.here.me > sender:
-                busy.extend(own)
-                left -= own
-                continue
+        having = self.pager.having(asked.queue, asked.first, asked.last, job_ids)
+        for page, groups in having:
             if page.kind == AWAY and page.seen is not None:
+                if self.here.me > sender:
+                    for group in groups:
+                        busy.extend(group.ids)
+                        left.difference_update(group.ids)
+                    continue
                 self._put_off(page, 2 * ANSWER, now)  # both ask
-            for group in self.pager.groups(page):
+            for group in groups:
                 if page.kind == AWAY:
                     if is_known_to(group, {sender, *asked.nodes}):
                         left.difference_update(group.ids)
                 elif group.copies is not None and sender in group.copies.nodes:
-                    mine = left.intersection(group.ids)
-                    left -= mine
+                    left.difference_update(group.ids)
                     if is_as(group, asked):
-                        queued.extend(mine)
-                    elif mine:
-                        self.here.send(sender, queued_all(page, group, sorted(mine)))
+                        queued.extend(group.ids)
+                    else:
+                        self.here.send(sender, queued_all(page, group, sorted(group.ids)))
         for job_id in sorted(left):
             if self._is_queued_as(job_id, asked, sender):
                 queued.append(job_id)
@@ -194,10 +193,10 @@ class PagedCopies:
     def on_queued(self, sender: int, told: QueuedAll, now: float) -> None:
         """Another node has these queued."""
         left, busy = set(split_ids(told.jobs)), set(split_ids(told.busy))
-        for page in self.pager.between(told.queue, told.first, told.last):
-            if page.kind != AWAY or not (left or busy):
-                continue
-            for group in self.pager.groups(page):
+        job_ids = dict.fromkeys(split_ids(told.jobs + told.busy))
+        having = self.pager.having(told.queue, told.first, told.last, job_ids)
+        for page, groups in having:
+            for group in groups if page.kind == AWAY else ():
                 if group.copies is None or sender not in group.copies.nodes:
                     continue
                 own = left.intersection(group.ids)

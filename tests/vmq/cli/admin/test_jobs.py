@@ -161,6 +161,7 @@ def test_jobs_go_from_one_broker_to_another(
         (("purge", "D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1"), "there is no job"),
         (("show", "q", "--mountpoint", "nosuch"), "there is no mountpoint"),
         (("add", "q!dead", "x"), "by failing only"),
+        (("add", "q", "x", "--replicate", "2"), "NOREPL"),
     ],
 )
 def test_what_is_not_there(shared: BrokerProcess, words: tuple[str, ...], text: str) -> None:

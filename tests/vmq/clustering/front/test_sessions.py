@@ -40,9 +40,9 @@ class Alone:
         self.now += 100
         self.node.tick(self.now)
 
-    def publish(self) -> None:
+    def publish(self, text: bytes = b"text") -> None:
         origin, targets = self.node.origin, self.node.routes.targets("t")
-        publication = Publication(b"t", b"text", 1, 0, self._acknowledge)
+        publication = Publication(b"t", text, 1, 0, self._acknowledge)
         origin.publish(origin.reserve(targets), publication)
         self.node.finish()
 
@@ -114,3 +114,18 @@ def test_what_comes_and_goes_between_two_commits_is_no_record() -> None:
     there.write()
     there.tick()
     assert there.write()["i", True] == 1
+
+
+def test_what_a_slot_of_its_own_does_not_take_yet_comes_before_what_follows() -> None:
+    alone = Alone()
+    reach = alone.node.here.reach
+    reach.set_members({1: "x", 2: "y"})  # nobody knows yet whether that one is there
+    alone.publish(b"1")
+    assert not alone.node.effects.steps
+    reach.set_members({1: "x"})
+    alone.publish(b"2")
+    alone.tick()
+    found = [
+        step.message.payload for _, step in alone.node.effects.steps if isinstance(step, Sending)
+    ]
+    assert found == [b"1", b"2"]

@@ -40,6 +40,30 @@ def test_who_has_what_the_owner_began_from_gets_the_changes() -> None:
     assert (message.after, message.version, message.base) == (2, 3, None)
 
 
+def test_what_a_follower_says_of_a_transfer_that_was_given_up_counts_no_more() -> None:
+    """It said meanwhile that it had a whole copy, and is sent what came since."""
+    there, _ = followers()
+    for version in range(1, 5):
+        change(there, version)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, STATE)
+    there.begin(VIEW, 2, (VIEW.lineage, 2), 4, None)
+    there.on_stored(2, SlotStored(7, VIEW.lineage, 4, False))
+    assert there.confirmed((2,)) == 2
+    there.on_stored(2, SlotStored(7, VIEW.lineage, 4, True))
+    assert there.confirmed((2,)) == 4
+
+
+def test_what_a_follower_says_of_a_copy_that_it_had_before_makes_no_transfer_whole() -> None:
+    there, _ = followers()
+    for version in range(1, 5):
+        change(there, version)
+    there.begin(VIEW, 2, (NO_LINEAGE, 0), 4, {b"h": b"head"})
+    there.on_stored(2, SlotStored(7, VIEW.lineage, 3, True))
+    assert not there.are_whole((2,))
+    there.on_stored(2, SlotStored(7, VIEW.lineage, 4, True))
+    assert there.are_whole((2,))
+
+
 def test_who_has_something_else_gets_everything_in_parts_one_after_the_other() -> None:
     there, here = followers()
     change(there, 1)

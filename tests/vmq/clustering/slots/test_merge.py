@@ -107,6 +107,70 @@ def test_what_a_side_took_while_it_did_not_know_a_client_is_not_seen_for_that_cl
         assert queue(found, "c") == [1]
 
 
+def test_what_a_side_had_for_a_client_it_has_finished_whatever_that_subscribed_to_elsewhere() -> (
+    None
+):
+    one = begun(1, 5)
+    subscribe(one, "c")
+    take(one, 1)
+    other = begun(2, 6, one)
+    finish(other, "c", 1)
+    one.subscribe("c", "t", 2, 0)  # which the other side does not know
+    one.close()
+    take(one, 2)
+    take(other, 2)
+    finish(other, "c", 2)
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == [2], "of this one it cannot know for which subscription it was"
+
+
+def test_what_a_merge_brings_for_another_client_was_not_there_for_that_before() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    take(one, 1)
+    other = begun(2, 6, one)
+    third = begun(1, 7)
+    subscribe(third, "d")
+    take(third, 1)
+    merge(one, third)
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == queue(found, "d") == [1]
+
+
+def test_what_a_client_ended_before_it_asked_anew_stays_ended_where_it_is_read_late() -> None:
+    one = begun(1, 5)
+    attach(one, "c", 55)
+    other = begun(2, 6, one)
+    for packet in (2, 4):
+        other.subscribe("c", "t", 2, 0, request_of(55, packet))
+        other.close()
+        if packet == 4:
+            other = load_state(all_records(other))
+        other.subscribe("c", "t", -1, 0)
+        other.close()
+    one.subscribe("c", "t", 2, 0, request_of(55, 2))
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {}
+
+
+def test_a_client_that_awaits_pubrel_of_one_side_gets_it_of_the_other() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    take(one, 1)
+    other = begun(2, 6, one)
+    attach(other, "c", 8)
+    one.send("c", 7, SentMessage((ORIGIN, 1), True, 2))
+    finish(one, "c", 1)
+    for found in (merged(one, other), merged(other, one)):
+        assert {
+            packet: each.is_received for packet, each in found.registers["c"].window.items()
+        } == {7: True}
+        assert queue(found, "c") == []
+        assert not found.registers["c"].missed.runs
+
+
 def test_what_a_client_has_finished_that_a_part_of_a_copy_had_for_it_does_not_come_back() -> None:
     """Nobody who knew the client had seen that for it; but it was in its queue."""
     one = begun(1, 5)

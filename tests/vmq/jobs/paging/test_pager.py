@@ -103,6 +103,36 @@ def test_a_job_that_is_paged_out_is_found_by_its_id(tmp_path: Path) -> None:
     ]
 
 
+def test_jobs_are_named_at_a_cost_that_does_not_grow_with_the_pages(tmp_path: Path) -> None:
+    """Though each page may have jobs of all times, as those have that came back."""
+    node, ids = filled(tmp_path, 800)
+    pager = node.machine.pager
+    pager.mark(len(pager.unmarked))
+    assert len(pager.pages) > 100
+    named = [*ids[100:300:50], b"D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1"]
+    before = int(pager.compared)
+    found = pager.having(b"q", 0, 1 << 62, named)
+    assert pager.compared - before <= 2 * len(named)
+    assert sorted(each for _, groups in found for group in groups for each in group.ids) == sorted(
+        named[:-1]
+    )
+    assert pager.having(b"other", 0, 1 << 62, named) == []
+
+
+def test_a_scan_has_no_more_of_pages_than_it_asks_for(tmp_path: Path) -> None:
+    node, ids = filled(tmp_path, 200)
+    pager = node.machine.pager
+    pager.find(ids[50])
+    seen: list[bytes] = []
+    created = 0
+    while jobs := pager.after(created, 7):
+        assert len(jobs) <= 7
+        seen += ids_of(jobs)
+        created = int(jobs[-1].created)
+    assert seen == [each for each in ids if each not in node.machine.jobs]
+    assert pager.count == len(seen)
+
+
 def test_the_time_of_a_job_that_is_paged_out_ends(tmp_path: Path) -> None:
     node = paged(tmp_path)
     for number in range(60):
