@@ -474,7 +474,7 @@ class GroupService:
     def _set_own(self, found: OwnReplicas) -> None:
         before, self.places.here = self.places.here, found
         if found.current != before.current:
-            self._catalog.on_change()  # readers' ways; places, owners and members are as they were
+            self._on_change()
 
     async def recover(self, stream: str, number: int | None) -> str:
         """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""

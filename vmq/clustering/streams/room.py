@@ -21,9 +21,15 @@ class PartitionRoom:
         return most if limit is None else max(0, min(most, limit - self._had.get(node, 0)))
 
     def lacks_for_copies(self, nodes: Iterable[str], partitions: int, copies: int) -> str:
-        """Why these nodes cannot have some partitions, each with copies on so many of them; "" if they can."""
+        """Why these nodes cannot have some partitions, each with copies on so many of them; "" if they can.
+
+        Where they are fewer than copies it is not room that is lacking: that is said where partitions are placed.
+        """
         there = list(nodes)
-        if sum(self.left(each, partitions) for each in there) >= partitions * copies:
+        if (
+            len(there) < copies
+            or sum(self.left(each, partitions) for each in there) >= partitions * copies
+        ):
             return ""
         return self._why(there, f"{partitions} partitions of {copies} copies each")
 

@@ -263,7 +263,7 @@ class Streams(StreamFinder):
         """Has a stream get another number of copies; returns what is wrong with that, "" if nothing is."""
         assert self._definitions is not None, "there is a stream"
         number, more = len(stream.partitions), count - max(1, stream.options.replicas)
-        lacking = self._room().lacks_for_copies(self.keepers(), number, max(0, more))
+        lacking = self._room().lacks_for_copies(self._members, number, max(0, more))
         return lacking or self._definitions.alter(stream.name, count, self.replicas.hosts)
 
     def _room(self) -> PartitionRoom:
@@ -281,10 +281,13 @@ class Streams(StreamFinder):
         return PartitionRoom(groups.requests.limits(), had)
 
     def lacking_room(self, name: str, numbers: range, copies: int) -> str:
-        """Why nodes have no room for these partitions of a stream; "" if they have."""
+        """Why nodes have no room for these partitions of a stream; "" if they have.
+
+        Copies may be on any member: one that keeps no streams yet does as soon as it hears of one.
+        """
         room = self._room()
         if copies > 1:
-            return room.lacks_for_copies(self.keepers(), len(numbers), copies)
+            return room.lacks_for_copies(self._members, len(numbers), copies)
         wanted = (self._owners.wanted(name, number) for number in numbers)
         return room.lacks_for(Counter(wanted))
 

@@ -222,8 +222,11 @@ class JobEnding:
     def _on_heard(self, sender: int, nodes: list[int], job: Job, copies: JobCopies) -> None:
         if nodes and not copies.wanted:
             copies.wanted = 1
+        known = list(copies.nodes)
         is_more = copies.nodes != nodes and copies.add(nodes)
         if is_more:
+            # Who heard before it had a copy kept nothing of that: it is told again.
+            copies.confirmed = [each for each in copies.confirmed if each in known]
             self.machine.note_shared(job)
         copies.confirm(sender)
         if not copies.is_asking:

@@ -46,7 +46,9 @@ def next_frame(view: mmap.mmap, at: int) -> int:
     while 0 <= place <= size - HEAD_SIZE and left > 0:
         if _is_frame(view, place):
             return place
-        left -= max(_extent(view, place).middle - place, HEAD_SIZE)
+        found = _extent(view, place)
+        # What a damaged length claims beyond the end of the file was not looked at.
+        left -= max(found.middle - place, HEAD_SIZE) if found.end <= size else HEAD_SIZE
         place = view.find(_MAGIC, place + 1)
     return size
 

@@ -1,6 +1,7 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import randbytes
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.cli.program import here
-from tests.vmq.clustering.nodes import address, clustering
+from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.clustering.raft.replicas import (
     groups,
     is_led,
@@ -24,7 +25,6 @@ from vmq.admin.cluster import drain, list_members
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 from vmq.clustering.raft import producer
-from vmq.clustering.raft.standing import OwnReplicas
 from vmq.clustering.streams.metadata import chosen
 from vmq.streams.log.cursor import LogReader
 
@@ -99,24 +99,6 @@ async def test_a_node_that_is_drained_leads_nothing_until_it_is_let_in(tmp_path:
         placed = [groups(a).places.replicas("s", number)[0] for number in numbers]
         await until(lambda: [leader(a, number) for number in numbers] == placed)
         assert not groups(a).thread._gives_away
-
-
-async def test_what_can_be_read_here_is_no_reason_to_look_at_all_partitions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of thousands some change while leaders are elected: to look at all each time would take more than that itself."""
-    async with replicated(tmp_path, *NAMES) as brokers:
-        service = groups(brokers["a"])
-        await until(lambda: service.places.is_here("s", 0))
-        looks: list[str] = []
-        monkeypatch.setattr(service, "look", lambda: looks.append("all"))
-        monkeypatch.setattr(service._catalog, "on_change", lambda: looks.append("ways"))
-        service._set_own(OwnReplicas())
-        assert not service.places.is_here("s", 0)
-        service._set_own(OwnReplicas())
-        assert looks == ["ways"]
-        await until(lambda: service.places.is_here("s", 0))
-        assert set(looks) == {"ways"}
 
 
 async def test_a_node_that_comes_back_catches_up(tmp_path: Path) -> None:
@@ -381,6 +363,22 @@ async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it
         assert "not placed yet: that takes 3 nodes that keep streams, and a majority" in refused.err
         assert a.streaming is not None
         assert "none" not in a.streaming.catalog.streams
+
+
+async def test_the_first_stream_of_a_cluster_gets_its_copies(tmp_path: Path) -> None:
+    """No node keeps streams before it is made, which is no lack of room."""
+    async with AsyncExitStack() as stack:
+        brokers: list[Broker] = []
+        for name in NAMES:
+            join = [address(each) for each in brokers[:1]]
+            broker = Broker(config(tmp_path, name, join), admin=True)
+            brokers.append(await stack.enter_async_context(broker))
+        await together(*brokers)
+        row = await admin.create_stream(
+            brokers[0], "first", {"filters": ["first/#"], "partitions": 2, "replicas": 3}
+        )
+        assert row.partitions == 2
+        assert sorted(groups(brokers[0]).places.replicas("first", 1)) == [*NAMES]
 
 
 async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(tmp_path: Path) -> None:

@@ -51,6 +51,31 @@ def test_a_copy_that_is_under_way_is_heard_of_before_its_job_is_forgotten(tmp_pa
     assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
 
 
+def test_who_heard_of_a_job_before_it_had_a_copy_is_told_again(tmp_path: Path) -> None:
+    """It kept nothing of that, and got its copy later, of a node that had not heard."""
+    world = world_of(tmp_path, "abc")
+    first, second, third = world.nodes.values()
+    job_id = add(world, first, 1)
+    world.cut.add(frozenset((first.name, second.name)))
+    world.break_link(first.name, second.name)
+    assert second.replicas.acknowledge_unknown(job_id)
+    world._send(second.name)
+    passes(world, 2)
+    assert third.machine.find(job_id) is None
+    job = first.machine.find(job_id)
+    assert job is not None
+    first.machine.set_aside(job)
+    assert first.replicas.federation.give(job, third.number, first.clock_now)
+    world._send(first.name)
+    passes(world, 2)
+    assert third.machine.find(job_id) is not None
+    world.cut.clear()
+    passes(world, 10)
+    assert [node.undone() for node in world.nodes.values()] == [0, 0, 0]
+    passes(world, 60)
+    assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
+
+
 def test_who_does_not_collect_a_job_forgets_it_for_nobody(tmp_path: Path) -> None:
     """That one node heard of it from another than the one that asks all says nothing of the rest."""
     world = world_of(tmp_path, "abcd")

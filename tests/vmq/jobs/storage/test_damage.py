@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.vmq.jobs.storage.test_restoring import Node
@@ -162,6 +162,7 @@ def test_bodies_full_of_what_frames_begin_with_are_searched_through_in_bounded_t
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 7)), min_size=1, max_size=4))
+@example([(8, 0), (292, 6)])  # the second frame claims to be longer than the file
 def test_whatever_bits_flip_the_other_frames_are_there(
     tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int]]
 ) -> None:
