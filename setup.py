@@ -57,6 +57,7 @@ COMPILED = (
     "vmq/protocol/acknowledgements.py",
     "vmq/protocol/subscribe.py",
     "vmq/protocol/session.py",
+    "vmq/protocol/listener_context.py",
     "vmq/protocol/connection.py",
     "vmq/protocol/will.py",
     "vmq/protocol/rights.py",

@@ -107,8 +107,6 @@ def test_a_class_has_its_name_for_itself() -> None:
 #: Attributes of the compiled core that are called back: a call costs twenty times that of a port
 #: (`vmq.core.ports`). Each with the reason why it is one still.
 CALLBACKS = {
-    "Connection.closed": "the listener's: once a connection",
-    "Connection.opened": "the listener's: once a connection",
     "Core.call_later": "the event loop's own function",
     "Core.call_soon": "the event loop's own function",
     "Core.choose": "a function of the standard library",
@@ -117,6 +115,8 @@ CALLBACKS = {
     "Cork.call_soon": "the event loop's own function",
     "Cork.clock": "a function of the standard library",
     "Hooks.*": "plugins are Python; None where no plugin is",
+    "ListenerContext.closed": "the listener's: once a connection",
+    "ListenerContext.opened": "the listener's: once a connection",
     "OnCommit.actions": "what is to be done once, of many kinds: one a batch of another node",
     "OnCommit.resumed": "when a store has room again",
     "Pending.cancel": "whoever will answer: one a question",

@@ -29,6 +29,7 @@ from vmq.mqtt.packets import (
 )
 from vmq.mqtt.topics import check_filter, decode_topic_name
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 
 
 class ReceivedMessage:
@@ -96,7 +97,7 @@ class LocalClient:
         #: CONNACK has come, or the connection is over.
         self._is_answered = asyncio.Event()
         self._received: set[int] = set()
-        self._connection = Connection(registry, True, client_id, _ignore, _ignore)
+        self._connection = Connection(registry, True, client_id, ListenerContext(_ignore, _ignore))
         # What the process itself publishes is nobody's to judge, and a plugin that publishes is not told of it.
         self._connection.session.hooks = Hooks()
         self._connection.session.is_ours = True

@@ -86,7 +86,7 @@ class Peer:
         self.transport.client = self.client
         self.client.transport = self.transport
         self.client.connection.transport = self.transport
-        self.client.connection.reply_limit = REPLY_LIMIT
+        self.client.connection.listener.reply_limit = REPLY_LIMIT
         self.fed = 0
 
     def act(self, steer: int) -> None:

@@ -16,6 +16,7 @@ from tests.support.wire import connect_packet, publish_packet, subscribe_packet
 from tests.vmq.support import House
 from vmq import is_compiled
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 
 pytestmark = pytest.mark.skipif(not is_compiled(), reason="interpreted objects have a dict each")
 
@@ -44,8 +45,11 @@ def nothing(_connection: Connection) -> None:
     """What a listener does with a connection."""
 
 
+LISTENER = ListenerContext(nothing, nothing)
+
+
 def client(house: House, number: int, *packets: bytes) -> Connection:
-    connection = Connection(house.registry, True, f"generated-{number:06}", nothing, nothing)
+    connection = Connection(house.registry, True, f"generated-{number:06}", LISTENER)
     connection.connection_made(NoTransport())
     connection.data_received(connect_packet(f"client-{number:06}"))
     for each in packets:

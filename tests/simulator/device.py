@@ -28,6 +28,7 @@ from tests.support.wire import (
 )
 from tests.vmq.support import split_packets
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 
 if TYPE_CHECKING:
     from tests.simulator.node import Broker
@@ -56,9 +57,8 @@ class Wire:
         self.is_read = True
         self._unread: deque[bytes] = deque()
         self._arrivals = [0.0, 0.0]
-        self.connection = Connection(
-            broker.registry(), True, device.client_id, lambda _: None, lambda _: None
-        )
+        listener = ListenerContext(lambda _: None, lambda _: None)
+        self.connection = Connection(broker.registry(), True, device.client_id, listener)
         broker.connections.add(self.connection)
         broker.life.do(self.connection.connection_made, self)
 

@@ -13,6 +13,7 @@ from tests.support.wire import (
 )
 from vmq.core.registry import Registry
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 
 
 def _ignore(_connection: Connection) -> None:
@@ -37,7 +38,7 @@ class Peer:
         self.is_open = True
         self._last_id = 0
         registry.core.cork.close = 0.0  # nothing waits for the end of a turn
-        self.connection = Connection(registry, True, client_id, _ignore, _ignore)
+        self.connection = Connection(registry, True, client_id, ListenerContext(_ignore, _ignore))
         self.connection.connection_made(self)
         self.send(connect_packet(client_id, clean=clean, username=username))
 

@@ -15,6 +15,7 @@ from vmq.core.context import Core, CoreOptions
 from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 from vmq.store.store import Store, StoreError
 
 #: Nothing here takes time; a test that hangs fails after so many seconds.
@@ -92,7 +93,7 @@ class Peer:
         self.is_closed = False
         self.on_write: Callable[[], None] | None = None
         self.changed = asyncio.Event()
-        self.connection = Connection(registry, True, "auto", ignore, ignore)
+        self.connection = Connection(registry, True, "auto", ListenerContext(ignore, ignore))
         self.connection.connection_made(self)
 
     async def wait_until(self, done: Callable[[], bool]) -> None:

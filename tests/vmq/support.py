@@ -41,6 +41,7 @@ from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.mqtt.message import Message
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
 from vmq.store.store import Store
 
@@ -158,7 +159,10 @@ class Client:
         self.last_id = 0
         self.client_id = ""
         self.connection = Connection(
-            house.registry, anonymous, new_id, self.opened.append, self.ended.append
+            house.registry,
+            anonymous,
+            new_id,
+            ListenerContext(self.opened.append, self.ended.append),
         )
         self.connection.connection_made(self.transport)
 

@@ -297,7 +297,7 @@ async def test_the_write_buffer_is_the_configured_one(tmp_path: Path) -> None:
         assert broker.connections is not None
         [connection] = broker.connections
         assert connection.transport.get_write_buffer_limits()[1] == 4096
-        assert connection.reply_limit == 4 * 4096
+        assert connection.listener.reply_limit == 4 * 4096
 
 
 def test_client_ids_that_the_broker_gives_are_unique() -> None:

@@ -80,8 +80,8 @@ class Line:
 
     def take(self) -> list[tuple[int, bool, int, bytes]]:
         """What went to the client: (packet type, DUP, packet id, payload)."""
-        buffer = bytearray(b"".join(self.output.pieces))
-        self.output.pieces.clear()
+        buffer = bytearray(b"".join(self.output.pieces or ()))
+        self.output.pieces = None
         taken = []
         for packet in split_packets(buffer):
             payload = packet.payload if packet.type == PUBLISH else b""

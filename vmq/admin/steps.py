@@ -84,7 +84,7 @@ async def rights(
     if isinstance(output, Connection):
         if getattr(output.session.hooks, question.hook) is None:
             return [Step("rights", OK, "no plugin is asked: it is free")]
-        listener = broker.config.listeners.get(output.listener)
+        listener = broker.config.listeners.get(output.listener.name)
         chosen = None if listener is None else listener.authz_plugins
     found = await rehearse(broker.plugins, question, chosen)
     if found is None:

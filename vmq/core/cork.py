@@ -106,6 +106,9 @@ class CorkedOutput(Output):
         if now == 0.0:
             now = cork.clock()
         pieces = self.pieces
+        if pieces is None:
+            return
+        self.pieces = None
         corked = self.corked
         if corked is None:
             is_close = now - self.written_at < cork.close and not self.closing
@@ -114,18 +117,15 @@ class CorkedOutput(Output):
                     self.spared -= 1
                 self.written_at = now
                 self.send(pieces)
-                pieces.clear()
                 return
             self.written_at = now
             self.corked = pieces
-            self.pieces = []
             self.count(pieces)
             cork.hold(self, now)
         else:
             self.written_at = now
             corked.extend(pieces)
             self.count(pieces)
-            pieces.clear()
         if self.closing or self.corked_bytes >= LARGEST:
             self.send_corked()
         if now >= cork.until:

@@ -172,7 +172,7 @@ class Sender:
         if self.options.retry_interval:
             delivery.sent_at = core.clock()
         core.counters.mqtt_publish_sent += 1
-        pieces = output.pieces
+        pieces = output.gather()
         if delivery.retain:
             pieces.append(
                 publish(message.topic, message.payload, delivery.qos, packet_id, True, False)
@@ -181,7 +181,6 @@ class Sender:
             pieces.append(message.head(delivery.qos))
             pieces.append(PACKET_IDS[packet_id])
             pieces.append(message.payload)
-        output.touch()
 
     def send_transient(self, delivery: Transient) -> None:
         """Sends what is no session state, whatever the window's limits are: its sender has limits of its own."""
@@ -191,10 +190,10 @@ class Sender:
         if delivery.retain:
             output.add(publish(message.topic, message.payload, 1, delivery.packet_id, True, False))
             return
-        output.pieces.append(message.head(1))
-        output.pieces.append(PACKET_IDS[delivery.packet_id])
-        output.pieces.append(message.payload)
-        output.touch()
+        pieces = output.gather()
+        pieces.append(message.head(1))
+        pieces.append(PACKET_IDS[delivery.packet_id])
+        pieces.append(message.payload)
 
     def enter_window(self, delivery: Transient) -> None:
         """It goes out, by whoever calls: it has a packet id from now on."""

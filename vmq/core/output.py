@@ -152,7 +152,8 @@ class Output:
         self.outbox = outbox
         #: Of the connection: see `vmq.core.states`.
         self.state: int = AWAITING_CONNECT
-        self.pieces: list[bytes] = []
+        #: What this pass has for it; None: nothing, as with most of many connections at most times.
+        self.pieces: list[bytes] | None = None
         #: In the outbox's list of this pass.
         self.touched = False
         #: Whether, and where, enough waits: nothing but replies may be added.
@@ -176,17 +177,24 @@ class Output:
         return self.state >= DISCONNECTED
 
     def touch(self) -> None:
-        """To be called by whoever adds pieces."""
+        """Has it looked at when the pass ends."""
         if not self.touched:
             self.touched = True
             self.outbox.touched.append(self)
 
-    def add(self, piece: bytes) -> None:
-        """Adds one piece and touches."""
-        self.pieces.append(piece)
+    def gather(self) -> list[bytes]:
+        """The pieces of this pass, to add to them now."""
         if not self.touched:
             self.touched = True
             self.outbox.touched.append(self)
+        pieces = self.pieces
+        if pieces is None:
+            self.pieces = pieces = []
+        return pieces
+
+    def add(self, piece: bytes) -> None:
+        """Adds one piece."""
+        self.gather().append(piece)
 
     def answer_after(self, durable: Durable, number: int) -> None:
         """The answers of this pass leave once this name has come to that number."""
@@ -247,11 +255,11 @@ class Output:
         if deliveries is not None:
             deliveries.clear()
         self.answer_needs = self.delivery_needs = None
-        self.pieces.clear()
+        self.pieces = None
 
     def write(self) -> None:
         """Hands the gathered pieces to the transport."""
-        self.pieces.clear()
+        self.pieces = None
 
     def on_held(self) -> None:
         """More bytes wait to be safe; `held_bytes` is how many now."""
@@ -332,7 +340,7 @@ class Outbox:
             output.write()
         except Exception:
             log.exception("cannot write to %s", output.describe())
-            output.pieces.clear()
+            output.pieces = None
             output.close("internal error")
 
     def hold(self, output: Output) -> None:
@@ -343,8 +351,9 @@ class Outbox:
             output.gated = False
             self.write(output)
             return
-        answers, deliveries, pings = sort_packets(b"".join(output.pieces))
-        output.pieces.clear()
+        pieces = output.pieces
+        answers, deliveries, pings = sort_packets(b"" if pieces is None else b"".join(pieces))
+        output.pieces = None
         if output.closing:  # as in `forget_far`: the connection ended in this very pass
             if is_far(answer_needs):
                 answer_needs, answers = None, b""
@@ -372,7 +381,7 @@ class Outbox:
         output.on_held()
         now = answers + deliveries + pings
         if now:
-            output.pieces.append(now)
+            output.pieces = [now]
         if now or output.closing:
             self.write(output)
 

@@ -381,13 +381,9 @@ class Registry:
         for target in targets:
             queue = target.queue
             if queue.fast:
-                output = queue.output
-                output.pieces.append(frames)
+                queue.output.gather().append(frames)
                 counters.mqtt_publish_sent += count
                 counters.queue_message_in += count
-                if not output.touched:
-                    output.touched = True
-                    output.outbox.touched.append(output)
             else:
                 if messages is None:
                     if core.options.upgrade_outgoing_qos:

@@ -11,7 +11,7 @@ import ssl
 import sys
 from collections.abc import Callable
 from socket import socket
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from vmq.config.options import Config, ListenerOptions
 from vmq.core.registry import Registry
@@ -31,6 +31,7 @@ from vmq.listeners.tls import Tls
 from vmq.listeners.trust import Networks, network_of
 from vmq.listeners.websocket import WebSocket
 from vmq.protocol.connection import Connection, split_peer
+from vmq.protocol.listener_context import ListenerContext
 
 log = logging.getLogger("vmq.listeners")
 
@@ -86,9 +87,6 @@ class Listener:
         self._config = config
         self._opened = opened
         self._closed = closed
-        # Bound once, not once for each of many connections.
-        self._on_made = self._on_opened
-        self._on_lost = self._on_closed
         self._new_client_id = new_client_id
         self._lag = lag
         self._acceptor: Acceptor | None = None
@@ -99,8 +97,10 @@ class Listener:
         scheme = self.endpoint.scheme
         assert scheme != "http" and scheme != "grpc" and scheme != "grpc+tls"
         # Connections of another protocol are made by a subclass, which has them named otherwise.
-        self._scheme: Literal["tcp", "tls", "ws", "wss", "unix"] = (
-            "tcp" if scheme == "resp" or scheme == "resp+tls" else scheme
+        seen = "tcp" if scheme == "resp" or scheme == "resp+tls" else scheme
+        #: What its connections have in common.
+        self.context = ListenerContext(
+            self._on_opened, self._on_closed, name, seen, config.network.write_buffer
         )
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._proxies = Networks(self.options.proxy_protocol_trusted)
@@ -177,6 +177,7 @@ class Listener:
         self.options = config.listeners[self.name]
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._origins = Origins(self.name, self.options)
+        self.context.limit_replies(config.network.write_buffer)
 
     # Certificates
 
@@ -282,12 +283,7 @@ class Listener:
 
     def inside(self, address: Any, peer: str, identity: str | None) -> Any:
         """What speaks inside TLS, or on the bare transport."""
-        connection = Connection(
-            self.registry, self.anonymous, self._new_client_id(), self._on_made, self._on_lost
-        )
-        connection.reply_limit = 4 * self._config.network.write_buffer
-        connection.listener = self.name
-        connection.scheme = self._scheme
+        connection = Connection(self.registry, self.anonymous, self._new_client_id(), self.context)
         connection.session.hooks = self.hooks
         connection.session.anonymous_until_hook = self.anonymous_until_hook
         connection.session.identity = identity

@@ -4,8 +4,7 @@ Compiled, since the event loop calls it for every chunk. asyncio and uvloop ask 
 a WebSocket or an in-process client brings a stand-in for the transport.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from mypy_extensions import i64
 from vmq_hooks.types import Peer
@@ -16,6 +15,7 @@ from vmq.core.output import COMMITS, MEMORY, RATE, REPLIES, REST, SOCKET, VERDIC
 from vmq.core.ports import NOBODY, ConnectionWatch
 from vmq.core.registry import Registry
 from vmq.core.states import AUTHENTICATING, BUSY, CLOSED, CLOSING, WAITING
+from vmq.protocol.listener_context import ListenerContext
 from vmq.protocol.session import Session
 
 #: Seconds that a client which is over its rate waits at least: a remainder of none would have no end.
@@ -28,7 +28,7 @@ GROWTH: Final = 1000
 
 
 class Connection(CorkedOutput):
-    """One client's connection. `opened` and `closed` tell the listener.
+    """One client's connection.
 
     What it may do is told by its `state`; whether it is read, by `pauses` and `stops`; whether it is written to, by
     `blocked`. Beside them stand that its next pass is asked for (`is_due`), and that the peer has ended (`peer_ended`).
@@ -39,14 +39,13 @@ class Connection(CorkedOutput):
         registry: Registry,
         anonymous: bool,
         new_id: str,
-        opened: "Callable[[Connection], None]",
-        closed: "Callable[[Connection], None]",
+        listener: ListenerContext,
     ) -> None:
         super().__init__(registry.core.outbox, registry.core.cork)
         self.core = registry.core
         self.session = Session(registry, self, anonymous, new_id)
-        self.opened = opened
-        self.closed = closed
+        #: How it came in.
+        self.listener = listener
         self.transport: Any = None
         #: When bytes last came, by the core's clock.
         self.seen: float = 0.0
@@ -76,12 +75,6 @@ class Connection(CorkedOutput):
         #: The packet that was cut when the peer was last seen, and its bytes then.
         self.cut: bytearray | None = None
         self.cut_size: i64 = 0
-        #: How it came in: the listener's name and scheme.
-        self.listener = ""
-        self.scheme: Literal["tcp", "tls", "ws", "wss", "unix", "local"] = "local"
-        #: A peer is not read further while more than this many bytes of replies wait for it, in the
-        #: transport or for a commit. Messages wait in its queue above a quarter of it.
-        self.reply_limit: int = 4 * 262_144
         self.peer = ""
         #: What the peer counts as where addresses count (`Peer.network`); "" = it does not.
         self.network = ""
@@ -101,7 +94,7 @@ class Connection(CorkedOutput):
         self.transport = transport
         self.core.counters.socket_open += 1
         self.seen = self.core.clock()
-        self.opened(self)
+        self.listener.opened(self)
 
     def data_received(self, data: bytes) -> None:
         core = self.core
@@ -234,7 +227,8 @@ class Connection(CorkedOutput):
 
     def seen_peer(self) -> Peer:
         host, port = split_peer(self.describe())
-        return Peer(host, port, self.listener, self.scheme, self.session.identity, self.network)
+        listener, session = self.listener, self.session
+        return Peer(host, port, listener.name, listener.scheme, session.identity, self.network)
 
     def charge(self, size: int) -> None:
         """So many bytes were read, whatever they are of: no more for a while if rate or memory do not allow it."""
@@ -365,7 +359,7 @@ class Connection(CorkedOutput):
         self.close("connection lost" if error is None else "connection lost: " + str(error))
         self.state = CLOSED
         self.transport = None
-        self.closed(self)
+        self.listener.closed(self)
         self.outbox.flush()
 
     def pause_writing(self) -> None:
@@ -382,14 +376,14 @@ class Connection(CorkedOutput):
 
     def on_held(self) -> None:
         """What waits to be safe is bounded like what waits for the peer."""
-        deliveries, limit = self.deliveries, self.reply_limit // 4
+        deliveries, limit = self.deliveries, self.listener.reply_limit // 4
         if not self.blocked & COMMITS and deliveries is not None and deliveries.size > limit:
             self.blocked |= COMMITS
             self.on_blocked()
         self.limit_replies()
 
     def on_released(self) -> None:
-        deliveries, limit = self.deliveries, self.reply_limit // 8
+        deliveries, limit = self.deliveries, self.listener.reply_limit // 8
         if self.blocked & COMMITS and deliveries is not None and deliveries.size <= limit:
             self.unblock(COMMITS)
         else:
@@ -419,14 +413,18 @@ class Connection(CorkedOutput):
         transport, held = self.transport, self.held_bytes
         if self.stops & REPLIES or transport is None:
             return
-        if not self.blocked and held <= self.reply_limit // 4:
+        if not self.blocked and held <= self.listener.reply_limit // 4:
             return
-        if held + self.corked_bytes + transport.get_write_buffer_size() > self.reply_limit:
+        if held + self.corked_bytes + transport.get_write_buffer_size() > self.listener.reply_limit:
             self.pause_for(REPLIES)
 
     def maybe_read_on(self) -> None:
         """The peer is read again if its replies wait neither for it nor, most of them, for anything to be safe."""
-        if self.stops & REPLIES and not self.blocked and self.held_bytes <= self.reply_limit // 8:
+        if (
+            self.stops & REPLIES
+            and not self.blocked
+            and self.held_bytes <= self.listener.reply_limit // 8
+        ):
             self.resume_from(REPLIES)
 
     # The outgoing side
@@ -434,7 +432,7 @@ class Connection(CorkedOutput):
     def write(self) -> None:
         transport = self.transport
         if transport is None:
-            self.pieces.clear()
+            self.pieces = None
             return
         if self.pieces:
             self.put()

@@ -147,11 +147,10 @@ class FrontQueue(Queue):
             topic, payload = message.topic, message.payload
             output.add(publish(topic, payload, qos, packet_id, delivery.retain, is_again))
             return True
-        pieces = output.pieces
+        pieces = output.gather()
         pieces.append(message.head(qos))
         pieces.append(PACKET_IDS[packet_id])
         pieces.append(message.payload)
-        output.touch()
         return True
 
     def send_pubrel(self, packet_id: int) -> None:

@@ -413,7 +413,7 @@ class Publisher(Client):
 
     def acknowledge(self, qos: int, packet_id: int) -> None:
         """PUBACK or PUBREC."""
-        pieces = self.output.pieces
+        pieces = self.output.gather()
         counters = self.core.counters
         if qos == 1:
             counters.mqtt_puback_sent += 1
@@ -422,7 +422,6 @@ class Publisher(Client):
             counters.mqtt_pubrec_sent += 1
             pieces.append(PUBREC_HEAD)
         pieces.append(PACKET_IDS[packet_id])
-        self.output.touch()
 
     def on_pubrels(self, run: bytes) -> None:
         """QoS 2: forgets the ids, so that they may mean something new; unknown ones are answered, too."""

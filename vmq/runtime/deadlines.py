@@ -46,7 +46,8 @@ class Deadlines:
         self.clock = clock
         self.call_later = call_later
         self.call_soon = call_soon
-        self.steps: dict[int, dict[SessionWatch, None]] = {}
+        #: Who was set last for each step; the others are behind it (`SessionWatch.behind`). None: nobody any more.
+        self.steps: dict[int, SessionWatch | None] = {}
         self.order: list[int] = []
         self.timer: Any = None
         self.has_read = False
@@ -60,20 +61,26 @@ class Deadlines:
             if watch.step <= step:
                 return
             self.clear(watch)
-        found = self.steps.get(step)
-        if found is None:
-            self.steps[step] = found = {}
+        if step not in self.steps:
             heappush(self.order, step)
             if self.order[0] == step:
                 self.arm(now)
-        found[watch] = None
         watch.step = step
+        watch.behind = behind = self.steps.get(step)
+        if behind is not None:
+            behind.before = watch
+        self.steps[step] = watch
 
     def clear(self, watch: "SessionWatch") -> None:
         """Has a watch not look."""
-        found = self.steps.get(watch.step)
-        if found is not None:
-            found.pop(watch, None)
+        before, behind = watch.before, watch.behind
+        if before is not None:
+            before.behind = behind
+        elif watch.step:
+            self.steps[watch.step] = behind
+        if behind is not None:
+            behind.before = before
+        watch.before = watch.behind = None
         watch.step = 0
 
     def soon(self, watch: "SessionWatch") -> None:
@@ -109,12 +116,22 @@ class Deadlines:
         self.has_read = False
         try:
             while self.order and self.order[0] * STEP <= now:
-                due = self.steps.pop(heappop(self.order))
-                for watch in due:
-                    watch.step = 0
-                self.look_at(list(due))
+                self.look_at(self.take(heappop(self.order)))
         finally:
             self.arm(now)
+
+    def take(self, step: int) -> "list[SessionWatch]":
+        """The watches of a step, which stand nowhere from now on, in the order in which they were set."""
+        found = []
+        watch = self.steps.pop(step)
+        while watch is not None:
+            found.append(watch)
+            behind = watch.behind
+            watch.before = watch.behind = None
+            watch.step = 0
+            watch = behind
+        found.reverse()
+        return found
 
     def look_at_woken(self) -> None:
         woken = self.woken
@@ -145,18 +162,19 @@ class SessionWatch(ConnectionWatch):
         now = connection.core.clock()
         self.connection = connection
         self.deadlines = deadlines
-        #: When CONNECT must have come.
-        self.connect_by = now + connect_timeout
+        #: When CONNECT must have come; of a connection that closes, when it is cut.
+        self.until = now + connect_timeout
         #: When the connection has lived long enough; 0 is never.
         if lifetime:
             connection.dies_at = now + lifetime
-        #: When a connection that closes is cut; 0 before it closes.
-        self.cut_at = 0.0
         #: When the peer had been seen whose keep alive ran out: one more look is taken before the end.
         self.expired_at = -1.0
-        #: Where it stands among the deadlines; 0 if nowhere.
+        #: Where it stands among the deadlines; 0 if nowhere. A list of its own for each step takes less than a dict.
         self.step: int = 0
+        self.before: SessionWatch | None = None
+        self.behind: SessionWatch | None = None
         self.is_woken = False
+        self.is_closing = False
         self.is_over = False
         connection.watch = self
         deadlines.set(self, connect_timeout)
@@ -195,7 +213,7 @@ class SessionWatch(ConnectionWatch):
                 return None  # closing has woken us
             return left
         if connection.state == AWAITING_CONNECT:
-            left = self.connect_by - now
+            left = self.until - now
             if left <= 0:
                 connection.core.counters.socket_close_timeout += 1
                 connection.close("no CONNECT within mqtt_connect_timeout")
@@ -206,10 +224,11 @@ class SessionWatch(ConnectionWatch):
 
     def cut(self, now: float) -> float | None:
         """Ends a close that hangs."""
-        if not self.cut_at:
-            self.cut_at = now + CLOSE_TIMEOUT
-        if now < self.cut_at:
-            return self.cut_at - now
+        if not self.is_closing:
+            self.is_closing = True
+            self.until = now + CLOSE_TIMEOUT
+        if now < self.until:
+            return self.until - now
         self.connection.abort()
         return None
 

@@ -12,9 +12,6 @@ from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.protocol.connection import Connection
 
-#: How many times its write buffer a connection may hold in replies that its peer does not read.
-REPLY_BUFFERS = 4
-
 
 def begin_retries(core: Core, registries: Iterable[Registry]) -> None:
     """Retries are on from now: nobody noted when packets were sent, so they are not due at once."""
@@ -54,5 +51,5 @@ def update_connections(
             connection.session.limit_packets()
         if buffers and connection.transport is not None:
             size = config.network.write_buffer
-            connection.reply_limit = REPLY_BUFFERS * size
+            connection.listener.limit_replies(size)
             connection.transport.set_write_buffer_limits(high=size)

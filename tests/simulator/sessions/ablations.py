@@ -367,7 +367,6 @@ ABLATIONS: dict[str, Ablation] = {
         "a SUBSCRIBE that a later owner was sent as well counts from there",
         ((merge, "_was_sent_again", lambda point, known: False),),
         ("pause",),
-        seeds=(126,),
     ),
     "crossed": Ablation(
         "an end of a subscription ends what is known to be older, whatever the lineages",

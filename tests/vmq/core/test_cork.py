@@ -251,7 +251,7 @@ def test_acknowledgements_wait_for_their_commit_and_keep_their_order(tmp_path: P
 def test_the_limit_of_unread_replies_counts_what_is_held_back() -> None:
     house = corking_house()
     client = house.client("c")
-    client.connection.reply_limit = 10
+    client.connection.listener.reply_limit = 10
     begin_turn(house)
     client.block()
     client.transport.buffered = 8

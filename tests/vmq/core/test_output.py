@@ -53,7 +53,7 @@ def test_a_plain_output_leads_nowhere() -> None:
     output.add(b"a")
     output.close("no reason")
     outbox.flush()
-    assert output.pieces == []
+    assert output.pieces is None
     assert output.describe() == ""
 
 

@@ -14,6 +14,7 @@ from vmq.core.cork import CLOSE
 from vmq.listeners.certificates import build_context
 from vmq.listeners.tls import PIECE, Tls, common_name
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 from vmq.testing.authority import Authority
 
 
@@ -230,7 +231,8 @@ def test_what_is_held_back_together_is_one_record(contexts: Contexts) -> None:
     house.core.cork.close = CLOSE
     house.patient = True
     pair = Pair(*contexts)
-    pair.above = Connection(house.registry, True, "auto-1", print, print)  # type: ignore[assignment]
+    listener = ListenerContext(print, print)
+    pair.above = Connection(house.registry, True, "auto-1", listener)  # type: ignore[assignment]
     pair.shake_hands()
     pair.to_client()
     pair.layer.data_received(pair.sent(connect_packet("c")))

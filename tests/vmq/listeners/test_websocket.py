@@ -32,6 +32,7 @@ from vmq.listeners.websocket import (
     choose_subprotocol,
 )
 from vmq.protocol.connection import Connection
+from vmq.protocol.listener_context import ListenerContext
 from vmq.protocol.session import PACKETS_A_PASS
 
 MAX_SIZE = 10_000
@@ -52,7 +53,7 @@ class WebClient:
         self.transport = MemoryTransport()
         self.ended: list[Connection] = []
         self.connection = Connection(
-            house.registry, True, "auto-1", lambda connection: None, self.ended.append
+            house.registry, True, "auto-1", ListenerContext(print, self.ended.append)
         )
         self.socket = WebSocket(self.connection, path, MAX_SIZE)
         self.socket.connection_made(self.transport)
@@ -176,7 +177,7 @@ def test_the_path_is_configured(house: House) -> None:
 )
 def test_what_is_no_upgrade_ends_the_connection(house: House, request_bytes: bytes) -> None:
     transport = MemoryTransport()
-    connection = Connection(house.registry, True, "id", lambda c: None, lambda c: None)
+    connection = Connection(house.registry, True, "id", ListenerContext(print, print))
     socket = WebSocket(connection, "/mqtt", MAX_SIZE)
     socket.connection_made(transport)
     socket.data_received(request_bytes)
@@ -524,7 +525,7 @@ def test_frames_count_into_the_rate_of_bytes_once_and_before_they_are_whole(hous
 def test_a_request_that_does_not_end_has_the_limit_of_connect(house: House) -> None:
     """The library alone would keep a MiB of headers."""
     transport = MemoryTransport()
-    connection = Connection(house.registry, True, "auto-1", lambda _: None, lambda _: None)
+    connection = Connection(house.registry, True, "auto-1", ListenerContext(print, print))
     socket = WebSocket(connection, "/mqtt", MAX_SIZE)
     socket.connection_made(transport)
     limit = house.options.max_connect_size

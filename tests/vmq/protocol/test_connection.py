@@ -18,6 +18,7 @@ from vmq.core.hook_sites import Pending
 from vmq.core.output import COMMITS, REPLIES, SOCKET
 from vmq.core.ports import ConnectionWatch
 from vmq.protocol.connection import GROWTH, Connection
+from vmq.protocol.listener_context import ListenerContext
 from vmq.protocol.session import PACKETS_A_PASS, WORK_A_PASS
 
 
@@ -191,13 +192,11 @@ def test_the_listener_is_told_of_both_ends_once(house: House) -> None:
 def test_a_connection_is_told_of_before_anything_is_read(house: House) -> None:
     seen: list[object] = []
     transport = MemoryTransport()
-    connection = Connection(
-        house.registry,
-        True,
-        "id",
+    listener = ListenerContext(
         lambda connection: seen.append(connection.transport),
         lambda connection: seen.append(connection.transport),
     )
+    connection = Connection(house.registry, True, "id", listener)
     connection.connection_made(transport)
     connection.connection_lost(None)
     assert seen == [transport, None]
@@ -234,7 +233,7 @@ def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House) -> None
     client.lose()
     connection.add(PINGRESP_BYTES)
     house.settle()
-    assert connection.pieces == []
+    assert connection.pieces is None
     assert client.take_bytes() == b""
     connection.abort()
 
@@ -378,7 +377,7 @@ def test_blocking_before_connect_counts_as_well(house: House) -> None:
 
 def test_a_peer_that_takes_no_replies_is_not_read_further(house: House) -> None:
     client = house.client("c")
-    client.connection.reply_limit = 1000
+    client.connection.listener.reply_limit = 1000
     client.block()
     client.transport.buffered = 1000
     client.send(PINGREQ_BYTES)
@@ -396,7 +395,7 @@ def test_a_peer_that_takes_no_replies_is_not_read_further(house: House) -> None:
 def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(house: House) -> None:
     """As an event loop behaves: it reads while it may, and the socket takes nothing."""
     client = house.client("c")
-    client.connection.reply_limit = 10_000
+    client.connection.listener.reply_limit = 10_000
     rounds = 0
     while client.transport.is_reading() and rounds < 10_000:
         rounds += 1
@@ -411,7 +410,7 @@ def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(house: House
 def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(house: House) -> None:
     client = house.client("c")
     house.patient = True
-    client.connection.reply_limit = 10_000
+    client.connection.listener.reply_limit = 10_000
     client.connection.answer_after(house.core.outbox.stored, 1)
     rounds = 0
     while client.transport.is_reading() and rounds < 1_000:
@@ -430,7 +429,7 @@ def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(house: House) -> 
 def test_many_small_replies_behind_a_slow_disk_count_what_they_cost(house: House) -> None:
     client = house.client("c")
     house.patient = True
-    client.connection.reply_limit = 10_000
+    client.connection.listener.reply_limit = 10_000
     client.connection.answer_after(house.core.outbox.stored, 1)
     for _ in range(100):
         client.send(publish_packet("t", b"", qos=1, packet_id=1))
@@ -444,7 +443,7 @@ def test_messages_do_not_pile_up_behind_a_slow_disk(house: House) -> None:
     publisher = house.client("p")
     house.patient = True
     client.connection.deliver_after(house.core.outbox.stored, 1)
-    client.connection.reply_limit = 40_000
+    client.connection.listener.reply_limit = 40_000
     for number in range(100):
         publisher.send(publish_packet("a", b"%03d" % number + b"." * 1_000))
     assert client.connection.held_bytes < 13_000
@@ -459,7 +458,7 @@ def test_messages_do_not_pile_up_behind_a_slow_disk(house: House) -> None:
 def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
     client = house.client("c")
     house.patient = True
-    client.connection.reply_limit = 400
+    client.connection.listener.reply_limit = 400
     delivery = b"\x30\x03\0\1t"
     client.connection.deliver_after(house.core.outbox.stored, 1)
     client.connection.add(delivery)
@@ -483,7 +482,7 @@ def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
 
 def test_a_peer_that_is_only_slow_is_read_on(house: House) -> None:
     client = house.client("c")
-    client.connection.reply_limit = 10
+    client.connection.listener.reply_limit = 10
     client.transport.buffered = 100
     client.send(PINGREQ_BYTES)
     assert client.transport.is_reading(), "not blocked: the loop has room"

@@ -70,7 +70,7 @@ async def test_buffers_of_sockets_change(embedded: Broker) -> None:
     embedded.set_option("network.write_buffer", "2048")
     me = connection(embedded)
     assert me.transport.get_write_buffer_limits()[1] == 2048
-    assert me.reply_limit == 4 * 2048
+    assert me.listener.reply_limit == 4 * 2048
 
 
 async def test_remembered_routes_do_not_outlive_a_lower_depth(embedded: Broker) -> None:
