@@ -133,10 +133,8 @@ class Origin:
         if owner is None or owner.view.lineage != view.lineage:
             return False
         if not owner.serves(self._here.store):
-            owner.refuse(
-                self._here.store
-            )  # all stays here: what comes next would else be taken before it
-            return True
+            owner.refuse(self._here.store)
+            return True  # all stays here: what comes next would else be taken before it
         dots = outbox.take_unsent(view.lineage, link)
         if not dots:
             return True
