@@ -33,7 +33,7 @@ log = logging.getLogger("vmq.streams")
 MOST: Final = 100
 MOST_A_CLIENT: Final = 2
 #: Seconds of a turn of the event loop that all of them may take.
-TURN: Final = 0.0001
+TURN: Final = 0.00005
 #: Threads that read for them, and their niceness.
 _THREADS: Final = 2
 NICENESS: Final = 10
