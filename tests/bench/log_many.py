@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.bench.durable import Cpu, Peer
 from tests.bench.log_copies import nodes
+from tests.support.until import reach
 from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
 from vmq import is_compiled
@@ -57,21 +58,16 @@ def wait_led(folder: Path, node: str, names: list[str], without: str = "") -> fl
     and for each partition, without the clock, when that is none. Even that is work of the node: it is left alone for
     `REST` times as long as the answer took.
     """
-    begin = asking = time.monotonic()
+    begin = time.monotonic()
 
     def are_all() -> float | None:
-        nonlocal asking
-        asking = time.monotonic()
         if any(row["leaderless"] != 0 for row in asked(folder, node, "list")):
             return None
         found = time.monotonic() - begin
         rows = [row for name in names for row in asked(folder, node, "show", name)["partitions"]]
         return None if any(row["leader"] in ("", without) for row in rows) else found
 
-    while (seconds := are_all()) is None:
-        now = time.monotonic()
-        assert now < begin + TIMEOUT, "not all partitions have a leader"
-        time.sleep(REST * (now - asking))  # what is measured goes on meanwhile
+    seconds: float = reach(are_all, "not all partitions have a leader", TIMEOUT, REST)
     return seconds
 
 

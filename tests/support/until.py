@@ -19,11 +19,20 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 def reach(
-    holds: Callable[[], Any], what: str = "it did not come to that in time", timeout: float = 60.0
+    holds: Callable[[], Any],
+    what: str = "it did not come to that in time",
+    timeout: float = 60.0,
+    rest: float = 0.0,
 ) -> Any:
-    """The same without an event loop: waits until something holds, and returns it."""
+    """The same without an event loop: waits until something holds, and returns it.
+
+    Where asking is work for whoever is asked, it is left alone for `rest` times as long as that took.
+    """
     deadline = monotonic() + timeout
+    asked = monotonic()
     while not (found := holds()):
-        assert monotonic() < deadline, what
-        sleep(0.02)
+        now = monotonic()
+        assert now < deadline, what
+        sleep(max(0.02, rest * (now - asked)))
+        asked = monotonic()
     return found

@@ -99,16 +99,12 @@ class CorkedOutput(Output):
     def send(self, pieces: list[bytes]) -> None:
         """Hands pieces to the transport."""
 
-    def put(self) -> None:
+    def put(self, pieces: list[bytes]) -> None:
         """Writes the pieces of a pass, now or within the cork's bounds."""
         cork = self.cork
         now = cork.now
         if now == 0.0:
             now = cork.clock()
-        pieces = self.pieces
-        if pieces is None:
-            return
-        self.pieces = None
         corked = self.corked
         if corked is None:
             is_close = now - self.written_at < cork.close and not self.closing

@@ -430,12 +430,12 @@ class Connection(CorkedOutput):
     # The outgoing side
 
     def write(self) -> None:
-        transport = self.transport
+        transport, pieces = self.transport, self.pieces
+        self.pieces = None
         if transport is None:
-            self.pieces = None
             return
-        if self.pieces:
-            self.put()
+        if pieces:
+            self.put(pieces)
         if self.closing and not self.is_held():
             self.send_corked()
             transport.close()

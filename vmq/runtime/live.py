@@ -50,6 +50,4 @@ def update_connections(
         if packets and connection.session.subscriber is not None:
             connection.session.limit_packets()
         if buffers and connection.transport is not None:
-            size = config.network.write_buffer
-            connection.listener.limit_replies(size)
-            connection.transport.set_write_buffer_limits(high=size)
+            connection.transport.set_write_buffer_limits(high=config.network.write_buffer)

@@ -28,6 +28,22 @@ def pair(x: str, y: str) -> tuple[str, str]:
     return (x, y) if x < y else (y, x)
 
 
+def new_clients() -> list[Client]:
+    """Publishers of both kinds, subscribers, members of a share group, and one that changes its mind."""
+    return [
+        Client("p", 2),
+        Client("q", 1),
+        Client("r", 2),
+        Client("c", 0, "t/#"),
+        Client("d", 0, "t/+"),
+        Client("e", 0, "t/p"),
+        Client("g", 0, "$share/s/t/#"),
+        Client("h", 0, "$share/s/t/#"),
+        Client("k", 0, "$share/s/t/#"),
+        Client("f", 0, toggles=True),
+    ]
+
+
 class SessionWorld:
     """Some nodes, what is between them, and their clients.
 
@@ -75,22 +91,9 @@ class SessionWorld:
         self.alone: dict[str, None] = {}
         #: From when to when there were sides, and forks of them.
         self.splits: list[list[int]] = []
-        self.clients: dict[str, Client] = {}
+        self.clients = {each.name: each for each in new_clients()}
         for name in names:
             self.nodes[name] = self._new_node(name)
-        for client in (
-            Client("p", 2),
-            Client("q", 1),
-            Client("r", 2),
-            Client("c", 0, "t/#"),
-            Client("d", 0, "t/+"),
-            Client("e", 0, "t/p"),
-            Client("g", 0, "$share/s/t/#"),
-            Client("h", 0, "$share/s/t/#"),
-            Client("k", 0, "$share/s/t/#"),
-            Client("f", 0, toggles=True),
-        ):
-            self.clients[client.name] = client
         #: Which nodes a client may connect to; a fault may bind it to its side.
         self.bound: dict[str, list[str]] = {}
         self.away: dict[str, None] = {}

@@ -75,6 +75,8 @@ class Pair:
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
         self.below = Below()
         self.above = Above()
+        #: What speaks inside TLS.
+        self.inside: Any = self.above
         self.identities: list[str | None] = []
         self.refusals: list[tuple[str, bool]] = []
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -90,7 +92,7 @@ class Pair:
 
     def secured(self, _tls: Tls, identity: str | None) -> Any:
         self.identities.append(identity)
-        return self.above
+        return self.inside
 
     def refused(self, _layer: Any, reason: str, expected: bool = False) -> None:
         self.refusals.append((reason, expected))
@@ -232,7 +234,7 @@ def test_what_is_held_back_together_is_one_record(contexts: Contexts) -> None:
     house.patient = True
     pair = Pair(*contexts)
     listener = ListenerContext(print, print)
-    pair.above = Connection(house.registry, True, "auto-1", listener)  # type: ignore[assignment]
+    pair.inside = Connection(house.registry, True, "auto-1", listener)
     pair.shake_hands()
     pair.to_client()
     pair.layer.data_received(pair.sent(connect_packet("c")))

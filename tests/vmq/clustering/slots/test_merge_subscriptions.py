@@ -1,0 +1,160 @@
+"""Subscriptions of states that parted: which are there when they become one, and from where on they count."""
+
+import pytest
+
+from tests.vmq.clustering.slots.states import (
+    attach,
+    begun,
+    finish,
+    merged,
+    queue,
+    subscribe,
+    take,
+)
+from vmq.clustering.slots.records import all_records, load_state
+from vmq.clustering.slots.register import request_of
+from vmq.clustering.slots.state import SlotState
+
+
+def test_what_a_client_ended_before_it_asked_anew_stays_ended_where_it_is_read_late() -> None:
+    one = begun(1, 5)
+    attach(one, "c", 55)
+    other = begun(2, 6, one)
+    for packet in (2, 4):
+        other.subscribe("c", "t", 2, 0, request_of(55, packet))
+        other.close()
+        if packet == 4:
+            other = load_state(all_records(other))
+        other.subscribe("c", "t", -1, 0)
+        other.close()
+    one.subscribe("c", "t", 2, 0, request_of(55, 2))
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {}
+
+
+def test_an_ended_subscription_does_not_come_back() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 0)
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {}
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_forgotten_end_is_known_of_what_its_side_includes(is_forgotten: bool) -> None:
+    """All had handed in what they have when it ended; then one began another lineage with a copy from before."""
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 0)
+    one.forget_forks()
+    if is_forgotten:
+        one.end_session("c", 0)
+        one.forget("c")
+    one.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {}
+
+
+def test_an_end_ends_only_what_it_knew_of_whatever_the_clocks_say() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 1_000_000)
+    one.close()
+    other.subscribe("c", "#", -1, 0)
+    other.subscribe("c", "#", 1, 0)
+    other.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {"#": 1}
+
+
+def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
+    one = begun(1, 5)
+    subscribe(one, "c")
+    other = begun(2, 6, one)
+    one.subscribe("c", "#", -1, 1_000_000)
+    one.close()
+    take(one, 1)
+    other.subscribe("c", "#", 1, 0)
+    other.close()
+    take(other, 1)
+    for found in (merged(one, other), merged(other, one)):
+        assert found.registers["c"].granted() == {"#": 1}
+        assert queue(found, "c") == [1]
+
+
+@pytest.mark.parametrize(
+    ("packet", "is_over", "left"),
+    [(7, False, []), (7, True, []), (8, False, [1]), (8, True, [])],
+)
+def test_a_subscribe_that_a_later_owner_was_sent_as_well_counts_from_there(
+    packet: int, is_over: bool, left: list[int]
+) -> None:
+    """The earlier owner was held up: it takes the request and a message when the client has that already."""
+    one = begun(1, 5)
+    attach(one, "c", 3)
+    other = begun(2, 6, one)
+    for state, number in ((other, 7), (one, packet)):
+        state.registers["c"].lineage, state.registers["c"].attached_at = state.lineage, 1
+        state.subscribe("c", "#", 2, 0, request_of(3, number))
+        state.close()
+        take(state, 1)
+    finish(other, "c", 1)
+    if is_over:
+        attach(other, "c", 4)
+        other.subscribe("c", "#", -1, 0)
+        other.close()
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == left
+        assert found.registers["c"].granted() == ({} if is_over else {"#": 2})
+
+
+def crossed(is_clean: bool) -> list[SlotState]:
+    """A client ends a subscription on one side of a split, whose clock is ahead, and subscribes on the other."""
+    one = begun(1, 5)
+    attach(one, "c", 3)
+    one.subscribe("c", "#", 2, 0, request_of(3, 1))
+    one.close()
+    later = begun(2, 6, one)
+    attach(later, "c", 4)
+    if is_clean:
+        later.end_session("c", 1_000_000)
+    else:
+        later.subscribe("c", "#", -1, 1_000_000)
+    later.close()
+    attach(one, "c", 5)
+    one.subscribe("c", "#", 1, 0, request_of(5, 1))
+    take(one, 1)
+    return [merged(one, later), merged(later, one)]
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_who_crosses_a_split_and_subscribes_there_has_that_when_it_is_over(is_clean: bool) -> None:
+    for found in crossed(is_clean):
+        assert found.registers["c"].granted() == {"#": 1}
+        assert found.registers["c"].session
+        assert queue(found, "c") == [1]
+
+
+def test_an_ended_session_ends_what_its_connection_asked_for_and_an_owner_reads_late() -> None:
+    """The next session knows nothing of that filter."""
+    one = begun(1, 5)
+    attach(one, "c", 3)
+    later = begun(2, 6, one)
+    attach(later, "c", 4)
+    later.end_session("c", 0)
+    attach(later, "c", 5)
+    one.subscribe("c", "#", 2, 0, request_of(3, 1))
+    one.close()
+    for found in (merged(one, later), merged(later, one)):
+        assert found.registers["c"].granted() == {}
+    one = load_state(all_records(one))
+    attach(one, "c", 6)  # it has crossed to the other side
+    one.subscribe("c", "#", 2, 0, request_of(6, 1))
+    one.close()
+    for found in (merged(one, later), merged(later, one)):
+        assert found.registers["c"].granted() == {"#": 2}
