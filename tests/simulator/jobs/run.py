@@ -243,7 +243,7 @@ def judge(world: JobWorld) -> Counter[str]:
     """What became of the promises."""
     found: Counter[str] = Counter()
     given = {each.key for each in world.promises.values() if each.deliveries}
-    for promise in world.promises.values():
+    for job_id, promise in world.promises.items():
         found["added"] += promise.is_told
         found["deliveries"] += promise.deliveries
         if promise.is_once:
@@ -253,7 +253,7 @@ def judge(world: JobWorld) -> Counter[str]:
             and not promise.deliveries
             and (not promise.key or promise.key not in given)
         ):
-            found["lost"] += not world.may_be_lost(promise)
+            found["lost"] += not world.may_be_lost(job_id)
     for name in world.members:
         node = world.nodes[name]
         found["stuck"] += node.undone()

@@ -30,6 +30,10 @@ class Promise:
     #: Deliveries that nothing explains: no worker gave it up or died.
     excused: int = 0
 
+    def stands_for(self, other: "Promise") -> bool:
+        """Whether it was added with the same key, to be on as many hosts: of two of these the lower id stays."""
+        return self.is_told and self.key == other.key != b"" and self.copies == other.copies
+
 
 @dataclass
 class TakenKey:
@@ -148,10 +152,19 @@ class JobWorld:
             return False
         return len(self.linked) == len(names) * (len(names) - 1) // 2
 
-    def may_be_lost(self, promise: Promise) -> bool:
-        """Whether a job that was on one host was on one whose disk was lost, or may have gone to such a one."""
-        if promise.copies > 1:
-            return False
+    def may_be_lost(self, job_id: bytes) -> bool:
+        """Whether a job that was on one host was on one whose disk was lost, or may have gone to such a one.
+
+        When two sides of a split meet it goes for another with its key, which then stands for both.
+        """
+        promise = self.promises[job_id]
+        return promise.copies == 1 and any(
+            self._was_on_lost(each)
+            for each_id, each in self.promises.items()
+            if each is promise or (each_id < job_id and each.stands_for(promise))
+        )
+
+    def _was_on_lost(self, promise: Promise) -> bool:
         return promise.node in self.lost_disks or (
             promise.node in self.left and bool(self.lost_disks)
         )

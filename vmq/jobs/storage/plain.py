@@ -3,6 +3,7 @@
 from array import array
 from itertools import compress
 from operator import lt
+from struct import iter_unpack
 from typing import Any, Final
 
 from mypy_extensions import i64
@@ -28,6 +29,7 @@ from vmq.jobs.storage.frames import (
     ALIKE_SIZE,
     IS_DELAYED,
     IS_QUEUED,
+    JOB_SIZE,
     ends,
     is_close,
     later,
@@ -47,6 +49,8 @@ _IS_PLAIN: Final = bytes([each == _PLAIN for each in range(256)])
 #: Numbers of jobs in one log; in one with more every job is looked at.
 _MOST_FATES: Final = 1 << 28
 _KEY_SIZE: Final = 11
+#: Of a header: id, when the job was added, when its time ends.
+_TIMES_END: Final = 56
 _SECOND: Final = 1_000_000_000
 #: Jobs that are alike and worth to be looked at together.
 _MANY: Final = 4
@@ -220,6 +224,83 @@ class PlainJobs:
         )
         self.kept(columns, segment, count, size)
         return count
+
+    def keep_keyed(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        events: "memoryview[int]",
+        data: bytes,
+        at: i64,
+        segment: JobSegment,
+        offset: int,
+    ) -> int:
+        """Keeps jobs with keys whose headers are as that of one that was kept before them; returns how many."""
+        place: i64 = serial - self.least
+        if events[0] != serial << 4 | record.ADDED or self.fates[place - 1] != _PLAIN:
+            return 0
+        columns = self.columns_of(name, head[13], b"", head[0])
+        room: i64 = self.machine.pager.size - len(columns.created)
+        found = self.same_headers(head, name, serial, events, data, at, newest_of(columns), room)
+        count = len(found)
+        if count < _MANY:
+            return 0
+        ttl, delay, size = head[4:7]
+        after = later(head[1], delay, ttl, head[2])
+        columns.due = min(columns.due, (found[0][2] - self.machine.wall) / _SECOND)
+        ids = b"".join([each[0] for each in found])
+        created = array("q", [each[1] for each in found])
+        first = len(columns.created)
+        columns.keys.update(
+            zip(range(first, first + count), [each[4] for each in found], strict=True)
+        )
+        columns.add_alike(ids, serial, created, segment.number, offset, head, after, 0)
+        self.kept(columns, segment, count, size)
+        return count
+
+    def same_headers(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        events: "memoryview[int]",
+        data: bytes,
+        at: i64,
+        newest: int,
+        room: i64,
+    ) -> list[tuple[bytes, int, int, bytes, bytes]]:
+        """Id, when it was added and ends, the rest of the header and the key of each job, as long as they follow."""
+        key_size: i64 = head[_KEY_SIZE]
+        size: i64 = JOB_SIZE + len(name) + key_size
+        same = data[at - size + _TIMES_END : at - key_size]
+        room = min(room, len(events), (len(data) - at) // size)
+        after = later(head[1], head[5], head[4], head[2])
+        place: i64 = serial - self.least
+        wanted: int = serial << 4 | record.ADDED
+        ending: int = head[2]
+        found: list[tuple[bytes, int, int, bytes, bytes]] = []
+        count: i64 = 0
+        view = memoryview(data)[at : at + room * size]
+        for each in iter_unpack(f"<40sqq{len(same)}s{key_size}s", view):
+            _, created, expires, rest, key = each
+            if events[count] != wanted or self.fates[place + count] != _PLAIN or rest != same:
+                break
+            if created <= newest or expires < ending or key[:1] == b"\0":
+                break
+            if not is_close(created, head[5], head[4], expires, after):
+                break
+            found.append(each)
+            newest, ending = created, expires
+            wanted += 16
+            count += 1
+        if (
+            found
+            and count < len(events)
+            and events[count] == wanted - 16 - record.ADDED + record.SHARED
+        ):
+            found.pop()  # others may have the last one
+        return found
 
     def keep_indexed(self, jobs: IndexedJobs, segment: JobSegment) -> list[Job]:
         """Keeps those of an index to which nothing happened, in pages; returns the others that there still are."""

@@ -200,7 +200,7 @@ class JobRestore(FrameWalk):
             return False
         key = data[at : at + int(head[11])]
         if self.plain.keep(head, name, serial, segment, offset, shared, key):
-            return not key
+            return not key or not shared
         job = self.read_job(head, name, data, at)
         job.serial = serial
         job.segment = segment.number
@@ -224,6 +224,20 @@ class JobRestore(FrameWalk):
         segment = self.segment
         assert segment is not None
         return self.plain.keep_alike(head, name, serial, events, data, at, segment, offset, shared)
+
+    def keyed(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        events: "memoryview[int]",
+        data: bytes,
+        at: i64,
+        offset: int,
+    ) -> int:
+        segment = self.segment
+        assert segment is not None
+        return self.plain.keep_keyed(head, name, serial, events, data, at, segment, offset)
 
     def told(self, serial: int, event: int, data: bytes, start: i64, end: i64) -> None:
         job = self.found.get(serial)

@@ -55,6 +55,39 @@ class FrameWalk:
         """Jobs follow that may be as the last one, from a number on; how many of them were seen to."""
         return 0
 
+    def keyed(
+        self,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        events: "memoryview[int]",
+        data: bytes,
+        at: i64,
+        offset: int,
+    ) -> int:
+        """The same behind a job with a key, whose header ends there: those that have keys are all written whole."""
+        return 0
+
+    def follow(
+        self,
+        event: int,
+        head: tuple[Any, ...],
+        name: bytes,
+        serial: int,
+        events: "memoryview[int]",
+        data: bytes,
+        at: i64,
+        offset: int,
+        shared: bytes,
+    ) -> int:
+        """Has jobs that may be as the last one seen to; how many of them were."""
+        if not head[_KEY_SIZE]:
+            own = shared if events[0] & 15 == record.SHARED_ALIKE else b""
+            return self.alike(head, name, serial, events, data, at, offset, own)
+        if event == record.ADDED:
+            return self.keyed(head, name, serial, events, data, at, offset)
+        return 0
+
     def told(self, serial: int, event: int, data: bytes, start: i64, end: i64) -> None:
         """Something happened to a job; what is said of it stands there."""
 
@@ -92,8 +125,8 @@ class FrameWalk:
                 may_follow = self.added(head, name, data, start, serial, int(offset), own)
                 offset += size
                 if may_follow and number < count:
-                    is_shared = events[number] & 15 == record.SHARED_ALIKE
-                    many = self.alike(
+                    many = self.follow(
+                        event,
                         head,
                         name,
                         serial + 1,
@@ -101,10 +134,10 @@ class FrameWalk:
                         data,
                         at,
                         int(offset),
-                        shared if is_shared else b"",
+                        shared,
                     )
                     number += many
-                    at += many * ALIKE_SIZE
+                    at += many * step_of(head)
                     offset += many * size
             elif event == record.PLACED:
                 offset = serial
@@ -116,6 +149,13 @@ class FrameWalk:
                     end = end_of_share(data, at)
                 self.told(serial, event, data, at, end)
                 at = end
+
+
+def step_of(head: tuple[Any, ...]) -> int:
+    """Bytes of what is said of each job behind one with this header, which is as that one."""
+    if not head[_KEY_SIZE]:
+        return ALIKE_SIZE
+    return JOB_SIZE + int(head[_NAME_SIZE]) + int(head[_KEY_SIZE])
 
 
 def end_of_share(data: bytes, at: i64) -> i64:

@@ -336,3 +336,62 @@ def test_a_restart_has_exactly_what_was_committed(
     node = node.again(max_deliveries=3)
     assert seen(node.machine) == state
     node.segments.close()
+
+
+ALIKE = ["as before"] * 8
+KEYED = st.tuples(
+    st.sampled_from([*ALIKE, "longer key", "no key", "larger", "delayed", "shared", "committed"]),
+    st.sampled_from([*["waits"] * 8, "acknowledged", "taken"]),
+)
+
+
+def among_alike(kind: str, fate: str) -> list[tuple[str, str]]:
+    """One job among some that are alike."""
+    return [*[("as before", "waits")] * 8, (kind, fate), *[("as before", "waits")] * 8]
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(KEYED, max_size=40), st.sampled_from([6, 100]))
+@example([("as before", "waits")] * 40, 6)
+@example(among_alike("shared", "waits"), 100)
+@example(among_alike("larger", "waits"), 100)
+@example(among_alike("delayed", "waits"), 100)
+@example(among_alike("as before", "acknowledged"), 100)
+@example(among_alike("as before", "taken"), 100)
+def test_jobs_with_keys_that_are_alike_are_each_as_it_was(
+    tmp_path: Path, jobs: list[tuple[str, str]], page: int
+) -> None:
+    folder = tmp_path / "jobs"
+    shutil.rmtree(folder, ignore_errors=True)
+    node = Node(folder)
+    added: list[tuple[Job, bytes]] = []
+    for number, (kind, _) in enumerate(jobs):
+        key = b"" if kind == "no key" else b"%03d" % number + b"x" * (kind == "longer key")
+        body = b"%03d" % number + b"x" * (kind == "larger")
+        job = node.add(body, key=key, delay=5 * (kind == "delayed"))
+        if kind == "shared":
+            node.machine.share(job, 2, [1, 2])
+        if kind == "committed":
+            node.journal.commit()
+        added.append((job, body))
+    for (job, _), (_, fate) in zip(added, jobs, strict=True):
+        if fate == "acknowledged" and job.copies is None:
+            node.machine.acknowledge(job.id)
+        elif fate == "taken" and job.state == QUEUED:
+            node.machine.dequeue(job, node.now)
+    node.journal.commit()
+    lasting = {job.id: (job.key, copied(job)) for job in node.machine.jobs.values()}
+    node = node.again(page=page)
+    found = {job.id: node.machine.find(job.id) for job, _ in added}
+    again = {job_id: (job.key, copied(job)) for job_id, job in found.items() if job is not None}
+    assert again == lasting
+    for job, body in added:
+        there = found[job.id]
+        assert there is None or node.body(there) == body
+        assert not job.key or node.add(key=job.key).id == job.id
+    node.segments.close()
+
+
+def copied(job: Job) -> list[int]:
+    """Which nodes may have a job, as far as was said."""
+    return [] if job.copies is None else list(job.copies.nodes)
