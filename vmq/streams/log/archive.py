@@ -125,6 +125,8 @@ class PartitionArchive:
         self._asked = 0
         #: Why the store cannot be written or read; empty: it can.
         self.failure = ""
+        #: The last segment that was wanted could not be fetched: the log has said so, and readers ask again and again.
+        self._is_away = False
         self._filesystem: Any = None
         self._fetching: dict[int, Future[RecalledSegment]] = {}
         shutil.rmtree(folder / RECALLED, ignore_errors=True)
@@ -294,9 +296,13 @@ class PartitionArchive:
         try:
             found = self._rebuild(each, path)
         except Exception as error:  # noqa: BLE001 - whoever waits is told
-            log.error("%s cannot be fetched from %s: %s", path.name, self.url.shown, error)
+            if not self._is_away:
+                text = "%s cannot be fetched from %s: %s; it is tried again for who reads it"
+                log.error(text, path.name, self.url.shown, error)
+            self._is_away = True
             done.set_exception(error)
         else:
+            self._is_away = False
             done.set_result(found)
         with self.lock:
             del self._fetching[each.base]

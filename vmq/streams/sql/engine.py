@@ -358,7 +358,9 @@ def main() -> None:
     except MemoryError:
         broker.say(FAIL, b"the query takes too much memory")
     except (ValueError, StreamError, duckdb.Error, pa.ArrowException) as error:
-        lines = (line for line in str(error).splitlines() if line.strip())
+        # DuckDB hands on the traceback of what reads for it: whoever asks has its reason.
+        text = str(error).partition(". Detail: Python exception:")[0]
+        lines = (line for line in text.splitlines() if line.strip())
         broker.say(FAIL, "\n".join(lines).encode()[:4096])
     else:
         broker.say(END, b"")

@@ -82,6 +82,16 @@ class Janitor:
         else:
             archive.failure = ""
 
+    def retain(self, partition: Partition) -> None:
+        """Deletes what retention takes; what no archive has is gone for good, and the log warns of that."""
+        before = partition.unarchived
+        for each in partition.retain():
+            log.info("deleted %s by the retention", each.path)
+        lost = partition.unarchived - before
+        if lost:
+            text = "stream=%s partition=%d: %d messages are deleted that the archive does not have"
+            log.warning(text, partition.stream, partition.number, lost)
+
     def _is_stopping(self) -> bool:
         return self.stopping
 
@@ -93,8 +103,7 @@ class Janitor:
                 if partition.is_replica:
                     self.tidy_replica(partition, self._is_stopping)
                     continue
-                for each in partition.retain():
-                    log.info("deleted %s by the retention", each.path)
+                self.retain(partition)
                 partition.sync_behind()
                 compact(partition, self._is_stopping)
                 while partition.unmerged and not (self.stopping or partition.gone):

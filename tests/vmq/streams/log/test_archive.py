@@ -172,12 +172,13 @@ def test_while_the_store_is_away_segments_stay(
 
 @pytest.mark.parametrize("required", [False, True])
 def test_without_room_what_is_not_archived_goes_unless_it_is_required(
-    tmp_path: Path, clock: Clock, required: bool
+    tmp_path: Path, clock: Clock, required: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "archive").write_text("no folder")
     partition = archived(tmp_path, clock, retention_bytes=1, archive_required=required)
     fill(partition, 2)
     tidy(partition)
+    assert ("10 messages are deleted that the archive does not have" in caplog.text) != required
     assert (partition.kept, partition.unarchived) == ((0, 0) if required else (10, 10))
     (tmp_path / "archive").unlink()
     fill(partition, 1)
@@ -186,6 +187,24 @@ def test_without_room_what_is_not_archived_goes_unless_it_is_required(
     assert partition.earliest == (0 if required else 10)
     assert read_all(partition) == rows_from(partition.earliest, partition.end - partition.earliest)
     partition.close()
+
+
+def test_readers_that_ask_again_fill_no_log(
+    partition: Partition, clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says once that the archive is away, and once more when it was there meanwhile."""
+    fill(partition, 2)
+    grow_old(partition, clock)
+    away = tmp_path / "away"
+    for time in (1, 2):
+        (tmp_path / "archive").rename(away)
+        for _ in range(3):
+            with pytest.raises(RecallingError, match="try again"):
+                read_all(partition, 0)
+        assert caplog.text.count("cannot be fetched from") == time
+        away.rename(tmp_path / "archive")
+        assert read_all(partition, 0) == rows_from(0, 15)
+        shutil.rmtree(tmp_path / "s" / "0" / module.RECALLED)
 
 
 def test_few_segments_stay_that_were_fetched(
