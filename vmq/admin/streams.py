@@ -274,8 +274,10 @@ def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
         raise RefusedError(str(error)) from error
 
 
-def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) -> StreamRow:
+async def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) -> StreamRow:
     """Has a stream keep other messages, or get another number of copies, while it is read and written.
+
+    New partitions of a replicated stream are placed and led when this returns, or a while has gone by.
 
     Args:
         broker: the broker.
@@ -304,6 +306,8 @@ def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) ->
             catalog.adopt(name, msgspec.structs.replace(stream.options, **kept), stream.origin)
     if wrong or not changes:
         raise RefusedError(wrong or "nothing is to change; accepted: an option of the stream")
+    if clustering is not None and "partitions" in kept:
+        await clustering.streams.replicas.settle(name, _PLACING)
     return _shown(broker, name)
 
 
