@@ -145,6 +145,10 @@ def _mend_by_leader(self: Mending, now: float) -> None:
         _mend(self, now)
 
 
+def _yield_nothing(self: Replica, unclean: tuple[int, int]) -> None:
+    """What was committed before an unclean election stays committed."""
+
+
 #: Leaders that come and go, and nothing else.
 CHURN = {
     "kill": 0.1,
@@ -212,6 +216,13 @@ ABLATIONS = {
         "What is known is not taken again.",
         [(Producers, "place", lambda self, mark: 0)],
         0,
+    ),
+    "yield": Ablation(
+        "What was committed before an unclean election elsewhere gives way to it.",
+        [(Replica, "yield_to", _yield_nothing)],
+        90,
+        durability="memory",
+        faults={"kill": 0.08},
     ),
     "committed": Ablation(
         "A row is acknowledged when it is committed.",
