@@ -112,11 +112,12 @@ class Places:
         place = self.places.get((stream, number))
         return [] if place is None else [node_of(each) for each in place.voters]
 
-    def leads_any(self) -> bool:
-        """Whether this node leads a partition of which others are to have copies."""
-        return any(
-            self.own.get(place.group) == self.name and len(place.voters) > 1
-            for place in self.places.values()
+    def is_led_elsewhere(self) -> bool:
+        """Whether other nodes lead all that this node has with others: where one is being elected it may be this."""
+        return all(
+            self.own.get(group, "") not in ("", self.name)
+            for group, key in self.open.items()
+            if (place := self.places.get(key)) is not None and len(place.voters) > 1
         )
 
     def is_led(self, stream: str) -> bool:
@@ -184,12 +185,17 @@ class Places:
                 yield place
 
     def figures(self, stream: str = "") -> dict[str, int]:
-        """Of all partitions or a stream's: how many are led here, lack a leader, or copies that can be reached.
+        """Of all partitions or a stream's: how many are led here, lack a leader (or a place), or copies within reach.
 
         And how many replicas of this node may have forgotten, or, where it leads, lag behind.
         """
         found = dict.fromkeys(("led", "leaderless", "under_replicated", "abstaining", "lagging"), 0)
         found["under_replicated"] = sum(1 for _ in self._short(stream))
+        for each in self.wanted():
+            if each.is_replicated and stream in ("", each.name):
+                lacking = max(0, len(each.partitions) - self._placed[each.name])
+                found["leaderless"] += lacking
+                found["under_replicated"] += lacking
         for place in self._of(stream) if stream else self.places.values():
             standing = self.here.standings.get(place.group)
             found["abstaining"] += place.group in self.here.abstaining

@@ -132,7 +132,7 @@ class Replicas:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         groups.thread.post(groups.thread.hand_over)
-        while groups.places.leads_any():
+        while not groups.places.is_led_elsewhere():
             if loop.time() >= until:
                 return False
             await asyncio.sleep(_SOON)
