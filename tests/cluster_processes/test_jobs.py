@@ -349,7 +349,7 @@ def check_keys(jobs: JobCluster, known: dict[bytes, bytes], draw: random.Random)
 @pytest.mark.timeout(400)
 def test_keys_and_copies_that_are_paged_out_outlive_kills_and_a_lost_disk() -> None:
     """With little memory for jobs, of which most are on disk only; VMQ_TEST_KILLS=20 of them."""
-    env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(2 << 20)}
+    env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(3 << 20)}
     with job_cluster("a", "b", "c", env=env) as jobs:
         living = Living(jobs)
         producers = [KeyedProducer(living, number) for number in range(3)]

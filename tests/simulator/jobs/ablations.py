@@ -156,7 +156,7 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are on different hosts",
         ((JobPeers, "choose", _any_node), (JobPeers, "spread", _number_of)),
         ("wipe",),
-        (4,),
+        (1,),
         piles=True,
     ),
     "tombstones": Ablation(

@@ -133,6 +133,8 @@ class CopyMender:
         if copies is None or job.state in (ACKED, WAITING) or not copies.wanted:
             return 0
         alive = self._alive(copies)
+        if len(alive) < len(copies.nodes):
+            self._give_up(job, copies, alive)
         if not self._is_first(alive):
             return 0
         targets = [
@@ -155,6 +157,13 @@ class CopyMender:
         here.counts.mended += len(targets)
         self.unconfirmed[job.id] = None
         return len(targets) * (int(job.size) + _OVERHEAD)
+
+    def _give_up(self, job: Job, copies: JobCopies, alive: list[int]) -> None:
+        """Nodes that are gone confirm nothing any more: the job is not kept in memory for that."""
+        for node in copies.nodes:
+            if node not in alive:
+                copies.confirm(node)
+        self.machine.pager.offer(job)
 
     # Handing over
 
