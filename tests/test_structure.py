@@ -31,7 +31,7 @@ LONG_FILES = {
     "vmq/clustering/replication/leader.py": (655, "goes when sessions have slots"),
     "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
     "vmq/clustering/takeover/takeover.py": (590, "goes when sessions have slots"),
-    "vmq/config/options.py": (740, "a table: every option with its meaning"),
+    "vmq/config/options.py": (750, "a table: every option with its meaning"),
 }
 #: Functions of more than 60 lines: the lines that each may have, and why.
 LONG_FUNCTIONS = {

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
@@ -275,26 +276,40 @@ class Living:
         return client
 
 
+@contextmanager
+def at_work(*threads: Producer | Consumer) -> Iterator[None]:
+    """They work, and have ended when this has, whatever is raised."""
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for thread in threads:
+            thread.ended.set()
+        for thread in threads:
+            thread.join(TIMEOUT)
+
+
 @pytest.mark.timeout(400)
 def test_kills_and_lost_disks_and_all_that_was_added_is_done(three: JobCluster) -> None:
     """Three nodes, two copies, one node dead at a time, each third of them with its disk; VMQ_TEST_KILLS=20 of them."""
     living = Living(three)
     producers = [Producer(living, number) for number in range(2)]
     consumers = [Consumer(living, 100 + number) for number in range(3)]
-    for thread in (*producers, *consumers):
-        thread.start()
-    draw = random.Random(7)
-    for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
-        victim = draw.choice(sorted(three.clients))
-        before = sum(len(each.added) for each in producers)
-        living.troubles += 1
-        three.kill(victim, wipe=number % 3 == 0)
-        three.restart(victim)
-        # A disk may be lost only when what was lost before is on two hosts again.
-        reach(lambda: all(not mending(each) for each in three.clients.values()))
-        wait_for_more(producers, before + 25)
-        living.troubles += 1
-    assert finish(three, producers, consumers) == [], "what was given again that nothing explains"
+    with at_work(*producers, *consumers):
+        draw = random.Random(7)
+        for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
+            victim = draw.choice(sorted(three.clients))
+            before = sum(len(each.added) for each in producers)
+            living.troubles += 1
+            three.kill(victim, wipe=number % 3 == 0)
+            three.restart(victim)
+            # A disk may be lost only when what was lost before is on two hosts again.
+            reach(lambda: all(not mending(each) for each in three.clients.values()))
+            wait_for_more(producers, before + 25)
+            living.troubles += 1
+        unexplained = finish(three, producers, consumers)
+    assert unexplained == [], "what was given again that nothing explains"
 
 
 class KeyedProducer(Producer):
@@ -338,33 +353,36 @@ def test_keys_and_copies_that_are_paged_out_outlive_kills_and_a_lost_disk() -> N
     with job_cluster("a", "b", "c", env=env) as jobs:
         living = Living(jobs)
         producers = [KeyedProducer(living, number) for number in range(3)]
+        with at_work(*producers):
+            kill_and_ask_for_keys(jobs, producers)
+            consumers = [Consumer(living, 100 + number) for number in range(3)]
+            with at_work(*consumers):
+                finish(jobs, producers, consumers)
         for producer in producers:
-            producer.start()
-
-        def are_paged() -> bool:
-            infos = [each("INFO") for each in jobs.clients.values()]
-            return all(int(each["paged_jobs"]) > 300 for each in infos)
-
-        reach(are_paged, "jobs are paged out everywhere", 120)
-        draw = random.Random(7)
-        for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
-            victim = draw.choice(sorted(jobs.clients))
-            before = sum(len(each.added) for each in producers)
-            jobs.kill(victim, wipe=number % 3 == 2)
-            wait_for_more(producers, before + 25)
-            jobs.restart(victim)
-            # A disk may be lost only when what was lost before is on two hosts again.
-            reach(lambda: all(not mending(each) for each in jobs.clients.values()))
-            for producer in producers:
-                some = draw.sample(sorted(producer.known), 30)
-                check_keys(jobs, {key: producer.known[key] for key in some}, draw)
-        consumers = [Consumer(living, 100 + number) for number in range(3)]
-        for consumer in consumers:
-            consumer.start()
-        finish(jobs, producers, consumers)
-        for producer in producers:
-            check_keys(jobs, producer.known, draw)
+            check_keys(jobs, producer.known, random.Random(7))
         assert all(each.none("q") for each in jobs.clients.values())
+
+
+def kill_and_ask_for_keys(jobs: JobCluster, producers: Sequence[KeyedProducer]) -> None:
+    """Nodes die, one at a time; when all is mended some keys are those of the same jobs as before."""
+
+    def are_paged() -> bool:
+        infos = [each("INFO") for each in jobs.clients.values()]
+        return all(int(each["paged_jobs"]) > 300 for each in infos)
+
+    reach(are_paged, "jobs are paged out everywhere", 120)
+    draw = random.Random(7)
+    for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
+        victim = draw.choice(sorted(jobs.clients))
+        before = sum(len(each.added) for each in producers)
+        jobs.kill(victim, wipe=number % 3 == 2)
+        wait_for_more(producers, before + 25)
+        jobs.restart(victim)
+        # A disk may be lost only when what was lost before is on two hosts again.
+        reach(lambda: all(not mending(each) for each in jobs.clients.values()))
+        for producer in producers:
+            some = draw.sample(sorted(producer.known), 30)
+            check_keys(jobs, {key: producer.known[key] for key in some}, draw)
 
 
 def finish(

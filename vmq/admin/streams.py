@@ -75,7 +75,8 @@ class PartitionRow(Struct):
 class ColumnRow(Struct):
     """What rows did not give a typed column: those without a value for it, and those with one of another type.
 
-    `rows` are those looked at: of this node's sealed segments that have their columns beside them.
+    `rows` are those looked at: all of this node's sealed segments that have their columns beside them, and of what
+    comes behind those the newest 10,000.
     """
 
     column: str
@@ -146,7 +147,13 @@ async def show_stream(broker: "BrokerView", name: str) -> StreamDetails:
     from vmq.streams import admin
 
     stream = catalog.streams[name]
-    details = msgspec.convert({**admin.show_stream(catalog, name), "partitions": []}, StreamDetails)
+    columns: dict[str, Any] = {}
+    if stream.options.schema:
+        columns = await asyncio.to_thread(admin.show_columns, catalog, stream)
+    if catalog.streams.get(name) is not stream:  # it was deleted meanwhile
+        return await show_stream(broker, name)
+    found = {**admin.show_stream(catalog, name), **columns, "partitions": []}
+    details = msgspec.convert(found, StreamDetails)
     for number, partition in enumerate(list(stream.partitions)):
         if number % _SLICE == 0:
             await asyncio.sleep(0)
@@ -267,8 +274,10 @@ def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
         raise RefusedError(str(error)) from error
 
 
-def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) -> StreamRow:
+async def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) -> StreamRow:
     """Has a stream keep other messages, or get another number of copies, while it is read and written.
+
+    New partitions of a replicated stream are placed and led when this returns, or a while has gone by.
 
     Args:
         broker: the broker.
@@ -297,6 +306,8 @@ def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) ->
             catalog.adopt(name, msgspec.structs.replace(stream.options, **kept), stream.origin)
     if wrong or not changes:
         raise RefusedError(wrong or "nothing is to change; accepted: an option of the stream")
+    if clustering is not None and "partitions" in kept:
+        await clustering.streams.replicas.settle(name, _PLACING)
     return _shown(broker, name)
 
 

@@ -513,6 +513,18 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "move for which nodes have no room is refused.",
         ),
     ] = 10_000
+    max_query_memory: Annotated[
+        int,
+        Meta(
+            ge=16_777_216,
+            le=1 << 40,
+            description="Memory of one SQL query, in bytes, of which two run at a time; one that needs more is ended.",
+        ),
+    ] = 536_870_912
+    max_query_seconds: Annotated[
+        float,
+        Meta(ge=1, le=86_400, description="Seconds that one SQL query may take."),
+    ] = 60.0
     max_memory: Annotated[
         int,
         Meta(

@@ -98,8 +98,7 @@ class Job(Timed):
         self.key: bytes = b""
         self.holds_key = False  # it keeps others out still
         self.is_gone = False
-        #: Somebody was told that it has his key: it stays, though who added it gives up.
-        self.is_vouched = False
+        self.is_vouched = False  # somebody counts on it, though who added it gives up
         #: The id of another job that has its key, and is added in its place.
         self.twin: bytes = b""
         #: None: no other node knows of it.
@@ -181,6 +180,7 @@ class JobPage(Timed):
         self.number: int = 0
         self.keys = b""
         self.has_packed_keys = False
+        self.vouched: int = 0  # jobs that are vouched for: a bit for each place
         #: Jobs that it was made of, and that it has still; the places of those that were taken out.
         self.size: int = size
         self.count: int = size

@@ -386,6 +386,8 @@ class JobStock(JobQueues):
         if known is None and self.pager.keyed:
             self.pager.find_key(name)
             known = self.keys.get(name)
+            if known is not None and known.job.is_gone:
+                self.pager.offer_gone(known.job)
         if known is not None and self.pager.key_until(known.job) <= now:
             # A page of the job came back since, or the time is not looked at yet; a newer one may be paged out.
             self.timers.cancel(known)

@@ -125,6 +125,25 @@ def covers(wider: str, narrower: str) -> bool:
     return len(wide) == len(narrow)
 
 
+def overlaps(one: str, other: str) -> bool:
+    """Whether some topic name matches both of two filters."""
+    for first, second in ((one, other), (other, one)):
+        if first.startswith("$") and second[:1] in ("+", "#"):  # [MQTT-4.7.2-1]
+            return False
+    ones, others = one.split("/"), other.split("/")
+    for index in range(max(len(ones), len(others))):
+        word = ones[index] if index < len(ones) else ""
+        against = others[index] if index < len(others) else ""
+        if word == "#" or against == "#":
+            # "+" and "/#" have the empty text in common, which is no topic name [MQTT-4.7.3-1].
+            return sorted((one, other)) != ["+", "/#"]
+        if index >= len(ones) or index >= len(others):
+            return False
+        if word != against and word != "+" and against != "+":
+            return False
+    return True
+
+
 def joined(words: list[str], index: int) -> str | None:
     """The words from an index on, as text; None if there are none."""
     return interned("/".join(words[index:])) if index < len(words) else None

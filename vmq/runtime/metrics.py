@@ -205,7 +205,9 @@ class Metrics:
 
     def counters(self) -> dict[str, int]:
         """Every counter by name; one with labels as the sum of its samples."""
-        return {name: int(sum(sample.value for sample in self._counter(name))) for name in COUNTERS}
+        counters = self._core.counters
+        found = {name: getattr(counters, name) for name in COUNTERS}
+        return found | {"mqtt_connack_sent": sum(counters.mqtt_connack_sent)}
 
     def gauges(self) -> dict[str, float]:
         """Every gauge by name."""

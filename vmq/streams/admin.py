@@ -16,13 +16,18 @@ from vmq.streams.log.typed import Unfit
 
 
 def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
-    """One stream: its row, its options, what its typed columns lack.
+    """One stream: its row and its options.
 
     Raises:
         UnknownStreamError: there is none of this name.
     """
     stream = catalog.get(name)
-    counts = catalog.columns.counts(stream.partitions)
+    return {**row(stream), "options": msgspec.to_builtins(stream.options)}
+
+
+def show_columns(catalog: Catalog, stream: Stream) -> dict[str, Any]:
+    """What the typed columns of a stream lack. It reads rows: not for the event loop."""
+    counts = catalog.columns.counts_with_newest(stream.partitions)
     columns = [
         {
             "column": name,
@@ -31,12 +36,7 @@ def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
         }
         for name in stream.options.schema
     ]
-    return {
-        **row(stream),
-        "options": msgspec.to_builtins(stream.options),
-        "columns": columns,
-        "invalid": counts.invalid,
-    }
+    return {"columns": columns, "invalid": counts.invalid}
 
 
 def partition_row(partition: Partition) -> dict[str, Any]:

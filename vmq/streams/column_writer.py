@@ -19,6 +19,8 @@ from vmq.streams.column_process import MADE, ColumnOrder
 from vmq.streams.helper import HelperProcess
 from vmq.streams.log import column_file
 from vmq.streams.log.column_file import ColumnCounts, counts_of
+from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.errors import StreamError
 from vmq.streams.log.ordered import file as ordered_file
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import Sealed
@@ -33,6 +35,8 @@ LONGEST: Final = 300.0
 #: Bytes of a segment that is worth it: smaller ones are soon joined, and quickly read. Ordering the rows costs more.
 LEAST: Final = 1 << 20
 LEAST_ORDERED: Final = 8 << 20
+#: Rows of a stream that are looked at for who asks, of those that no file has counted.
+NEWEST: Final = 10_000
 _SUFFIXES: Final = tuple(
     each + work for each in (column_file.SUFFIX, ordered_file.SUFFIX) for work in ("", ".tmp")
 )
@@ -177,17 +181,51 @@ class ColumnWriter:
 
     def counts(self, partitions: Iterable[Partition]) -> ColumnCounts:
         """What the payloads of some partitions did not give, as far as their files say."""
-        rows = invalid = 0
-        columns: dict[str, Unfit] = {}
-        for partition in partitions:
-            for each in list(self._counts.get(partition, {}).values()):
-                rows += each.rows
-                invalid += each.invalid
-                for name, unfit in each.columns.items():
-                    sum_of = columns.setdefault(name, Unfit())
-                    sum_of.missing += unfit.missing
-                    sum_of.unfit += unfit.unfit
-        return ColumnCounts(rows, invalid, columns)
+        return sum_of(
+            each
+            for partition in partitions
+            for each in list(self._counts.get(partition, {}).values())
+        )
+
+    def counts_with_newest(self, partitions: Sequence[Partition]) -> ColumnCounts:
+        """The same, and that of the newest rows behind those files, which are looked at now: not for the event loop."""
+        most = max(1, NEWEST // max(1, len(partitions)))
+        newest = [newest_counts(each, self._counted(each), most) for each in partitions]
+        return sum_of([self.counts(partitions), *newest])
+
+    def _counted(self, partition: Partition) -> int:
+        """The offset behind the last segment whose file has counted its rows."""
+        counted = {path.name.partition(".")[0] for path in list(self._counts.get(partition, {}))}
+        ends = [each.end for each in partition.sealed if each.path.stem in counted]
+        return max(ends, default=0)
+
+
+def newest_counts(partition: Partition, start: int, most: int) -> ColumnCounts:
+    """What the payloads of the last rows did not give, of those from an offset on."""
+    typed = partition.options.typed
+    reader = LogReader(partition, [each.name for each in typed], typed=typed)
+    end, rows = partition.end, 0
+    start = max(start, partition.earliest, end - most)
+    try:
+        rows = sum(chunk.rows.num_rows for chunk in reader.read(start, end)) if start < end else 0
+    except StreamError as error:  # the retention was faster, or it is damaged, which others tell
+        log.debug("%s: its newest rows are not counted: %s", partition.folder, error)
+    found = reader.projection.typed
+    return ColumnCounts() if found is None else ColumnCounts(rows, found.invalid, found.counts)
+
+
+def sum_of(counts: Iterable[ColumnCounts]) -> ColumnCounts:
+    """All of them together."""
+    rows = invalid = 0
+    columns: dict[str, Unfit] = {}
+    for each in counts:
+        rows += each.rows
+        invalid += each.invalid
+        for name, unfit in each.columns.items():
+            found = columns.setdefault(name, Unfit())
+            found.missing += unfit.missing
+            found.unfit += unfit.unfit
+    return ColumnCounts(rows, invalid, columns)
 
 
 def leftovers(folder: Path, wanted: Collection[Path]) -> Iterator[Path]:

@@ -132,6 +132,11 @@ def _without_key(self: CopyAdder, job: Job, now: float) -> None:
     """A copy's key keeps nobody out."""
 
 
+def _never(self: JobPeers, numbers: Iterable[int]) -> bool:
+    """A disk that is lost may come back."""
+    return False
+
+
 def _no_page(self: CopyMender) -> None:
     """What is paged out stays."""
 
@@ -145,13 +150,13 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (4,),
+        (0,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
         ((JobPeers, "choose", _any_node), (JobPeers, "spread", _number_of)),
         ("wipe",),
-        (0,),
+        (4,),
         piles=True,
     ),
     "tombstones": Ablation(
@@ -164,13 +169,13 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
         (),
-        (3,),
+        (8,),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (0,),
+        (1,),
         piles=True,
     ),
     "one": Ablation(
@@ -222,7 +227,13 @@ ABLATIONS: dict[str, Ablation] = {
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
         ("kill", "stop", "pause", "wipe"),
-        (2,),
+        (0,),
+    ),
+    "lost": Ablation(
+        "a tombstone waits for no node that lost its disk",
+        ((JobPeers, "lose_disks", _never),),
+        ("wipe",),
+        (0,),
     ),
     "heirs": Ablation(
         "who was told that a job is done tells the others if it hears no more",

@@ -198,12 +198,17 @@ class Faults:
 
 
 def run(
-    seed: int, kinds: tuple[str, ...] = KINDS, steps: int = 500, piles: bool = False
+    seed: int,
+    kinds: tuple[str, ...] = KINDS,
+    steps: int = 500,
+    piles: bool = False,
+    is_late: bool = False,
 ) -> Counter[str]:
-    """What was found; `piles`: nobody works as long as there are faults."""
+    """What was found; `piles`: nobody works as long as there are faults; `is_late` (`JobWorld.is_late`)."""
     queue = VOLATILE if kinds == ("stop",) else QUEUE
     with tempfile.TemporaryDirectory() as folder:
         world = JobWorld(seed, Path(folder), HOSTS, queue)
+        world.is_late = is_late
         try:
             live(world, kinds, steps, piles)
             return judge(world)
@@ -229,6 +234,13 @@ def live(world: JobWorld, kinds: tuple[str, ...], steps: int, piles: bool) -> No
     for name in world.members:
         if not world.nodes[name].is_up:
             world.start(name)
+    come_to_rest(world)
+    world.ask_for_keys()
+    come_to_rest(world)
+
+
+def come_to_rest(world: JobWorld) -> None:
+    """All is done, and nobody has anything of it any more."""
     patience = 800
     for _ in range(2500):
         world.step(adds=False)
@@ -257,7 +269,7 @@ def judge(world: JobWorld) -> Counter[str]:
     for name in world.members:
         node = world.nodes[name]
         found["stuck"] += node.undone()
-        if len(world.members) == len(world.nodes) and not world.lost_disks:
+        if len(world.members) == len(world.nodes):
             found["leaked"] += node.left()
     found["together"] = world.together
     found["returned"] = world.returned
@@ -284,6 +296,7 @@ def main() -> int:
     parser.add_argument("--fault", action="append")
     parser.add_argument("--without")
     parser.add_argument("--piles", action="store_true")
+    parser.add_argument("--late", action="store_true")
     parser.add_argument("--steps", type=int, default=500)
     options = parser.parse_args()
     from contextlib import nullcontext
@@ -295,7 +308,8 @@ def main() -> int:
     for seed in range(options.first, options.first + options.seeds):
         off = ABLATIONS[options.without].off() if options.without else nullcontext()
         with off:
-            found = run(seed, kinds if kinds != ("none",) else (), options.steps, options.piles)
+            faults = kinds if kinds != ("none",) else ()
+            found = run(seed, faults, options.steps, options.piles, options.late)
         if faulty(found):
             broken += 1
             print(seed, faulty(found), dict(found), flush=True)

@@ -72,7 +72,9 @@ class JobWorld:
             self.nodes[name] = SimNode(self, name, host, folder / name, seed)
         self.members = list(self.nodes)
         #: Messages under way, by pair, with the time at which they arrive.
-        self.links: dict[tuple[str, str], deque[tuple[float, bytes]]] = defaultdict(deque)
+        self.links: dict[tuple[str, str], deque[tuple[float, bytes | None]]] = defaultdict(deque)
+        #: What a node sent before it died still arrives; behind it (None) the other hears that it died.
+        self.is_late = False
         self.cut: set[frozenset[str]] = set()
         self.linked: set[frozenset[str]] = set()
         self.slow: set[str] = set()
@@ -108,6 +110,8 @@ class JobWorld:
 
     def start(self, name: str) -> None:
         node = self.nodes[name]
+        for other in self.nodes:
+            self.links[other, name].clear()
         node.start(self.now, self.members)
         self.trouble()
 
@@ -115,8 +119,11 @@ class JobWorld:
         node = self.nodes[name]
         if node.is_up:
             node.crash()
-        for pair in [each for each in self.linked if name in each]:
-            self.break_link(*pair)
+        for other in [each for each in self.nodes if frozenset((name, each)) in self.linked]:
+            if self.is_late:
+                self._end_link(name, other)
+            else:
+                self.break_link(name, other)
         for worker in self.workers:
             if worker.node == name:
                 self._excuse(worker)
@@ -186,6 +193,13 @@ class JobWorld:
                 self.nodes[near].replicas.on_down(far)
         self.trouble()
 
+    def _end_link(self, dead: str, other: str) -> None:
+        """A node has died: the other hears of it behind what was under way, no two nodes at the same time."""
+        self.linked.discard(frozenset((dead, other)))
+        self.links[other, dead].clear()
+        link = self.links[dead, other]
+        link.append((max(self.now, link[-1][0] if link else 0.0) + self.random.random(), None))
+
     def _make_links(self) -> None:
         names = [each for each in self.members if self.nodes[each].is_up]
         for place, one in enumerate(names):
@@ -195,6 +209,8 @@ class JobWorld:
                     continue
                 if self.nodes[one].held_up or self.nodes[other].held_up:
                     continue
+                if self.links[one, other] or self.links[other, one]:
+                    continue  # its end is under way
                 self.linked.add(pair)
                 self.trouble()
                 for near, far in ((one, other), (other, one)):
@@ -230,6 +246,10 @@ class JobWorld:
             while link and link[0][0] <= self.now and node.is_up and not node.held_up:
                 _, data = link.popleft()
                 node.set_time(self.now)
+                if data is None:
+                    node.replicas.on_down(sender)
+                    self.trouble()
+                    continue
                 node.post.receive(sender, data, node.clock_now)
                 if self.random.random() < 0.5:
                     self._send(name)
@@ -238,10 +258,18 @@ class JobWorld:
 
     # Clients
 
-    def add(self, name: str) -> None:
-        """A producer adds a job at a node."""
+    def ask_for_keys(self) -> None:
+        """Each key that is known to all is added once more, at some node: it is told what was told before."""
+        for key in list(self.keys):
+            if self._keeps_out(key):
+                self.add(self.random.choice(self.alive()), key)
+        for _ in range(100):
+            self.step(adds=False)
+
+    def add(self, name: str, known: bytes = b"") -> None:
+        """A producer adds a job at a node; `known`: with that key."""
         node = self.nodes[name]
-        is_once = self.random.random() < 0.1
+        is_once = not known and self.random.random() < 0.1
         reach = node.replicas.peers.reachable_hosts()
         copies = 1 if is_once else self.random.choice((1, 2, 2, 3))
         if copies > reach:
@@ -249,7 +277,7 @@ class JobWorld:
         queue = node.machine.queue(self.queue, node.clock_now)
         delay = self.random.choice((0, 0, 0, 3))
         retry = 0 if is_once else -1
-        key = b"" if is_once else self._key()
+        key = known or (b"" if is_once else self._key())
         try:
             job = node.machine.add(
                 queue, b"x" * 50, node.clock_now, -1, retry, delay, key=key, replicate=copies

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.support import options
-from vmq.admin.streams import list_streams, show_stream
+from vmq.admin.streams import ColumnRow, list_streams, show_stream
 from vmq.broker import Broker
 from vmq.config.options import Config
 from vmq.streams import admin
@@ -63,3 +64,16 @@ async def test_a_stream_is_shown_some_partitions_at_a_time(broker: Broker) -> No
     assert await passes_during(show_stream(broker, "b"), lambda _: None) >= 3
     shown = await show_stream(broker, "b")
     assert [row.partition for row in shown.partitions] == [*range(PARTITIONS)]
+
+
+async def test_what_does_not_fit_is_shown_of_a_stream_that_is_small(tmp_path: Path) -> None:
+    declared = options(filters=["s/#"], partitions=2, schema={"temp": "double", "n": "int64"})
+    async with Broker(config_in(tmp_path, s=declared)) as broker:
+        streams = streams_of(broker)
+        appender = streams.catalog.streams["s"].appender
+        for payload in (b'{"temp": "warm", "n": 1}', b'{"temp": 1}', b"broken"):
+            appender.append(b"s/1", payload, 0, False, "c", 1)
+        await streams.commits.wait()
+        shown = await show_stream(broker, "s")
+        assert shown.columns == [ColumnRow("temp", 3, 1, 1), ColumnRow("n", 3, 2, 0)]
+        assert shown.invalid == 1

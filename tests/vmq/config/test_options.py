@@ -108,6 +108,8 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "max_job_memory": 1_073_741_824,
             "max_job_queues": 1_000_000,
             "max_partitions": 10_000,
+            "max_query_memory": 536_870_912,
+            "max_query_seconds": 60,
             "max_memory": 0,
             "stalled_client_timeout": 300,
             "max_connections_per_ip": 0,

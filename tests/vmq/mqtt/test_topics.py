@@ -1,6 +1,7 @@
 """Topic names and filters: what is one, and what matches what."""
 
 import re
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -10,6 +11,7 @@ from tests.vmq.mqtt.strategies import FILTERS, SHARED, TEXT, TOPICS
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import (
     check_filter,
+    covers,
     decode_filter,
     decode_text,
     decode_topic_name,
@@ -17,6 +19,7 @@ from vmq.mqtt.topics import (
     interned,
     joined,
     matches,
+    overlaps,
     split_shared,
 )
 
@@ -191,6 +194,41 @@ def naive_matches(topic_filter: str, topic: str) -> bool:
 @given(FILTERS, TOPICS)
 def test_matching_agrees_with_its_naive_twin(topic_filter: str, topic: str) -> None:
     assert matches(topic_filter, topic) == naive_matches(topic_filter, topic)
+
+
+# --- what filters have in common
+
+#: Four levels tell all filters of three apart, and "z" is the word that none of them has.
+SOME_TOPICS = tuple(
+    topic
+    for levels in range(1, 5)
+    for words in product(("a", "b", "z", "", "$x"), repeat=levels)
+    if (topic := "/".join(words))
+)
+SMALL_FILTERS = st.builds(
+    lambda words, rest: "/".join(words + rest),
+    st.lists(st.sampled_from(("a", "b", "", "+", "$x")), max_size=3),
+    st.sampled_from(([], ["#"])),
+).filter(bool)
+
+
+@given(SMALL_FILTERS, SMALL_FILTERS)
+@example("+", "/#")
+@example("+", "#")
+@example("$x", "+")
+@example("#", "$x/#")
+@example("a/#", "a")
+@example("a/+", "a/#")
+def test_filters_overlap_where_a_topic_matches_both(one: str, other: str) -> None:
+    both = any(naive_matches(one, topic) and naive_matches(other, topic) for topic in SOME_TOPICS)
+    assert overlaps(one, other) == overlaps(other, one) == both
+
+
+@given(FILTERS, FILTERS)
+def test_a_filter_overlaps_itself_and_what_covers_it(one: str, other: str) -> None:
+    assert overlaps(one, one)
+    if covers(other, one):
+        assert overlaps(one, other)
 
 
 def test_words_that_repeat_are_one_object_and_those_with_digits_are_not_interned() -> None:

@@ -64,11 +64,11 @@ async def test_a_broker_alone_has_no_more_partitions_than_it_takes(tmp_path: Pat
         with pytest.raises(AdminError, match="no room for 2 partitions: there are 3 of 4"):
             await streams.create_stream(broker, "u", {**create, "filters": ["u/#"]})
         with pytest.raises(RefusedError, match="no room for 2 partitions: there are 3 of 4"):
-            streams.alter_stream(broker, "t", {"partitions": 4})
-        assert streams.alter_stream(broker, "t", {"partitions": 3}).partitions == 3
+            await streams.alter_stream(broker, "t", {"partitions": 4})
+        assert (await streams.alter_stream(broker, "t", {"partitions": 3})).partitions == 3
         await broker.publish("t/1", b"p", qos=1)
         with pytest.raises(RefusedError, match="has 3 partitions, and none goes"):
-            streams.alter_stream(broker, "t", {"partitions": 2})
+            await streams.alter_stream(broker, "t", {"partitions": 2})
 
 
 async def test_what_cannot_be_done_is_said(catalog: Catalog) -> None:

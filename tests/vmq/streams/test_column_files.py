@@ -145,6 +145,24 @@ def test_what_is_looked_at_is_counted(running: Running) -> None:
     assert again.counts([partition]) == found
 
 
+def test_the_newest_rows_are_counted_for_who_asks(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of segments without a file, and behind those that have one."""
+    partition = fill(running, *readings(3), b"broken", b'{"temp": "warm"}', b"{}")
+    writer = writer_of(running)
+    found = ColumnCounts(6, 1, {"temp": Unfit(2, 1), "device": Unfit()})
+    assert writer.counts_with_newest([partition]) == found
+    writer.tidy()
+    assert writer.counts_with_newest([partition]) == found
+    fill(running, b'{"tmp": 7}', b'{"temp": {}}')
+    more = ColumnCounts(8, 1, {"temp": Unfit(3, 2), "device": Unfit()})
+    assert writer.counts_with_newest([partition]) == more
+    monkeypatch.setattr("vmq.streams.column_writer.NEWEST", 1)
+    last = ColumnCounts(7, 1, {"temp": Unfit(2, 2), "device": Unfit()})
+    assert writer.counts_with_newest([partition]) == last
+
+
 def reschema(running: Running, partition: Partition) -> None:
     stream = running.catalog.streams["sensors"]
     changed = options(filters=["sensors/#"], schema={**SCHEMA, "unit": "string"})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmq.cli.admin.client import AdminClient
-from vmq.cli.data.stored_streams import stored_streams
+from vmq.cli.data.stored_streams import configured, stored_streams
 from vmq.cli.terminal.console import CliError, UsageError, nobody_reads, table
 from vmq.cli.terminal.rows import clean
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
@@ -38,8 +38,9 @@ def sql(
     A stream is a table of its name, with the columns topic, payload, qos, retain,
     timestamp, client_id, key, headers, stream, partition, offset and its typed
     ones. Works on a running broker, and on the data folder of one that is
-    stopped. It reads only; a query has a minute, half a GiB of memory, and a
-    million rows to answer.
+    stopped. It reads only; a query has a minute, half a GiB of memory (or what
+    limits.max_query_seconds and max_query_memory say), and a million rows to
+    answer.
 
     \b
     Examples:
@@ -52,7 +53,7 @@ def sql(
     if sum((as_json, as_csv, parquet is not None)) > 1:
         raise UsageError("--json, --csv and --parquet: one of them")
     broker = AdminClient(config, data_dir)
-    broker.timeout = 90.0
+    broker.timeout = configured(config, data_dir).limits.max_query_seconds + 30.0
     if broker.finds_broker():
         found = opened(broker.fetch("/sql", query.encode()))
     else:
@@ -97,7 +98,8 @@ def of_folder(config: Path | None, data_dir: str | None) -> Iterator[Any]:
             stored = StoredStream(folder, name)
             logs = [RestingLog(each) for each in stored.partitions]
             sources.append(SqlSource(name, stored.options.schema, LogsHere(logs), logs))
-        runner = SqlRunner()
+        limits = configured(config, data_dir).limits
+        runner = SqlRunner(limits.max_query_seconds, memory=limits.max_query_memory)
         yield lambda query: runner.run(query, sources)
 
 

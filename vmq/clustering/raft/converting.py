@@ -100,7 +100,7 @@ class Converter:
 
     def claim(self) -> None:
         """Says of this node's partitions that they can be the beginning of a group's log."""
-        for stream in self._places.wanted():
+        for stream in self._single():
             for partition in stream.partitions:
                 key = (stream.name, partition.number)
                 if key in self._places.places or self._singles.owner(*key) != self._node:
@@ -127,7 +127,7 @@ class Converter:
     # --- what is decided
 
     def look(self, places: Mapping[Key, ReplicaPlace]) -> None:
-        """Streams that are placed go to their groups."""
+        """Streams that are placed go to their groups; what they may wait for nobody tells."""
         for stream in self._single():
             if stream.name in self._under_way:
                 continue

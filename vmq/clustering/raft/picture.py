@@ -25,7 +25,7 @@ class PictureNews(NamedTuple):
 
 
 class GroupPicture:
-    """Kept in the event loop; dicts are replaced, never changed, where other threads look.
+    """Kept in the event loop.
 
     Args:
         records: what stands in the metadata.
@@ -68,15 +68,20 @@ class GroupPicture:
         key = self._keys.get(group)
         if key is None:
             return  # it is looked at with its place
-        known = self.places[key].voters if before is None else before.voters
-        if lead.voters != known:
+        place = self.places[key]
+        known = {place.voters, place.first} if before is None else {before.voters}
+        if known != {lead.voters}:
             self._news.keys.add(key)
             self._news = self._news._replace(is_moved=True)
 
     def _on_places(self, changed: dict[Key, ReplicaPlace | None]) -> None:
-        places = {**self.places, **changed}
-        self.places = {key: place for key, place in places.items() if place is not None}
-        self._keys = {place.group: key for key, place in self.places.items()}
+        for key, place in changed.items():
+            before = self.places.pop(key, None)
+            if before is not None and self._keys.get(before.group) == key:
+                del self._keys[before.group]
+            if place is not None:
+                self.places[key] = place
+                self._keys[place.group] = key
         self._news.keys.update(changed)
         self._news = self._news._replace(is_moved=True)
 

@@ -16,7 +16,7 @@ Key = tuple[str, int]
 
 
 class Places:
-    """What is known. Dicts are replaced, never changed, where readers' threads look.
+    """What is known. Readers' threads ask for single partitions while the event loop changes others.
 
     Args:
         name: this node's name in groups.
@@ -27,31 +27,61 @@ class Places:
         self.name = name
         self._node = node_of(name)
         self._catalog = catalog
-        self.places: Mapping[Key, ReplicaPlace] = {}
-        self.keys: Mapping[str, Key] = {}
+        self.places: dict[Key, ReplicaPlace] = {}
+        self.keys: dict[str, Key] = {}
         #: Who leads each group, as far as is known.
         self.leaders: dict[str, str] = {}
         #: The groups of partitions of which no leader is known.
         self._leaderless: set[str] = set()
         #: How many partitions of each stream are placed.
         self._placed: Counter[str] = Counter()
+        #: Which partitions of a stream the same nodes have: of thousands of partitions there are few such sets.
+        self._sets: dict[tuple[str, tuple[str, ...]], set[int]] = {}
         #: What this node's own replicas know of that.
         self.own: dict[str, str] = {}
         #: How this node's own replicas stand.
         self.here = OwnReplicas()
         #: The groups that are open here.
         self.open: dict[str, Key] = {}
+        self.opened: dict[Key, str] = {}
         #: The nodes that can be reached.
         self.up: frozenset[str] = frozenset()
         #: Offsets that may be lost, by group.
         self.uncertain: dict[str, tuple[int, int]] = {}
 
-    def put(self, places: Mapping[Key, ReplicaPlace]) -> None:
-        """Partitions have these places."""
-        self.places = places
-        self.keys = {place.group: key for key, place in places.items()}
-        self._leaderless = {group for group in self.keys if not self.leaders.get(group)}
-        self._placed = Counter(stream for stream, _ in places)
+    def put(self, changed: Mapping[Key, ReplicaPlace | None]) -> None:
+        """These partitions have these places, or none any more."""
+        for key, place in changed.items():
+            before = self.places.get(key)
+            if place == before:
+                continue
+            if before is not None:
+                self._take_away(key, before, is_gone=place is None)
+            if place is not None:
+                self.places[key] = place
+                self.keys[place.group] = key
+                if not self.leaders.get(place.group):
+                    self._leaderless.add(place.group)
+                self._placed[key[0]] += 1
+                self._sets.setdefault((key[0], place.voters), set()).add(key[1])
+
+    def _take_away(self, key: Key, before: ReplicaPlace, *, is_gone: bool) -> None:
+        if is_gone:
+            del self.places[key]
+        if self.keys.get(before.group) == key:
+            del self.keys[before.group]
+        self._leaderless.discard(before.group)
+        self._placed[key[0]] -= 1
+        numbers = self._sets[key[0], before.voters]
+        numbers.discard(key[1])
+        if not numbers:
+            del self._sets[key[0], before.voters]
+
+    def close(self, group: str) -> Key:
+        """A group is open here no more; returns its partition."""
+        key = self.open.pop(group)
+        del self.opened[key]
+        return key
 
     def lead(self, group: str, leader: str) -> None:
         """Somebody leads a group; "": nobody that is known."""
@@ -82,11 +112,12 @@ class Places:
         place = self.places.get((stream, number))
         return [] if place is None else [node_of(each) for each in place.voters]
 
-    def leads_any(self) -> bool:
-        """Whether this node leads a partition of which others are to have copies."""
-        return any(
-            self.own.get(place.group) == self.name and len(place.voters) > 1
-            for place in self.places.values()
+    def is_led_elsewhere(self) -> bool:
+        """Whether other nodes lead all that this node has with others: where one is being elected it may be this."""
+        return all(
+            self.own.get(group, "") not in ("", self.name)
+            for group, key in self.open.items()
+            if (place := self.places.get(key)) is not None and len(place.voters) > 1
         )
 
     def is_led(self, stream: str) -> bool:
@@ -154,12 +185,17 @@ class Places:
                 yield place
 
     def figures(self, stream: str = "") -> dict[str, int]:
-        """Of all partitions or a stream's: how many are led here, lack a leader, or copies that can be reached.
+        """Of all partitions or a stream's: how many are led here, lack a leader (or a place), or copies within reach.
 
         And how many replicas of this node may have forgotten, or, where it leads, lag behind.
         """
         found = dict.fromkeys(("led", "leaderless", "under_replicated", "abstaining", "lagging"), 0)
-        found["under_replicated"] = len(self._short(stream))
+        found["under_replicated"] = sum(1 for _ in self._short(stream))
+        for each in self.wanted():
+            if each.is_replicated and stream in ("", each.name):
+                lacking = max(0, len(each.partitions) - self._placed[each.name])
+                found["leaderless"] += lacking
+                found["under_replicated"] += lacking
         for place in self._of(stream) if stream else self.places.values():
             standing = self.here.standings.get(place.group)
             found["abstaining"] += place.group in self.here.abstaining
@@ -169,23 +205,17 @@ class Places:
             found["leaderless"] += not leader
         return found
 
-    def _short(self, stream: str = "") -> list[str]:
+    def _short(self, stream: str = "") -> Iterator[str]:
         """The groups of all partitions or a stream's of which fewer copies can be reached than there are to be."""
         there = self.up | {self._node}
-        # Ten thousand partitions have their replicas on few sets of nodes.
-        reached: dict[tuple[str, ...], int] = {}
-        found = []
-        for each in self.wanted():
-            if stream not in ("", each.name):
+        for (name, voters), numbers in self._sets.items():
+            found = self._catalog.streams.get(name)
+            if found is None or stream not in ("", name) or found.options.replicas < 2:
                 continue
-            for place in self._of(each.name):
-                count = reached.get(place.voters)
-                if count is None:
-                    count = sum(node_of(voter) in there for voter in place.voters)
-                    reached[place.voters] = count
-                if count < max(each.options.replicas, len(place.voters)):
-                    found.append(place.group)
-        return found
+            count = sum(node_of(voter) in there for voter in voters)
+            if count < max(found.options.replicas, len(voters)):
+                last = len(found.partitions)
+                yield from (self.places[name, each].group for each in numbers if each < last)
 
     def families(self) -> Iterator[Family]:
         """The same for metrics."""

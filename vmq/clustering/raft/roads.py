@@ -1,7 +1,7 @@
 """The producers of one node, and how their batches come to leaders: to this node's own groups, or to another node's."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -190,9 +190,12 @@ class Roads:
         if known is not None:
             known.appender.refuse(1, count)
 
-    def follow(self) -> None:
-        """Partitions have other places: what waits goes to a partition's group of now, or nowhere if it is no more."""
-        for key, producer in list(self._producers.items()):
+    def follow(self, keys: Collection[Key] | None = None) -> None:
+        """Partitions (None: all) have other places: what waits goes to the group of now, or nowhere."""
+        for key in list(self._producers) if keys is None else keys:
+            producer = self._producers.get(key)
+            if producer is None:
+                continue
             place = self._places.places.get(key)
             if key[0] not in self._catalog.streams:
                 del self._producers[key]

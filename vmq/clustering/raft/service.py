@@ -31,7 +31,7 @@ from vmq.clustering.raft.records import (
 )
 from vmq.clustering.raft.requests import GroupRequests
 from vmq.clustering.raft.roads import Roads
-from vmq.clustering.raft.standing import Observer, OwnReplicas
+from vmq.clustering.raft.standing import Observer
 from vmq.clustering.raft.thread import GroupThread
 from vmq.runtime.metrics import Family
 from vmq.streams.replica.partition import ReplicaPartition
@@ -62,7 +62,7 @@ class GroupService:
         catalog: the streams.
         may_begin: whether this node may begin a meta group where none is known.
         wall_clock: seconds since 1970.
-        on_change: called when partitions have other places.
+        on_change: called when a stream goes another way.
         singles: partitions of which there is one copy.
         host: what this node shares a disk or a machine with.
         buffer_bytes: what may wait for leaders.
@@ -174,12 +174,15 @@ class GroupService:
         """These nodes can be reached."""
         names = self._records.nodes()
         self._names.update(names.values())
-        self.places.up = frozenset(up)
+        before, self.places.up = self.places.up, frozenset(up)
         reached = {
             each
             for each in self._names
             if node_of(each) in self.places.up and names.get(node_of(each), each) == each
         }
+        if self.places.up != before:
+            for group in self._picture.leads:
+                self._note_hint(group)
         if reached != self._reached:
             self._reached = reached
             self.look()
@@ -286,6 +289,7 @@ class GroupService:
             self._note_hint(group)
         if is_stale or news.keys or news.has_more:
             self._look_at_places(news, is_stale)
+        self.converter.look(self._picture.places)
         known = self._known() if is_stale or news.is_moved or news.has_more else None
         for each in self._system.values():
             self.thread.post(each.look, known)
@@ -360,7 +364,7 @@ class GroupService:
                 self.on_hosts(self.hosts)
         found = self._picture.places
         streams = {stream.name: stream for stream in self.places.wanted()}
-        opened = {key: group for group, key in self.places.open.items()}
+        opened = self.places.opened
         keys = found.keys() | opened.keys() if is_stale else news.keys
         wanted: dict[str, Key] = {}
         aims: dict[str, tuple[str, ...]] = {}
@@ -372,13 +376,12 @@ class GroupService:
             aims[place.group] = place.voters
         gone = {group for key in keys if (group := opened.get(key)) is not None} - wanted.keys()
         self._change_open(wanted, gone)
-        self.thread.post(self.thread.aim, aims)
-        if found is not self.places.places:
-            self._names.update(name for place in found.values() for name in place.voters)
-            self.places.put(found)
-            self._on_change()
-        self.roads.follow()
-        self.converter.look(found)
+        if aims:
+            self.thread.post(self.thread.aim, aims)
+        changed = {key: found.get(key) for key in news.keys}
+        self._names.update(name for place in changed.values() if place for name in place.voters)
+        self.places.put(changed)
+        self.roads.follow(None if is_stale else news.keys)
 
     def _is_here(self, stream: "Stream", number: int, place: ReplicaPlace) -> bool:
         """Whether this node is to have a replica of a partition."""
@@ -389,13 +392,12 @@ class GroupService:
 
     def _change_open(self, wanted: Mapping[str, Key], gone: set[str]) -> None:
         """These groups are to be open, those no more."""
-        before = self.places.open
-        kept = {group: key for group, key in before.items() if group not in gone}
-        self.places.open = {**kept, **wanted}
         for group in gone:
-            self._close_group(group, *before[group])
-        for group in wanted.keys() - before.keys():
+            self._close_group(group, *self.places.close(group))
+        for group in wanted.keys() - self.places.open.keys():
             name, number = wanted[group]
+            self.places.open[group] = name, number
+            self.places.opened[name, number] = group
             stream = self._catalog.streams[name]
             place = self._picture.places[name, number]
             self.thread.post(self._open_in_thread, stream, stream.partitions[number], place)
@@ -422,7 +424,7 @@ class GroupService:
         stream = self._catalog.streams.get(name)
         is_there = stream is not None and number < len(stream.partitions)
         self.thread.post(partial(self.thread.close, group, erase=is_there))
-        self._on_change()
+        self._note_hint(group)
 
     def _on_decided(self, decided: MetaDecisions) -> None:
         """In the thread: the meta group has decided more."""
@@ -431,7 +433,6 @@ class GroupService:
 
     def _publish(self, decided: MetaDecisions) -> None:
         publish(decided, self._records, self._picture)
-        self.look()
 
     def deleted(self, stream: str) -> None:
         """A stream was deleted on this node: the meta group is to forget it."""
@@ -467,14 +468,10 @@ class GroupService:
     def _observe(self) -> None:
         """In the thread: how this node's replicas stand, and what it leads."""
         found, news = self._observer.look(self.thread, self._system)
-        self._events.append(partial(self._set_own, found))
+        if found is not self.places.here:
+            self._events.append(partial(setattr, self.places, "here", found))
         if news:
             self._events.append(partial(self._picture.tell, news))
-
-    def _set_own(self, found: OwnReplicas) -> None:
-        before, self.places.here = self.places.here, found
-        if found.current != before.current:
-            self._on_change()
 
     async def recover(self, stream: str, number: int | None) -> str:
         """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""

@@ -344,6 +344,7 @@ class GroupThread:
             log.error("group=%s: its log fails: %s", name, reason)
         opened.failure = reason
         opened.group = None
+        self._looks.set(name, time.monotonic() + LOOK)
         try:
             opened.partition.shut(clean=False)
         except OSError:
@@ -388,9 +389,8 @@ class GroupThread:
 
     def leads_any(self) -> bool:
         """Whether others are still to take over something."""
-        groups = [each.group for each in self.opened.values() if each.group is not None]
-        leading = [each.leading for each in groups if each.leading is not None]
-        return any(each.transfer is not None for each in leading)
+        leading = [each.group.leading for each in self.opened.values() if each.group is not None]
+        return any(each is not None and each.transfer is not None for each in leading)
 
     # --- what happens
 

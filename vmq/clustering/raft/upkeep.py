@@ -1,6 +1,7 @@
 """What a leader sees to now and then: segments that are full, retention, and compaction; and when it looks again.
 
-A group that rests is looked at seldom: nothing becomes too much but by what is written, nor too old before its time.
+A group that rests is looked at seldom: nothing becomes too much but by what is written, nor too old before its time. It
+is looked at all the same, for clocks may be put forward.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ TICK: Final = 0.05
 ROUND: Final = 0.5
 #: Seconds until a group is looked at again in which something happened; and at most.
 LOOK: Final = 5.0
-_REST: Final = 60.0
+_REST: Final = 600.0
 
 
 class LookTimes:

@@ -82,6 +82,8 @@ class ReconcileTalk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticket = 0
         self._asked: dict[int, asyncio.Future[Answer]] = {}
+        #: By which a client's session is being made of a copy, or given one; None: it is not.
+        self.search: Callable[[str], asyncio.Future[None] | None] = lambda _: None
 
     def start(self) -> None:
         """Talks from now on."""
@@ -239,6 +241,9 @@ class ReconcileTalk:
         self._spawn(self._answer(peer, message))
 
     async def _answer(self, peer: str, message: AskProvenance) -> None:
+        search = self.search(message.client)
+        if search is not None:  # whence the session is, is being settled just now
+            await asyncio.wait([search])
         subscriber = self._subscriber(message.client)
         found, session, has_all = None, b"", False
         if subscriber is not None:

@@ -133,6 +133,7 @@ class Replication:
         self.settling = ReconcileTalk(
             node.name, core, committer, outboxes, registries, self.replicas
         )
+        self.settling.search = self._searches.get
         self._healing: Healing | None = None
         if self.replicas is not None:
             parts = (node, core, committer, self.copies, self.searcher, self.replicas)

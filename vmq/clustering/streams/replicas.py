@@ -37,7 +37,7 @@ class Replicas:
         outboxes: to the other nodes.
         joins: whether the node is to join others when it starts.
         members: the nodes of the cluster.
-        on_change: called when partitions have other places.
+        on_change: called when a stream goes another way.
         singles: partitions of which there is one copy.
         host: what this node shares a disk or a machine with.
     """
@@ -132,7 +132,7 @@ class Replicas:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         groups.thread.post(groups.thread.hand_over)
-        while groups.places.leads_any():
+        while not groups.places.is_led_elsewhere():
             if loop.time() >= until:
                 return False
             await asyncio.sleep(_SOON)

@@ -103,10 +103,10 @@ async def _create_stream(context: Context, wanted: CreateStream) -> streams.Stre
     return await streams.create_stream(context.broker, plain.pop("name"), plain)
 
 
-def _alter_stream(context: Context, wanted: AlterStream) -> streams.StreamRow:
+async def _alter_stream(context: Context, wanted: AlterStream) -> streams.StreamRow:
     asked = {**msgspec.to_builtins(wanted)}
     given = {option: value for option, value in asked.items() if value is not None}
-    return streams.alter_stream(context.broker, given.pop("name"), given)
+    return await streams.alter_stream(context.broker, given.pop("name"), given)
 
 
 STREAM_OPERATIONS: Final = (

@@ -67,6 +67,8 @@ class JobColumns:
         self.repeats = array("q")
         #: The keys of those that have one, by their places.
         self.keys: dict[int, bytes] = {}
+        #: Those that are vouched for: a bit for each place.
+        self.vouched: int = 0
 
     def add(
         self,
@@ -156,6 +158,8 @@ class JobColumns:
         )
         if job.key:
             self.keys[len(self.deliveries)] = job.key
+        if job.is_vouched:
+            self.vouched |= 1 << len(self.deliveries)
         self.deliveries.append(job.deliveries)
         self.nacks.append(job.nacks)
         self.repeats.append(job.repeats)

@@ -261,13 +261,7 @@ class JobPager(PageViews):
 
     def is_plain(self, job: Job) -> bool:
         """Whether columns have all of a job, which is on disk, and all nodes that may have it confirmed that."""
-        if (
-            job.segment < 0
-            or job.history is not None
-            or job.reason
-            or job.is_delayed
-            or job.is_vouched
-        ):
+        if job.segment < 0 or job.history is not None or job.reason or job.is_delayed:
             return False
         if job.key and (job.key[:1] == b"\0" or job.holds_key != (self.key_until(job) > self.now)):
             return False

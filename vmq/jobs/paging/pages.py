@@ -121,6 +121,7 @@ class PagedJobs(LanePager):
         page = JobPage(lane, ids, numbers, len(columns.created))
         if columns.keys:
             page.keys = join_keys(columns.keys, page.size)
+        page.vouched = columns.vouched
         return page
 
     def put_page(self, page: JobPage, due: float) -> None:
@@ -287,6 +288,7 @@ class PagedJobs(LanePager):
         job.nacks = at_place(columns[NACKS], place)
         job.repeats = at_place(columns[REPEATS], place)
         job.priority = lane.priority
+        job.is_vouched = page.vouched != 0 and page.vouched >> place & 1 == 1
         later = at_place(columns[LATER], place)
         job.expires = self.expiry(job.created, job.delay, job.ttl) + later
         known = self.shares[at_place(columns[SHARE], place)]

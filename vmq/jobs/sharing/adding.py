@@ -87,6 +87,8 @@ class CopyAdder:
         self.claim: Callable[[PendingCopies, float], None] | None = None
         #: A copy came into one of the broker's own queues.
         self.has_own = False
+        #: Keys that others were let have, without asking these nodes: copies of theirs come too late for that time.
+        self.late: dict[tuple[bytes, bytes], tuple[float, set[int]]] = {}
 
     # Out
 
@@ -262,6 +264,9 @@ class CopyAdder:
                 self.here.outbox.stored(terms.sender, job_id)
                 continue
             job = self.machine.find(job_id, copies.created[at])
+            if job is None and key and self._is_late(sender, key_name(copies.queue, key)):
+                self.here.send(sender, Lacks(job_id))
+                continue
             if job is not None and job.state == ACKED:
                 done.append(job)
                 continue
@@ -274,6 +279,11 @@ class CopyAdder:
                 self._came_again(job, terms, now)
             self.here.outbox.stored(terms.sender, job_id)
         return done
+
+    def _is_late(self, sender: int, name: tuple[bytes, bytes]) -> bool:
+        """Whether another job was let have a key by somebody who does not reach the sender any more."""
+        late = self.late.get(name)
+        return late is not None and sender in late[1]
 
     def _is_paged_out(self, job_id: bytes, terms: "CopyTerms") -> bool:
         """Whether a copy comes again that is paged out, and has nothing new: it stays so."""

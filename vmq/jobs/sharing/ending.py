@@ -1,7 +1,8 @@
 """Tombstones: a job that is done is known to be so on every node that may have it, then it is gone everywhere.
 
 The node whose worker acknowledged it tells the others until all have heard; if that dies, another goes on. A node that
-is a member no more never hears: then the tombstones stay until the job's time ends, lest it come back with the job.
+is a member no more never hears: then the tombstones stay until the job's time ends, lest it come back with the job. One
+that lost its disk need not hear.
 
 Who says that it has heard has no copy of its own under way to anybody: such a copy would come where all is forgotten,
 and be queued as if it were new.
@@ -121,7 +122,9 @@ class JobEnding:
 
     def _all(self, copies: JobCopies) -> list[int]:
         """The nodes that have to hear of it: all, as long as nobody who has it is known."""
-        return copies.nodes if copies.wanted else sorted({*copies.nodes, *self.here.peers.all})
+        lost = self.here.peers.lost
+        nodes = copies.nodes if copies.wanted else sorted({*copies.nodes, *self.here.peers.all})
+        return [each for each in nodes if each not in lost] if lost else nodes
 
     def look(self, job: Job, now: float) -> None:
         """A tombstone is due."""
@@ -133,6 +136,11 @@ class JobEnding:
             self._tell(job)
         else:
             self.ended(job)
+
+    def look_again(self, job: Job) -> None:
+        """Some node may be no more."""
+        if self.here.peers.lost and job.copies is not None and job.copies.is_asking:
+            self._look(job)
 
     def _look(self, job: Job) -> None:
         """If everybody knows everybody may forget it."""

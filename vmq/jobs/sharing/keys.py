@@ -19,6 +19,9 @@ _PATIENCE: Final = 2.0
 _MEETING: Final = 3.0
 #: Seconds that a job may take to be on its hosts before who asks for its key is told that there is none.
 _COPYING: Final = 30.0
+#: Seconds in which a copy of a node that was not asked for a key may still be under way, and keys of that time.
+_LATE: Final = 5.0
+_MOST_LATE: Final = 10_000
 #: Keys that a node that came up is told of in one tick.
 _TOLD: Final = 1000
 
@@ -83,7 +86,8 @@ class KeyClaims:
     def _send(self, claim: KeyClaim, now: float) -> None:
         job = claim.job
         claim.until = now + _PATIENCE
-        self.here.tell(list(claim.left), Claim(job.id, job.queue.name, job.key))
+        unreached = self.here.peers.unreached()
+        self.here.tell(list(claim.left), Claim(job.id, job.queue.name, job.key, unreached))
 
     def _look_at(self, claim: KeyClaim, now: float) -> None:
         """All have answered: it goes on, or asks again."""
@@ -113,7 +117,9 @@ class KeyClaims:
         self._look_at(claim, now)
 
     def on_down(self, node: int, now: float) -> None:
-        """A node cannot be reached: it is not waited for."""
+        """A node cannot be reached: it is not waited for, and nothing of it is under way any more."""
+        for _, nodes in self.adder.late.values():
+            nodes.discard(node)
         for claim in list(self.claims.values()):
             if node in claim.left:
                 claim.left.discard(node)
@@ -128,6 +134,7 @@ class KeyClaims:
                 self._ask(claim, now)
             elif now >= claim.until:
                 self._send(claim, now)
+        self._forget_late(now)
         some, self.untold = self.untold[:_TOLD], self.untold[_TOLD:]
         for name in some:
             known = self.machine.keys.get(name)
@@ -162,6 +169,7 @@ class KeyClaims:
             own.is_second = own.is_second or not is_first
             self._answer(sender, claim, own.job.id if is_first else b"", False)
         elif known is None or known.job.id == claim.job:
+            self._pass_over(name, claim, now)
             self._answer(sender, claim, b"", False)
         elif known.job.state == WAITING and not known.job.is_gone:
             job = known.job
@@ -173,6 +181,21 @@ class KeyClaims:
         else:
             known.job.is_vouched = True
             self._answer(sender, claim, known.job.id, True)
+
+    def _pass_over(self, name: tuple[bytes, bytes], claim: Claim, now: float) -> None:
+        """Who adds does not reach some nodes of which this one still gets what they sent before, as one that died."""
+        nodes = self.here.peers.up.intersection(claim.unreached)
+        if nodes:
+            late = self.adder.late
+            late.pop(name, None)
+            late[name] = (now + _LATE, nodes)
+            if len(late) > _MOST_LATE:
+                del late[next(iter(late))]
+
+    def _forget_late(self, now: float) -> None:
+        late = self.adder.late
+        while late and late[first := next(iter(late))][0] <= now:
+            del late[first]
 
     def _answer(self, node: int, claim: Claim, known: bytes, is_added: bool) -> None:
         self.here.send(node, Claimed(claim.job, claim.queue, claim.key, known, is_added))

@@ -128,6 +128,8 @@ class CopyMender:
     def _mend(self, job: Job, now: float) -> int:
         """Has other nodes get a job that is on too few hosts; the bytes that are sent."""
         copies, here = job.copies, self.here
+        if job.state == ACKED:
+            self.ending.look_again(job)
         if copies is None or job.state in (ACKED, WAITING) or not copies.wanted:
             return 0
         alive = self._alive(copies)

@@ -57,7 +57,7 @@ class OfOne(Entry, frozen=True):
 class Present(Entry, frozen=True, tag=1):
     """Who I am; `asks`: tell me who you are. `boot` is another after each start: what was in memory only is gone.
 
-    `is_short`: there is little memory left, others had better have the copies.
+    `is_short`: there is little memory left, others had better have the copies. `lost`: nodes whose disks are lost.
     """
 
     node: Annotated[int, Meta(ge=1, lt=1 << 62)]
@@ -69,6 +69,7 @@ class Present(Entry, frozen=True, tag=1):
     is_leaving: bool
     asks: bool
     is_short: bool = False
+    lost: _Nodes = []
 
     def __post_init__(self) -> None:
         if len(self.name) != ID or self.name.translate(None, b"0123456789abcdef"):
@@ -200,10 +201,11 @@ class Holders(OfOne, frozen=True, tag=16):
 
 
 class Claim(OfOne, frozen=True, tag=17):
-    """I am about to add this one, with a key: do you know of one that has it?"""
+    """I am about to add this one, with a key: do you know of one that has it? These members I do not reach."""
 
     queue: _Name
     key: _Name
+    unreached: _Nodes
 
 
 class Claimed(OfOne, frozen=True, tag=18):

@@ -9,6 +9,8 @@ from typing import Final
 
 #: Hexadecimal digits of a node's id that make its number.
 _DIGITS: Final = 15
+#: Nodes that lost their disks: the last ones, of which something may be left.
+_MOST_LOST: Final = 64
 
 
 def number_of(node_id: bytes) -> int:
@@ -48,6 +50,8 @@ class JobPeers:
         self.numbers: dict[str, int] = {}
         self.members: frozenset[str] = frozenset()
         self.up: set[int] = set()
+        #: Nodes that are no more: members came back without their disks, which had other numbers on them.
+        self.lost: dict[int, None] = {}
         #: What follows from all that: asked for each job, counted when it changes.
         self._hosts = 1
         self._reachable = 1
@@ -78,11 +82,21 @@ class JobPeers:
         known = self.all.get(peer.number)
         if before is not None and before != peer.number:
             self._forget(before)
+            self.lose_disks([before])
+        self.lost.pop(peer.number, None)
         self.numbers[name] = peer.number
         self.all[peer.number] = peer
         self.up.add(peer.number)
         self._count()
         return known is None or known.boot != peer.boot
+
+    def lose_disks(self, numbers: Iterable[int]) -> bool:
+        """These nodes are no more; whether that is new of some."""
+        new = [each for each in numbers if each not in self.all and each not in self.lost]
+        self.lost.update(dict.fromkeys(new))
+        for each in list(self.lost)[:-_MOST_LOST]:
+            del self.lost[each]
+        return bool(new)
 
     def lose(self, name: str) -> int:
         """A member cannot be reached any more; its number, or 0."""
@@ -128,6 +142,10 @@ class JobPeers:
         """Whether each member can be reached."""
         numbers = self.numbers
         return all(numbers.get(each) in self.up for each in self.members)
+
+    def unreached(self) -> list[int]:
+        """Members that are known and cannot be reached."""
+        return [each for each in self.numbers.values() if each not in self.up]
 
     def is_gone(self, number: int) -> bool:
         """Whether a node is known to be a member no more, or to have lost its disk."""

@@ -238,6 +238,7 @@ class JobReplicas(JobSharing):
             me.is_leaving,
             asks,
             me.is_short,
+            list(self.peers.lost),
         )
 
     def set_members(self, names: list[str]) -> None:
@@ -256,6 +257,8 @@ class JobReplicas(JobSharing):
         known = self.peers.all.get(present.node)
         was_up = present.node in self.peers.up
         is_new_life = self.peers.learn(name, peer)
+        if self.peers.lose_disks(present.lost):
+            self.mender.restart()
         if known is not None and is_new_life:
             self.mender.lost_memory(present.node)
         if not was_up or is_new_life:

@@ -9,7 +9,7 @@ from vmq.mqtt.topics import check_filter
 from vmq.streams.catalog import Stream
 from vmq.streams.replay.cursors import CursorKey
 from vmq.streams.replay.expressions import check_expression
-from vmq.streams.replay.request import LATEST, PREFETCH, read_prefetch, read_start
+from vmq.streams.replay.request import LATEST, PREFETCH, read_prefetch, read_start, stream_named
 
 _OPTIONS: Final = ("from", "where", "prefetch")
 _LONGEST_NAME: Final = 100
@@ -72,10 +72,6 @@ class GroupRequest:
         """The stream.
 
         Raises:
-            SpecialTopicError: there is none of this name.
+            SpecialTopicError: there is none of this name, or it keeps nothing of FILTER.
         """
-        found = streams.get(self.stream)
-        if found is None:
-            there = ", ".join(sorted(streams)[:20]) or "none"
-            raise SpecialTopicError(f"there is no stream {self.stream[:100]!r}; there are: {there}")
-        return found
+        return stream_named(streams, self.stream, self.filter)

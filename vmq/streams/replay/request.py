@@ -14,7 +14,7 @@ from typing import Final
 
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import REPLAY, SpecialTopicError, read_past, read_replay_topic
-from vmq.mqtt.topics import check_filter, covers
+from vmq.mqtt.topics import check_filter, covers, overlaps
 from vmq.streams.catalog import Stream
 from vmq.streams.replay.expressions import check_expression
 
@@ -83,25 +83,44 @@ class ReplayRequest:
         self.prefetch = read_prefetch(options.get("prefetch", str(PREFETCH)))
 
     def stream_of(self, streams: dict[str, Stream]) -> Stream:
-        """The stream that has it.
+        """The stream that has it, or the one that was named if it may have some of it.
 
         Raises:
-            SpecialTopicError: none has.
+            SpecialTopicError: there is none.
         """
         if self.stream:
-            found = streams.get(self.stream)
-            if found is None:
-                there = ", ".join(sorted(streams)[:20]) or "none"
-                raise SpecialTopicError(
-                    f"there is no stream {self.stream[:100]!r}; there are: {there}"
-                )
-            return found
+            return stream_named(streams, self.stream, self.filter)
         for _, each in sorted(streams.items()):
             if each.fed and any(covers(wider, self.filter) for wider in each.options.filters):
                 return each
+        some = [name for name, each in sorted(streams.items()) if keeps_some(each, self.filter)]
         raise SpecialTopicError(
-            f"no stream keeps all topics of {self.filter[:200]}; stream=NAME names one that keeps some"
+            f"no stream keeps all topics of {self.filter[:200]}; stream=NAME names one that keeps some: "
+            + (", ".join(some[:20]) or "there is none")
         )
+
+
+def keeps_some(stream: Stream, topics: str) -> bool:
+    """Whether a message of a stream may be of these topics."""
+    return any(overlaps(kept, topics) for kept in stream.options.filters)
+
+
+def stream_named(streams: dict[str, Stream], name: str, topics: str) -> Stream:
+    """A stream that may have messages of these topics.
+
+    Raises:
+        SpecialTopicError: there is none of this name, or no topic of it matches: its reader would wait for ever.
+    """
+    found = streams.get(name)
+    if found is None:
+        there = ", ".join(sorted(streams)[:20]) or "none"
+        raise SpecialTopicError(f"there is no stream {name[:100]!r}; there are: {there}")
+    if not keeps_some(found, topics):
+        kept = ", ".join(found.options.filters)
+        raise SpecialTopicError(
+            f"stream {name!r} keeps no topic of {topics[:200]}; it keeps: {kept[:500]}"
+        )
+    return found
 
 
 def read_start(start: str, now: float) -> str | int:

@@ -50,7 +50,10 @@ def open_streaming(
     try:
         own_folder(folder)
         numbers = config.broker.stream_scrub_rate, config.limits.max_partitions
-        return Streaming(core, registry, folder, config.streams, *numbers, committer)
+        found = Streaming(core, registry, folder, config.streams, *numbers, committer)
+        found.sql.memory = config.limits.max_query_memory
+        found.sql.seconds = config.limits.max_query_seconds
+        return found
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

@@ -196,13 +196,17 @@ class Streaming:
         """Why the streams cannot do their work now."""
         if self.commits.failure is not None:
             yield f"the streams cannot write: {self.commits.failure}"
-        for each in self.catalog.damaged():
-            where = f"partition {each.number} of stream {each.stream!r}"
-            yield f"{where} is damaged and refused: {each.damage}; {ADVICE}"
-        for partition in self.catalog.all_partitions():
+        # There may be ten thousand, and this is asked each second.
+        for partition in [
+            each
+            for stream in list(self.catalog.streams.values())
+            for each in stream.partitions
+            if each.flaws or each.archive is not None or each.damage is not None
+        ]:
+            if partition.damage is not None:
+                where = f"partition {partition.number} of stream {partition.stream!r}"
+                yield f"{where} is damaged and refused: {partition.damage}; {ADVICE}"
             archive = partition.archive
-            if archive is None and not partition.flaws:
-                continue  # there may be ten thousand, and this is asked each second
             if archive is not None and archive.failure:
                 where = f"partition {partition.number} of stream {partition.stream!r}"
                 yield f"{where} cannot be archived to {archive.url.shown}: {archive.failure}"

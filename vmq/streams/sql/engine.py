@@ -5,6 +5,7 @@ lies in segments is read here, by the answers of the broker, which says where; n
 """
 
 import os
+import re
 import resource
 import sys
 import warnings
@@ -41,6 +42,7 @@ from vmq.streams.sql.talk import (
     SqlPartition,
     SqlRows,
     SqlStream,
+    too_much_memory,
 )
 
 #: Address space beside what DuckDB may have.
@@ -49,6 +51,8 @@ _MEMORY: Final = 3 << 30
 _MOST_TOPICS: Final = 8192
 #: Rows of one frame of the result.
 _ROWS: Final = 16_384
+#: Advice to change a setting.
+_SET: Final = re.compile(r' Use "SET [a-z_]+[^\n]*')
 _LOCKED: Final = (
     "set enable_external_access = false",
     "set python_enable_replacements = false",
@@ -339,6 +343,17 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
     broker.say(DATA, sink.getvalue().to_pybytes())
 
 
+def reason_of(error: Exception, memory: int) -> str:
+    """What goes wrong, without what DuckDB advises: its settings are locked."""
+    text = str(error)
+    if "Out of Memory Error" in text or isinstance(error, duckdb.OutOfMemoryException):
+        return too_much_memory(memory)
+    # DuckDB hands on the traceback of what reads for it: whoever asks has its reason.
+    text = text.partition(". Detail: Python exception:")[0]
+    lines = (line for line in _SET.sub("", text).splitlines() if line.strip())
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Serves one query."""
     os.nice(10)
@@ -356,12 +371,9 @@ def main() -> None:
     try:
         run(orders, broker)
     except MemoryError:
-        broker.say(FAIL, b"the query takes too much memory")
+        broker.say(FAIL, too_much_memory(orders.memory).encode())
     except (ValueError, StreamError, duckdb.Error, pa.ArrowException) as error:
-        # DuckDB hands on the traceback of what reads for it: whoever asks has its reason.
-        text = str(error).partition(". Detail: Python exception:")[0]
-        lines = (line for line in text.splitlines() if line.strip())
-        broker.say(FAIL, "\n".join(lines).encode()[:4096])
+        broker.say(FAIL, reason_of(error, orders.memory).encode()[:4096])
     else:
         broker.say(END, b"")
     # DuckDB's threads need not end one by one.

@@ -35,6 +35,7 @@ from vmq.streams.sql.talk import (
     SqlPartition,
     SqlRows,
     SqlStream,
+    too_much_memory,
 )
 
 COMMAND: Final = (sys.executable, "-P", "-m", "vmq.streams.sql.process")
@@ -43,7 +44,7 @@ MOST: Final = 2
 TURN: Final = 5.0
 #: Bytes of a query; of what DuckDB may have; rows and bytes of a result; seconds.
 LONGEST_QUERY: Final = 65_536
-_MEMORY: Final = 512 << 20
+MEMORY: Final = 512 << 20
 _RESULT_ROWS: Final = 1_000_000
 _RESULT_BYTES: Final = 64 << 20
 SECONDS: Final = 60.0
@@ -73,10 +74,14 @@ class SqlRunner:
     Args:
         seconds: that a query may take.
         command: what is run for each.
+        memory: bytes of what DuckDB may have.
     """
 
-    def __init__(self, seconds: float = SECONDS, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self, seconds: float = SECONDS, command: Sequence[str] = COMMAND, memory: int = MEMORY
+    ) -> None:
         self.seconds = seconds
+        self.memory = memory
         self.spare = SpareProcess(command, IDLE)
         #: Processes end, and others start, while whoever asked has the answer already.
         self.changes = ThreadPoolExecutor(1, "vmq-sql-spare")
@@ -113,7 +118,7 @@ class SqlRunner:
             orders = SqlOrders(
                 query=query,
                 streams=[seen(each) for each in sources],
-                memory=_MEMORY,
+                memory=self.memory,
                 threads=1,
                 rows=_RESULT_ROWS,
                 size=_RESULT_BYTES,
@@ -122,10 +127,12 @@ class SqlRunner:
             process.write(msgspec.json.encode(orders) + b"\n", until)
             return self._talk(process, until, sources)
         except TimeoutError:
-            raise SqlError(f"the query took more than {self.seconds:g} s") from None
+            raise SqlError(
+                f"the query took more than {self.seconds:g} s, which limits.max_query_seconds allows"
+            ) from None
         except (OSError, EOFError) as error:
             raise SqlError(
-                f"the query takes too much memory, or its process was ended: {error}"
+                f"{too_much_memory(self.memory)}; or its process was ended: {error}"
             ) from None
         finally:
             self._change(process)

@@ -65,3 +65,11 @@ class SqlRows(msgspec.Struct, frozen=True):
 
     next: int
     rows: bytes
+
+
+def too_much_memory(memory: int) -> str:
+    """Why a query was ended that needs more than it may have, and what can be done."""
+    return (
+        f"the query takes more than {memory >> 20} MiB of memory: ask for fewer columns, rows or groups, "
+        "or give queries more by limits.max_query_memory"
+    )

@@ -107,7 +107,7 @@ async def test_what_was_archived_before_there_were_copies_is_read_by_all(tmp_pat
         await reached([owner], knows_all)
         partition.clock = clock
         await publish(owner, range(30, 40))
-        alter_stream(owner, "s", {"replicas": 3})
+        await alter_stream(owner, "s", {"replicas": 3})
         await reached(brokers, lambda each: part(each).is_replica and part(each).end >= 40)
         await reached(brokers, knows_all)
         for each in brokers:

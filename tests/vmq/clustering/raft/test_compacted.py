@@ -64,7 +64,7 @@ async def test_one_copy_that_is_compacted_becomes_two_and_moves(tmp_path: Path) 
 
         await until(is_compacted)
         had = payloads(owner)
-        admin.alter_stream(owner, "s", {"replicas": 2})
+        await admin.alter_stream(owner, "s", {"replicas": 2})
         await until(lambda: all(is_led(each) for each in brokers))
         placed = groups(owner).places.replicas("s", 0)
         await until(lambda: all(has_copy(by_name[each], *sorted(placed)) for each in placed))

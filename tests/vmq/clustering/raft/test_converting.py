@@ -50,7 +50,7 @@ async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_pat
         by_name = dict(zip(NAMES, brokers, strict=True))
         before = [offsets(by_name[had[number]], number) for number in range(2)]
         publishing = asyncio.create_task(publish(300))
-        row = admin.alter_stream(brokers[1], "s", {"replicas": 3})
+        row = await admin.alter_stream(brokers[1], "s", {"replicas": 3})
         assert row.stream == "s"
         await publishing
         await until(lambda: all(is_whole(each, 2) for each in brokers))
@@ -86,9 +86,14 @@ async def test_a_stream_gets_more_partitions_while_it_is_used(tmp_path: Path) ->
 
         await publish(60)
         with pytest.raises(RefusedError, match="s' has 2 partitions, and none goes"):
-            admin.alter_stream(brokers[2], "s", {"partitions": 1})
+            await admin.alter_stream(brokers[2], "s", {"partitions": 1})
         publishing = asyncio.create_task(publish(120))
-        admin.alter_stream(brokers[1], "s", {"partitions": 5})
+        row = await admin.alter_stream(brokers[1], "s", {"partitions": 5})
+        assert (row.partitions, row.leaderless) == (5, 0)
+        shown = await admin.show_stream(brokers[1], "s")
+        assert [(bool(each.leader), len(each.replicas)) for each in shown.partitions] == [
+            (True, 3)
+        ] * 5
         await publishing
         await until(lambda: all(is_whole(each, 5) for each in brokers))
         await publish(60)

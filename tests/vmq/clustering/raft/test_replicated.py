@@ -1,6 +1,7 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import randbytes
@@ -25,7 +26,9 @@ from vmq.admin.cluster import drain, list_members
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 from vmq.clustering.raft import producer
+from vmq.clustering.raft.records import ReplicaPlace
 from vmq.clustering.streams.metadata import chosen
+from vmq.streams.catalog import Stream
 from vmq.streams.log.cursor import LogReader
 
 NAMES = ("a", "b", "c")
@@ -99,6 +102,41 @@ async def test_a_node_that_is_drained_leads_nothing_until_it_is_let_in(tmp_path:
         placed = [groups(a).places.replicas("s", number)[0] for number in numbers]
         await until(lambda: [leader(a, number) for number in numbers] == placed)
         assert not groups(a).thread._gives_away
+
+
+async def test_a_change_of_one_partition_has_no_other_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands one moves, or is read from another node: to look at all each time would take more than that."""
+    async with replicated(tmp_path, *NAMES, partitions=6, replicas=2) as brokers:
+        a = groups(brokers["a"])
+        for name in NAMES:  # what is posted to the groups is done, and told
+            await asyncio.wrap_future(groups(brokers[name]).thread.post(lambda: None))
+        looked: set[tuple[str, int]] = set()
+        for service in map(groups, brokers.values()):
+
+            def is_here(
+                stream: Stream,
+                number: int,
+                place: ReplicaPlace,
+                before: Callable[[Stream, int, ReplicaPlace], bool] = service._is_here,
+            ) -> bool:
+                looked.add((stream.name, number))
+                return before(stream, number, place)
+
+            monkeypatch.setattr(service, "_is_here", is_here)
+        before = a.places.replicas("s", 0)
+        other = next(name for name in NAMES if name not in before)
+        assert not a.requests.move("s", 0, [before[0], other])
+        await until(
+            lambda: all(
+                set(groups(each).places.replicas("s", 0)) == {before[0], other}
+                and leader(each) in (before[0], other)
+                for each in brokers.values()
+            )
+        )
+        await until(lambda: ("s", 0) not in groups(brokers[before[1]]).places.open.values())
+        assert looked == {("s", 0)}
 
 
 async def test_a_node_that_comes_back_catches_up(tmp_path: Path) -> None:

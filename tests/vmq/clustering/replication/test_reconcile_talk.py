@@ -1,8 +1,12 @@
 """What a node takes out of a session that it made of a copy, when the owner before says what is left of that."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
 
@@ -12,7 +16,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, store_of
 from tests.vmq.clustering.nodes import clustering
 from vmq.clustering.messages.ranges import Range
-from vmq.clustering.messages.replication import AskProvenance, Undone
+from vmq.clustering.messages.replication import AskProvenance, ProvenanceIs, Undone
 from vmq.clustering.replication.promotion import whence
 from vmq.clustering.replication.reconcile_talk import ReconcileTalk
 from vmq.config.options import QueueOptions
@@ -150,6 +154,29 @@ async def test_nothing_is_taken_out_where_what_is_left_is_not_where_it_was(
             mover.revive(who)
         await take_out(nodes, [], [])
         assert len(await left(nodes, 6)) == 6
+
+
+async def test_whence_a_session_is_is_told_once_it_has_all_of_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner before would send, as it is back, what the session is about to get of a copy."""
+    async with adopted(tmp_path, monkeypatch) as nodes:
+        settling = settling_of(nodes)
+        told: list[object] = []
+        monkeypatch.setattr(settling, "_outboxes", SimpleNamespace(send_quick=partial(tell, told)))
+        with nodes.replication("b")._searching("s"):
+            asked = asyncio.create_task(settling._answer("a", AskProvenance(1, "s", True)))
+            await asyncio.sleep(0)
+            assert not told
+            assert not asked.done()
+        await asked
+        assert told == [
+            ProvenanceIs(1, whence(store_of(nodes["b"]), queue_of(nodes).session), ANY, False)
+        ]
+
+
+def tell(told: list[object], _peer: str, message: object) -> None:
+    told.append(message)
 
 
 @pytest.mark.parametrize("tells", (True, False))

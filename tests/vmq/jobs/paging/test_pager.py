@@ -369,6 +369,41 @@ def test_a_key_keeps_a_second_job_out_though_its_own_is_paged_out_or_gone(tmp_pa
     assert node.add(b"again", key=keys[0]).id != ids[0]
 
 
+@pytest.mark.parametrize("is_done", [False, True])
+def test_who_asks_for_known_keys_again_and_again_fills_no_memory(
+    tmp_path: Path, is_done: bool
+) -> None:
+    node = paged(tmp_path)
+    machine = node.machine
+    keys = [b"key-%d" % number for number in range(120)]
+    ids = ids_of([node.add(b"x", key=key) for key in keys])
+    for job_id in ids if is_done else []:
+        assert machine.acknowledge(job_id)
+    pages_out(node)
+    for _ in range(3):
+        for some in range(0, 120, 10):
+            found = [node.add(b"again", key=key).id for key in keys[some : some + 10]]
+            assert found == ids[some : some + 10]
+            pages_out(node)
+    assert len(machine.keys) < 60
+    assert len(machine.jobs) < 60
+
+
+def test_a_job_that_somebody_counts_on_is_so_though_it_was_paged_out(tmp_path: Path) -> None:
+    node = paged(tmp_path)
+    machine = node.machine
+    jobs = [node.add(b"x") for _ in range(60)]
+    vouched = {job.id for job in jobs[::3]}
+    for job in jobs:
+        job.is_vouched = job.id in vouched
+    pages_out(node)
+    assert machine.pager.count > 40
+    for job_id in ids_of(jobs):
+        job_again = machine.find(job_id)
+        assert job_again is not None
+        assert job_again.is_vouched == (job_id in vouched)
+
+
 def test_the_newest_job_of_a_key_keeps_others_out_though_an_older_one_waits_still(
     tmp_path: Path,
 ) -> None:

@@ -226,6 +226,33 @@ def test_a_known_key_keeps_its_id_though_a_node_comes_back_that_was_adding_anoth
     assert {keys.told(keys.begin(node, b"c")) for node in keys.nodes} == {known}
 
 
+def test_a_copy_of_a_node_that_died_comes_too_late_to_take_its_key(keys: Keys) -> None:
+    """One of the others knows of the death, and adds the key with the third, before that has what was sent to it."""
+    first, second, third = keys.nodes
+    lost = keys.begin(first, b"a", replicate=3)
+    while lost.copies is None:
+        keys.passes(0.1)
+    keys.world.is_late = True
+    keys.world.crash(first.name)
+    for other in (second, third):
+        keys.world.links[other.name, first.name].clear()
+    keys.world.links[first.name, second.name].clear()
+    second.replicas.on_down(first.name)
+    under_way = keys.world.links[first.name, third.name]
+    late = list(under_way)
+    under_way.clear()
+    job = keys.begin(second, b"b")
+    while job.copies is None:
+        keys.passes(0.1)
+    under_way.extend((keys.world.now, data) for _, data in late)
+    known = keys.told(job)
+    keys.passes(10)
+    assert {keys.told(keys.begin(node, b"c")) for node in (second, third)} == {known}
+    keys.world.start(first.name)
+    keys.passes(10)
+    assert {keys.told(keys.begin(node, b"d")) for node in keys.nodes} == {known}
+
+
 def test_who_has_just_begun_takes_no_key_before_it_has_heard_all(keys: Keys) -> None:
     first, _, third = keys.nodes
     known = keys.told(keys.begin(third, b"b", replicate=1))

@@ -348,6 +348,7 @@ async def test_whoever_gives_up_waiting_loses_no_row(tmp_path: Path) -> None:
     ("asked", "says"),
     [
         ({"stream": "none"}, "there is no stream 'none'"),
+        ({"filter": "t/#"}, "stream 's' keeps no topic of t/#; it keeps: s/#"),
         ({"filter": "a/#/b"}, "no topic filter"),
         ({"start": "tomorrow"}, "FROM is earliest"),
         ({"where": [("nothing", "=", 1)]}, "there is no column 'nothing'"),

@@ -306,6 +306,7 @@ async def test_an_absent_durable_session_is_no_member(tmp_path: Path) -> None:
         ("$stream/s/#", "accepted: $share/GROUP/$stream/NAME/FILTER"),
         ("$share/g/$stream/s/", "accepted: $share/GROUP/$stream/NAME and"),
         ("$share/g/$stream/x/#", "there is no stream 'x'; there are: s"),
+        ("$share/g/$stream/s/t/+", "stream 's' keeps no topic of t/+; it keeps: s/#"),
         ("$share/g/$stream/s;as=x/#", "not an option of a group: as"),
         ("$share/g/$stream/s;from=15m/#", "a time to come"),
         ("$share/g/$stream/s;where=a.map(x, x)/#", "may not call map"),

@@ -151,9 +151,16 @@ async def test_an_expression_that_is_none_is_refused(
 @pytest.mark.parametrize(
     ("topic", "reason"),
     [
-        ("$replay/earliest/t/#", "no stream keeps all topics of t/#"),
-        ("$replay/earliest/#", "no stream keeps all topics of #"),
+        (
+            "$replay/earliest/t/#",
+            "no stream keeps all topics of t/#; stream=NAME names one that keeps some: there is none",
+        ),
+        (
+            "$replay/earliest/#",
+            "no stream keeps all topics of #; stream=NAME names one that keeps some: s",
+        ),
         ("$replay/earliest;stream=x/s/#", "there is no stream 'x'; there are: s"),
+        ("$replay/earliest;stream=s/t/#", "stream 's' keeps no topic of t/#; it keeps: s/#"),
         ("$replay/15m/s/#", "a time to come"),
         ("$replay/earliest", "accepted: $replay/FROM/FILTER"),
         ("$share/g/$replay/earliest/s/#", "a replay is one client's own"),

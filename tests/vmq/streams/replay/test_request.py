@@ -148,7 +148,7 @@ def test_the_first_stream_that_keeps_all_of_it() -> None:
     assert request("earliest/a/+").stream_of(there).name == "a"
     assert request("earliest/a/#").stream_of(there).name == "b"
     assert request("earliest/x").stream_of(there).name == "c"
-    assert request("earliest;stream=b/x/#").stream_of(there).name == "b"
+    assert request("earliest;stream=b/+/x/#").stream_of(there).name == "b"
     there["a"].fed = False
     assert request("earliest/a/+").stream_of(there).name == "b"
 
@@ -159,6 +159,11 @@ def test_no_stream_keeps_it() -> None:
         request("earliest/a/#").stream_of(there)
     with pytest.raises(SpecialTopicError, match=r"there is no stream 'x'; there are: a"):
         request("earliest;stream=x/a/1").stream_of(there)
+    with pytest.raises(
+        SpecialTopicError, match=r"stream 'a' keeps no topic of b/#; it keeps: a/\+"
+    ):
+        request("earliest;stream=a/b/#").stream_of(there)
+    assert request("earliest;stream=a/#").stream_of(there).name == "a"
 
 
 def test_as_plugins_see_it() -> None:
