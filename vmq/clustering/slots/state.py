@@ -6,7 +6,8 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     h                      -> the head: lineage, version, included, last stamp, what it lacks, records of others
     c origin               -> runs of the numbers seen of it
     m run                  -> messages that one version took, each once however many get it: dot, stamp, topic,
-                              payload, QoS, share group, moves; the record goes when all of them are done
+                              payload (of messages that flow: those of one after the other, the first with this dot
+                              and stamp), QoS, share group, moves; the record goes when all of them are done
     q origin block client  -> which messages of a block of places the client does not have yet, by granted QoS
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, how it ended, and where it began
