@@ -1,6 +1,7 @@
 """What flows through a slot is what would be there one by one: for the client, in the state, and on the disk."""
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -70,9 +71,7 @@ class Stream:
         for payload in payloads:
             text = b"%d %s" % (len(self.published), payload)
             self.published.append(text)
-            publication = Publication(
-                topic.encode(), text, qos, 0, lambda text=text: self.safe.append(text)
-            )
+            publication = Publication(topic.encode(), text, qos, 0, partial(self.safe.append, text))
             origin.publish(origin.reserve(self.node.routes.targets(topic)), publication)
         self.node.finish()
         self.take()
