@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from tests.simulator.segments import SimLog
 from tests.simulator.switched_off import switched_off
@@ -14,7 +15,7 @@ from vmq_cluster.raft.leading import Leading
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import MEMBERS, Mark
 from vmq_cluster.raft.replica import Replica
-from vmq_cluster.raft.state import Producers, encode_members
+from vmq_cluster.raft.state import LogState, Producers, encode_members
 
 
 @dataclass
@@ -34,9 +35,11 @@ class Ablation:
 
 
 _commit = Leading._commit
+_change = Leading.change
 _place = Producers.place
 _trim = Replica.trim
 _mend = Mending.tick
+_encode = LogState.encode
 
 
 def _commit_any_term(self: Leading) -> None:
@@ -72,6 +75,34 @@ def _forget_producers(self: Replica, first: int) -> None:
             seen |= {(mark.store, mark.boot) for mark in batch.marks}
         table = self.state.producers.next
         self.state.producers.next = {who: number for who, number in table.items() if who in seen}
+
+
+def _answer_at_once(self: Leading, end: int, ticket: int) -> None:
+    self.awake = True
+    if ticket:
+        self._answer(ticket, True)
+
+
+def _no_table(self: LogState, first: int) -> bytes:
+    """A segment that says nothing of producers."""
+    with patch.object(self.producers, "next", {}):
+        return _encode(self, first)
+
+
+def _any_boot(self: Producers, mark: Mark) -> int:
+    """Rows of a boot that was ended are taken for those of one that begins."""
+    with patch.object(self, "last", {}):
+        return _place(self, mark)
+
+
+def _change_early(self: Leading, members: Members, now: float) -> bool:
+    with patch.object(Leading, "is_established", True):
+        return _change(self, members, now)
+
+
+def _trim_any(self: Replica, first: int) -> None:
+    if first > self.log.first:
+        self.log.trim(first)
 
 
 def _acknowledge_known(
@@ -112,6 +143,10 @@ def _mend_by_leader(self: Mending, now: float) -> None:
     """As a learner catches up."""
     if self._replica.leader:
         _mend(self, now)
+
+
+def _yield_nothing(self: Replica, unclean: tuple[int, int]) -> None:
+    """What was committed before an unclean election stays committed."""
 
 
 #: Leaders that come and go, and nothing else.
@@ -182,6 +217,23 @@ ABLATIONS = {
         [(Producers, "place", lambda self, mark: 0)],
         0,
     ),
+    "yield": Ablation(
+        "What was committed before an unclean election elsewhere gives way to it.",
+        [(Replica, "yield_to", _yield_nothing)],
+        90,
+        durability="memory",
+        faults={"kill": 0.08},
+    ),
+    "committed": Ablation(
+        "A row is acknowledged when it is committed.",
+        [(Leading, "wait_for", _answer_at_once)],
+        0,
+    ),
+    "table": Ablation(
+        "Each segment begins with the table of producers.",
+        [(LogState, "encode", _no_table)],
+        0,
+    ),
     "known": Ablation(
         "What is known is acknowledged when it is committed.",
         [(Group, "append", _acknowledge_known(Group.append))],
@@ -220,6 +272,21 @@ SCRIPTED = {
     "life": Ablation(
         "What an earlier life confirmed counts no more.",
         [(Leading, "on_ack", _deaf_to_life(Leading.on_ack))],
+        0,
+    ),
+    "late boot": Ablation(
+        "The first row of a boot ends those before it.",
+        [(Producers, "place", _any_boot)],
+        0,
+    ),
+    "own term first": Ablation(
+        "A leader changes no members before something of its own term is committed.",
+        [(Leading, "change", _change_early)],
+        0,
+    ),
+    "uncommitted": Ablation(
+        "Retention never deletes what is not committed.",
+        [(Replica, "trim", _trim_any)],
         0,
     ),
     "pre-vote": Ablation(

@@ -224,20 +224,25 @@ class Sources(Generic[T]):
         """What to say of a leaf that no option has taken."""
         dotted, source, value = ".".join(key), leaf.source, leaf.readings[0]
         section = self._sections.get(key[0])
-        if section is None:
+        hint = self._elsewhere(key[-1])
+        if section is None and (len(key) > 1 or not hint):
             hint = _did_you_mean(key[0], list(self._sections))
             return Problem(dotted, f"there is no section {key[0]!r}; {hint}", source, value)
+        if section is None:
+            return Problem(dotted, f"an option stands in a section; {hint}", source, value)
         struct, named = section
         if len(key) < (3 if named else 2):
             return Problem(dotted, "accepted: a table of options", source, value)
         options = [field.name for field in msgspec.structs.fields(struct)]
-        elsewhere = [
-            f"{other}.{key[-1]}"
-            for other, (fields_of, is_named) in self._sections.items()
-            if not is_named and key[-1] in fields_of.__struct_fields__
-        ]
-        hint = f"did you mean {elsewhere[0]}?" if elsewhere else _did_you_mean(key[-1], options)
+        hint = hint or _did_you_mean(key[-1], options)
         return Problem(dotted, f"unknown option; {hint}", source, value)
+
+    def _elsewhere(self, option: str) -> str:
+        """The section in which an option stands, as a question; "" if there is no such option."""
+        for name, (struct, named) in self._sections.items():
+            if not named and option in struct.__struct_fields__:
+                return f"did you mean {name}.{option}?"
+        return ""
 
 
 def _options(

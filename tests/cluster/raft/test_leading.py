@@ -322,3 +322,111 @@ def test_without_check_quorum_a_leader_that_hears_nobody_leads_for_ever() -> Non
         sim.network.cuts |= {(name, old) for name in others}
         sim.run(20)
         assert sim.leaders() == [old]
+
+
+def late_row_of_an_ended_boot() -> list[str]:
+    """A producer began anew, and what it sent before is still under way."""
+    sim, leader, _ = three()
+    for boot in ("b0", "b1"):
+        done = sim.put(leader, "s", 0, boot=boot)
+        sim.run(1)
+        assert done == ["done"]
+    late = sim.put(leader, "s", 0, boot="b0")
+    sim.run(1)
+    return late
+
+
+def test_what_an_ended_boot_sends_late_is_not_taken_again() -> None:
+    assert late_row_of_an_ended_boot() == ["done"]
+
+
+def test_without_that_rule_it_would_be_there_twice() -> None:
+    with SCRIPTED["late boot"].off(), pytest.raises(AssertionError, match="is there twice"):
+        late_row_of_an_ended_boot()
+
+
+def kept_by_one() -> int:
+    """A leader that nobody hears is told by its retention to let go of all it has; what of that is not committed."""
+    sim, leader, _ = three()
+    sim.cut_off(leader)
+    for number in range(60):
+        sim.put(leader, "s", number)
+    log = sim.nodes[leader].logs[GROUP]
+    sim.do(leader, lambda group: group.keep_from(log.end))
+    sim.run(0.1)
+    return log.first - sim.ends()[leader]
+
+
+def test_what_is_not_committed_is_not_deleted() -> None:
+    assert kept_by_one() <= 0
+
+
+def test_without_that_rule_another_leader_could_not_take_it_back() -> None:
+    with SCRIPTED["uncommitted"].off():
+        assert kept_by_one() > 0
+
+
+def changed_before_its_term() -> bool:
+    """Of a, b, c and d: a makes e a voter, which only e hears; b, elected by c and d, removes a, which only c hears.
+
+    Then a or e leads, by d and one another: whether b could change the members (Ongaro's correction of 2015).
+    """
+    sim = Groups(1)
+    sim.begin(*"abcd")
+    sim.add("e")
+    sim.elect()
+    sim.campaign("a")
+    sim.run(2)
+    assert sim.do("a", lambda group: group.change(Members((*"abcd",), ("e",)), sim.now))
+    sim.run(2)
+    sim.cut_off("a", "e")
+    assert sim.do("a", lambda group: group.change(Members((*"abcde",)), sim.now))
+    sim.until(lambda: sim.group("e").replica.members.voters == (*"abcde",), 1, 0.001)
+    sim.passes = lambda sender, peer, envelope: (
+        (sender, peer) != ("b", "d")
+        or not any(isinstance(each, Append) for _, each in envelope.items)
+    )
+    sim.campaign("b")
+    changed = sim.do("b", lambda group: group.change(Members((*"bcd",), ("e",)), sim.now))
+    sim.run(0.3)
+    sim.network.cuts.clear()
+    sim.cut_off("b", "c")
+    sim.run(10)
+    return bool(changed)
+
+
+def test_a_leader_changes_no_members_before_its_term_has_committed() -> None:
+    assert not changed_before_its_term()
+
+
+def test_without_that_rule_two_majorities_would_have_no_node_in_common() -> None:
+    with (
+        SCRIPTED["own term first"].off(),
+        pytest.raises(AssertionError, match="is committed"),
+    ):
+        changed_before_its_term()
+
+
+def led_after_a_disk_was_lost(name: str) -> list[str]:
+    """Two of three have a row that is committed; one loses its disk, comes back as `name`, and the other is gone."""
+    sim, leader, (one, other) = three()
+    sim.cut_off(other)
+    done = sim.put(leader, "s", 0)
+    sim.until(lambda: done == ["done"], 1, 0.001)
+    sim.kill(one)
+    sim.kill(leader)
+    del sim.nodes[one]
+    sim.network.cuts.clear()
+    sim.add(one if name == "same" else name)
+    sim.run(10)
+    return sim.leaders()
+
+
+def test_a_disk_that_was_lost_comes_back_as_another_member() -> None:
+    """The node's name in groups has the identity of its disk."""
+    assert led_after_a_disk_was_lost("another") == []
+
+
+def test_under_its_old_name_it_would_elect_who_lacks_what_it_had() -> None:
+    with pytest.raises(AssertionError, match="is committed"):
+        led_after_a_disk_was_lost("same")

@@ -60,6 +60,8 @@ class SimNode:
         self.store = 0
         #: What arrives and waits for it, while it is held up.
         self.held_up = False
+        #: Its clock will be another when it starts.
+        self.is_clock_set = False
         #: It dies at its next commit, before anything of that is written.
         self.is_doomed = False
         self.sent: list[tuple[str, bytes]] = []

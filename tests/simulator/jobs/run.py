@@ -192,8 +192,9 @@ class Faults:
     def _clock(self) -> None:
         """A clock is set, and its node starts again."""
         name = self.world.random.choice(self.world.alive())
-        self.world.losses += 2  # windows of keys end by it
-        self.world.nodes[name].wall_offset = self.world.random.choice((-86_400, -60, 60, 86_400))
+        node = self.world.nodes[name]
+        node.wall_offset = self.world.random.choice((-86_400, -60, 60, 86_400))
+        node.is_clock_set = True
         self._kill()
 
 

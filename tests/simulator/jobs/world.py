@@ -29,6 +29,8 @@ class Promise:
     deliveries: int = 0
     #: Deliveries that nothing explains: no worker gave it up or died.
     excused: int = 0
+    #: It was added while something was wrong: another side of a split may have added another with its key.
+    is_troubled: bool = False
 
     def stands_for(self, other: "Promise") -> bool:
         """Whether it was added with the same key, to be on as many hosts: of two of these the lower id stays."""
@@ -113,6 +115,9 @@ class JobWorld:
         for other in self.nodes:
             self.links[other, name].clear()
         node.start(self.now, self.members)
+        if node.is_clock_set:
+            node.is_clock_set = False
+            self.losses += 2  # windows of keys end by it
         self.trouble()
 
     def crash(self, name: str) -> None:
@@ -284,7 +289,8 @@ class JobWorld:
             )
         except JobRefusedError:
             return
-        promise = self.promises.setdefault(job.id, Promise(copies, is_once, name, key))
+        promise = Promise(copies, is_once, name, key, is_troubled=not self.is_settled())
+        promise = self.promises.setdefault(job.id, promise)
         is_second = self._keeps_out(key)
         boot = node.boots
         waits = [each for each in node.machine.unsettled if each.state == WAITING]
@@ -296,7 +302,8 @@ class JobWorld:
         def on_told() -> None:
             told_id = job.twin or job.id
             taken = self.keys.setdefault(key, TakenKey(copies, self.losses))
-            self.doubled += is_second and self.is_settled() and told_id not in taken.ids
+            is_other = told_id not in taken.ids and not self.promises[told_id].is_troubled
+            self.doubled += is_second and self.is_settled() and is_other
             taken.ids.add(told_id)
             if not job.twin:
                 promise.is_told = True

@@ -12,7 +12,8 @@ from tests.vmq.refusals import refused
     [
         ("[queue]\ndorp = 1", "queue.dorp = 1: unknown option; did you mean 'drop'?"),
         ("[queu]\ndrop = 1", "queu.drop = 1: there is no section 'queu'; did you mean 'queue'?"),
-        ("drop = 1", "drop = 1: there is no section 'drop'; accepted: broker, log, auth,"),
+        ("drop = 1", "drop = 1: an option stands in a section; did you mean queue.drop?"),
+        ("hue = 1", "hue = 1: there is no section 'hue'; accepted: broker, log, auth,"),
         (
             "[session]\ndrop = 1",
             "session.drop = 1: unknown option; did you mean queue.drop?",

@@ -152,6 +152,10 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.0f}" if value == int(value) else f"{value:g}"
+    if isinstance(value, list):
+        return ", ".join(map(cell, value)) or "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{cell(name)}: {cell(each)}" for name, each in value.items()) or "-"
     return clean(str(value)) or '""'
 
 

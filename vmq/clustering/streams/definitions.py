@@ -32,6 +32,7 @@ class Definitions:
         records: the cluster's.
         catalog: this node's.
         members: the nodes that belong to the cluster.
+        on_adopted: called when a stream is as the cluster defines it, which may be another one than before.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class Definitions:
         records: StreamRecords,
         catalog: "Catalog",
         members: Callable[[], Container[str]],
+        on_adopted: Callable[[], None],
     ) -> None:
         self._name = name
         self._records = records
         self._catalog = catalog
         self._members = members
+        self._on_adopted = on_adopted
 
     def reconcile(self, stream: "Stream", *, is_new: bool = False) -> None:
         """Makes what this node wants of a stream, and what the cluster knows of it, the same.
@@ -153,6 +156,7 @@ class Definitions:
             return
         stream.fed = found.origin == "command" or self._is_configured(name)
         catalog.on_change()
+        self._on_adopted()
 
     def _is_configured(self, name: str) -> bool:
         members = self._members()

@@ -151,7 +151,7 @@ class Streams(StreamFinder):
 
         self.catalog = catalog
         self._definitions = definitions = Definitions(
-            self.own_name, self._records, catalog, lambda: self._members
+            self.own_name, self._records, catalog, lambda: self._members, self.replicas.look
         )
         self.places = catalog.places = RemotePartitions(self, self._outboxes)
         self.handover = Handover(self, self._owners, self.places, self._holding)

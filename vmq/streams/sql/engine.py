@@ -51,6 +51,10 @@ _MEMORY: Final = 3 << 30
 _MOST_TOPICS: Final = 8192
 #: Rows of one frame of the result.
 _ROWS: Final = 16_384
+#: A name that is none of a stream, with another one that DuckDB proposes.
+_NO_TABLE: Final = re.compile(
+    r"\ACatalog Error: Table with name (.+) does not exist!(\nDid you mean [^\n]*)?"
+)
 #: Advice to change a setting.
 _SET: Final = re.compile(r' Use "SET [a-z_]+[^\n]*')
 _LOCKED: Final = (
@@ -343,11 +347,13 @@ def run(orders: SqlOrders, broker: AskingBroker) -> None:
     broker.say(DATA, sink.getvalue().to_pybytes())
 
 
-def reason_of(error: Exception, memory: int) -> str:
-    """What goes wrong, without what DuckDB advises: its settings are locked."""
+def reason_of(error: Exception, orders: SqlOrders) -> str:
+    """What goes wrong, without what DuckDB advises: its settings are locked, its own tables are of no interest."""
     text = str(error)
     if "Out of Memory Error" in text or isinstance(error, duckdb.OutOfMemoryException):
-        return too_much_memory(memory)
+        return too_much_memory(orders.memory)
+    there = ", ".join([each.name for each in orders.streams][:20]) or "none"
+    text = _NO_TABLE.sub(lambda found: f"there is no stream {found[1]!r}; there are: {there}", text)
     # DuckDB hands on the traceback of what reads for it: whoever asks has its reason.
     text = text.partition(". Detail: Python exception:")[0]
     lines = (line for line in _SET.sub("", text).splitlines() if line.strip())
@@ -373,7 +379,7 @@ def main() -> None:
     except MemoryError:
         broker.say(FAIL, too_much_memory(orders.memory).encode())
     except (ValueError, StreamError, duckdb.Error, pa.ArrowException) as error:
-        broker.say(FAIL, reason_of(error, orders.memory).encode()[:4096])
+        broker.say(FAIL, reason_of(error, orders).encode()[:4096])
     else:
         broker.say(END, b"")
     # DuckDB's threads need not end one by one.

@@ -75,7 +75,7 @@ def check(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, tmp_path: P
     target.unlink()
     code, out, err = ask(capsys, broker, "select * from nothing")
     assert (code, out) in {(USAGE, ""), (FAILURE, "")}
-    assert "nothing does not exist" in err
+    assert "there is no stream 'nothing'; there are: " in err
     assert all(line.removeprefix("vmq: error:").strip() for line in err.splitlines())
     code, _, err = ask(capsys, broker, "select * from '/etc/passwd'")
     assert code != 0

@@ -101,3 +101,16 @@ def test_a_list_of_names_is_a_column(capsys: pytest.CaptureFixture[str]) -> None
     show_one({"group": "g", "standing_by": ["m1", "m2"], "stalled": []})
     said = capsys.readouterr().out.splitlines()
     assert said[-5:] == ["standing_by", "m1         ", "m2         ", "", "stalled: none"]
+
+
+def test_a_row_shows_what_it_holds_as_an_operator_would_write_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"replicas": ["a", "b"], "behind": {"c": 3}}, {"replicas": [], "behind": {}}]
+    show_one({"partitions": rows})
+    shown = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    assert [[each.strip() for each in line if each.strip()] for line in shown[-3:]] == [
+        ["replicas", "behind"],
+        ["a, b", "c: 3"],
+        ["-", "-"],
+    ]

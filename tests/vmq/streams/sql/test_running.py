@@ -102,7 +102,8 @@ def test_it_agrees_with_duckdb_on_the_same_rows(running: Running) -> None:
 
 def test_only_what_may_be_read(running: Running) -> None:
     sources = sources_of(running.catalog, lambda stream: stream.name != "sensors")
-    with closing(SqlRunner()) as runner, pytest.raises(SqlError, match="sensors does not exist"):
+    there_is = r"\Athere is no stream 'sensors'; there are: with-dash\nLINE 1: from sensors"
+    with closing(SqlRunner()) as runner, pytest.raises(SqlError, match=there_is):
         runner.run("from sensors", sources)
 
 
@@ -145,7 +146,7 @@ def test_it_can_read_and_do_nothing_else(running: Running, query: str) -> None:
 
 
 def test_files_cannot_be_made_by_a_select(running: Running, tmp_path: Path) -> None:
-    with pytest.raises(SqlError, match=r"(?i)disabled|permission|not allowed|does not exist"):
+    with pytest.raises(SqlError, match=r"(?i)disabled|permission|not allowed"):
         table(running, f"select * from read_parquet('{tmp_path}/x')")
     assert list(tmp_path.iterdir()) == []
 
