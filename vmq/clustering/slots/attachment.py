@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from vmq.clustering.messages.fronts import SessionStep
-from vmq.clustering.slots.flow import ClientFlow, Given, MessageRun
+from vmq.clustering.slots.flow import ClientFlow, Given, FlowRun
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.register import ClientRegister
@@ -123,7 +123,7 @@ class SlotFlows:
         stamp = state.stamp(self._here.time())
         state.last += count - 1
         self._here.heard_of(state.last)
-        flow.take(MessageRun(dot[0], dot[1], stamp, topic, payloads, scope, retain))
+        flow.take(FlowRun(dot[0], dot[1], stamp, topic, payloads, scope, retain))
         self._distribute([client])
         return True
 

@@ -25,7 +25,7 @@ from vmq.clustering.slots.queued import (
     SharedRecord,
     StoredMessage,
 )
-from vmq.clustering.slots.register import ClientRegister, Flow, SentMessage
+from vmq.clustering.slots.register import ClientRegister, AnyFlow, SentMessage
 from vmq.clustering.slots.words import Dot
 
 #: The packet ids of a session; those above are for what its connection is sent besides.
@@ -33,7 +33,7 @@ PACKETS: Final = 32_767
 
 
 @mypyc_attr(acyclic=True)
-class MessageRun:
+class FlowRun:
     """Messages at QoS 1 for one client: the first is at `place` of its origin, and was stamped with `stamp`."""
 
     def __init__(
@@ -101,7 +101,7 @@ class MessageRun:
 class SendingRun:
     """Some messages of a run on their way to the client, from one on, under packet ids from one on."""
 
-    def __init__(self, slot: int, packet: int, run: MessageRun, at: int, count: i64) -> None:
+    def __init__(self, slot: int, packet: int, run: FlowRun, at: int, count: i64) -> None:
         self.slot = slot
         self.packet = packet
         self.run = run
@@ -153,7 +153,7 @@ class SlotQueues:
         self.late: dict[str, None] = {}
         #: Messages and runs that are in no record yet, and records that go.
         self.fresh: list[Dot] = []
-        self.fresh_runs: list[MessageRun] = []
+        self.fresh_runs: list[FlowRun] = []
         self.gone: list[int] = []
         #: What is in the queues, as their records say it, and which of those changed.
         self.blocks: dict[tuple[str, int, int], QueueBlock] = {}
@@ -233,7 +233,7 @@ class SlotQueues:
         return found
 
 
-class ClientFlow(Flow):
+class ClientFlow(AnyFlow):
     """What flows to one client."""
 
     def __init__(self, state: SlotQueues, client: str, register: ClientRegister) -> None:
@@ -241,7 +241,7 @@ class ClientFlow(Flow):
         self._state = state
         self._client = client
         self._register = register
-        self._runs: deque[MessageRun] = deque()
+        self._runs: deque[FlowRun] = deque()
         #: Messages that are not done, and those of them that are under way.
         self.waiting: i64 = 0
         self.under_way: i64 = 0
@@ -249,7 +249,7 @@ class ClientFlow(Flow):
         self.size: i64 = 0
         self.sent_size: i64 = 0
 
-    def take(self, run: MessageRun) -> None:
+    def take(self, run: FlowRun) -> None:
         """A run joins the queue."""
         state = self._state
         if not self.is_open:

@@ -61,7 +61,7 @@ class ReceivedId:
         self.front = front
 
 
-class Flow:
+class AnyFlow:
     """What flows to a client, and is in no window yet; see `vmq.clustering.slots.flow`."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class ClientRegister:
     """One client's register."""
 
     def __init__(self) -> None:
-        self.flow: Flow | None = None
+        self.flow: AnyFlow | None = None
         #: The owner that attached the client last.
         self.lineage: Lineage = NO_LINEAGE
         #: The stamp of that attachment, and how many records came since.
