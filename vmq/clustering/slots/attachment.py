@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from vmq.clustering.messages.fronts import SessionStep
-from vmq.clustering.slots.flow import ClientFlow, Given, FlowRun
+from vmq.clustering.slots.flow import ClientFlow, FlowRun, Given
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.register import ClientRegister

@@ -25,7 +25,7 @@ from vmq.clustering.slots.queued import (
     SharedRecord,
     StoredMessage,
 )
-from vmq.clustering.slots.register import ClientRegister, AnyFlow, SentMessage
+from vmq.clustering.slots.register import AnyFlow, ClientRegister, SentMessage
 from vmq.clustering.slots.words import Dot
 
 #: The packet ids of a session; those above are for what its connection is sent besides.
