@@ -11,7 +11,7 @@ from tests.simulator.seeds import each_seed
 from tests.simulator.sessions import faults
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
 from tests.simulator.sessions.run import faulty, run
-from vmq.clustering.slots import machine, rounds
+from vmq.clustering.slots import machine, turns
 
 #: Seeds of which one shows what workers break that take over at once.
 HASTY = range(40)
@@ -124,7 +124,7 @@ def test_a_heartbeat_that_looks_at_few_slots_costs_no_promise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It looks at all when something is new: here at one more at most, of three."""
-    monkeypatch.setattr(rounds, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(turns, "LOOKED_AT_ONCE", 1)
     for seed in each_seed(2):
         with seed:
             check(seed.number, KINDS)

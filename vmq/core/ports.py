@@ -70,6 +70,9 @@ class FrontPort:
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         """The client has sent PUBACK, PUBREC or PUBCOMP."""
 
+    def on_pubacks(self, number: int, run: bytes) -> None:
+        """The client has sent PUBACK packets of four bytes each."""
+
     def digest(self, message: Any) -> bytes:
         """What tells a message that comes again from another one under the same packet id."""
         return b""

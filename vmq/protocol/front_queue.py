@@ -18,8 +18,9 @@ from vmq.core.source import Source
 from vmq.core.waiting import TOO_LARGE
 from vmq.core.window import LAST_ID
 from vmq.mqtt.decoder import packet_id_at
-from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
+from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish, publish_head
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
+from vmq.mqtt.packets import PUBACK
 
 #: The last packet id of sessions (`vmq.clustering.slots.attachments.PACKETS`).
 LAST_OF_SESSION: Final = 32_767
@@ -153,6 +154,29 @@ class FrontQueue(Queue):
         pieces.append(message.payload)
         return True
 
+    def send_run_from_slot(self, first: int, topic: bytes, payloads: list[bytes]) -> bool:
+        """Sends messages of the session at QoS 1 under packet ids from one on; False: they are to go one by one."""
+        if self.core.hooks.on_deliver is not None or self.options.retry_interval:
+            return False
+        longest: i64 = self.options.max_outgoing_length - 4 - len(topic)
+        for payload in payloads:
+            if len(payload) > longest:
+                return False
+        pieces = self.output.gather()
+        packet_id = first
+        length: i64 = -1
+        head = b""
+        for payload in payloads:
+            if len(payload) != length:
+                length = len(payload)
+                head = publish_head(topic, length, 1, False, False)
+            pieces.append(head)
+            pieces.append(PACKET_IDS[packet_id])
+            pieces.append(payload)
+            packet_id += 1
+        self.core.counters.mqtt_publish_sent += len(payloads)
+        return True
+
     def send_pubrel(self, packet_id: int) -> None:
         """The client has a message at QoS 2."""
         if self.options.retry_interval:
@@ -166,6 +190,9 @@ class FrontQueue(Queue):
 
     def on_acknowledgements(self, kind: int, run: bytes) -> None:
         """Those of the session go to its owner."""
+        if kind == PUBACK and not (self.older or self.unanswered or has_higher(run)):
+            self.port.on_pubacks(self.number, run)
+            return
         rest: list[bytes] = []
         for index in range(0, len(run), 4):
             packet_id: int = packet_id_at(run, index, kind)
@@ -205,3 +232,14 @@ class FrontQueue(Queue):
     def leave_output(self) -> None:
         super().leave_output()
         self.port.on_offline(self.number)
+
+
+def has_higher(run: bytes) -> bool:
+    """Whether some acknowledgements, of four bytes each, are for ids above those of sessions."""
+    index: i64 = 2
+    size: i64 = len(run)
+    while index < size:
+        if run[index] >= 128:
+            return True
+        index += 4
+    return False

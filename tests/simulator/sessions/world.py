@@ -13,8 +13,8 @@ from tests.simulator.sessions.client import WINDOW, Client, Outgoing
 from tests.simulator.sessions.node import STEP, WorldNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, SessionStep
+from vmq.clustering.slots.flow import steps_of
 from vmq.clustering.slots.placement import spread
-from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.words import PUBREL
 
 SLOTS = 3
@@ -394,8 +394,8 @@ class SessionWorld:
                 self._queue(number, "acknowledged", (packet, qos))
             effects.acknowledged.clear()
             for number, step in effects.steps:
-                given = step.step() if isinstance(step, Sending) else step
-                self._queue(number, "step", given)
+                for each in steps_of([step]):
+                    self._queue(number, "step", each)
             effects.steps.clear()
             life = str(node.machines.here.incarnation)
             for slot, ticket, begun, _ in effects.routes:

@@ -9,9 +9,12 @@ next owner is told, else the client would get it again.
 from collections import deque
 from collections.abc import Iterable
 
+from mypy_extensions import i64
+
 from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep
+from vmq.clustering.slots.flow import PACKETS, SendingRun
 from vmq.clustering.slots.register import SentMessage
-from vmq.clustering.slots.words import Address, Dot, Lineage
+from vmq.clustering.slots.words import PUBACK, Address, Dot, Lineage
 
 
 class Unanswered:
@@ -60,7 +63,12 @@ class FrontConnection:
         #: Its number among the client's connections; 0: no owner has given it one.
         self.rank = 0
         self.attached: tuple[Lineage, int] | None = None
-        self.table: dict[int, SentMessage] = {}
+        self._table: dict[int, SentMessage] = {}
+        #: What flows to it from an owner of this node: runs that are not all acknowledged, which come behind the table;
+        #: and acknowledgements of these for the owner, which gets them as one: so many from a packet id on.
+        self._flow: deque[SendingRun] = deque()
+        self.first_done = 0
+        self.flow_done: i64 = 0
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
         #: Oldest first; the owner counts how many of them are safe.
@@ -75,6 +83,44 @@ class FrontConnection:
         #: Publishes in order, by QoS, and those of them that are safe: acknowledgements leave in order.
         self._order: dict[int, deque[int]] = {1: deque(), 2: deque()}
         self._safe: dict[int, set[int]] = {1: set(), 2: set()}
+
+    @property
+    def table(self) -> dict[int, SentMessage]:
+        """Packet ids that are in use on it, with their messages."""
+        if self._flow:
+            flow, self._flow = self._flow, deque()
+            for run in flow:
+                for each in run.each():
+                    self._table[each.packet] = each.sent
+        return self._table
+
+    def sends(self, run: SendingRun) -> None:
+        """An owner of this node has a run for it."""
+        self._flow.append(run)
+
+    def is_next_done(self, packet: int) -> bool:
+        """PUBACK of what flows, in its turn; False: it is another one."""
+        if not self._flow or self.attached is None or not self._is_here:
+            return False
+        run = self._flow[0]
+        if packet != run.packet + run.acknowledged:
+            return False
+        if self.flow_done and packet != (self.first_done + self.flow_done - 1) % PACKETS + 1:
+            self.tell_done()
+        if self.flow_done == 0:
+            self.first_done = packet
+        run.acknowledged += 1
+        self.flow_done += 1
+        if run.acknowledged == run.count:
+            self._flow.popleft()
+        return True
+
+    def tell_done(self) -> None:
+        """Acknowledgements of what flows are packets like others."""
+        for index in range(self.flow_done):
+            packet = (self.first_done + index - 1) % PACKETS + 1
+            self.steps.append(SessionStep(PUBACK, packet))
+        self.flow_done = 0
 
     def began(self, qos: int, packet: int) -> None:
         """A PUBLISH came."""
@@ -117,6 +163,7 @@ class FrontConnection:
         """Another owner serves it, and counts from the beginning; one that is here dies with the connection."""
         self.attached, self._is_here = key, is_here
         self._safe_done = 0
+        self.flow_done = 0
         if is_here:
             self.done.clear()
 
@@ -137,6 +184,7 @@ class FrontConnection:
     def send(self, step: SessionStep) -> None:
         """A packet for the owner, which has it when it serves the connection."""
         if self.attached is not None:
+            self.tell_done()
             self.steps.append(step)
 
     def take_registered(self, packet: int, addresses: list[Address]) -> list[Unanswered]:

@@ -23,6 +23,7 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.attachment import is_for_later
+from vmq.clustering.slots.flow import Given, SendingRun
 from vmq.clustering.slots.here import LocalFront, LocalNode
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.register import SentMessage
@@ -96,6 +97,7 @@ class SessionFront(LocalFront):
         if connection is None:
             return
         if connection.attached is not None:
+            connection.tell_done()
             connection.steps.append(SessionStep(GONE, is_again=in_order))
             self._flush(connection)
 
@@ -133,6 +135,7 @@ class SessionFront(LocalFront):
     def detach(self, connection: FrontConnection) -> None:
         connection.attached = None
         connection.steps = []
+        connection.flow_done = 0
 
     def on_moved(self, slot: int) -> None:
         """A slot has another lineage."""
@@ -225,16 +228,16 @@ class SessionFront(LocalFront):
             return
         self._here.effects.steps.append((connection.number, step))
 
-    def take_messages(
-        self, number: int, lineage: Lineage, link: int, steps: list[SessionStep | Sending]
-    ) -> bool:
+    def take_messages(self, number: int, lineage: Lineage, link: int, steps: list[Given]) -> bool:
         connection = self.connections.get(number)
         if connection is None or connection.attached != (lineage, link):
             return False
         sends = self._here.effects.steps
         for each in steps:
-            assert isinstance(each, Sending)
-            connection.table[each.packet] = each.sent
+            if isinstance(each, SendingRun):
+                connection.sends(each)
+            elif isinstance(each, Sending):
+                connection.table[each.packet] = each.sent
             sends.append((number, each))
         return True
 
@@ -314,8 +317,21 @@ class SessionFront(LocalFront):
             connection.send(step)
         elif connection.attached is None:
             connection.held.append(step)
+        elif step.kind == PUBACK and connection.is_next_done(step.packet):
+            return
         else:
             self._acknowledge(connection, step)
+
+    def acknowledge(self, number: int, run: bytes) -> None:
+        """PUBACK packets of a client, of four bytes each."""
+        connection = self.connections.get(number)
+        if connection is None:
+            return
+        self._touched[number] = None
+        for index in range(0, len(run), 4):
+            packet = run[index + 2] << 8 | run[index + 3]
+            if not connection.is_next_done(packet):
+                self.step(number, SessionStep(PUBACK, packet))
 
     def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
         """PUBACK, PUBREC or PUBCOMP."""
@@ -336,10 +352,13 @@ class SessionFront(LocalFront):
         touched, self._touched = self._touched, {}
         for number in touched:
             connection = self.connections.get(number)
-            if connection is not None and connection.steps:
+            if connection is not None and (connection.steps or connection.flow_done):
                 self._flush(connection)
 
     def _flush(self, connection: FrontConnection) -> None:
+        if connection.flow_done and not connection.steps and self._give_done(connection):
+            return
+        connection.tell_done()
         steps, connection.steps = connection.steps, []
         if connection.attached is not None:
             lineage, link = connection.attached
@@ -355,6 +374,20 @@ class SessionFront(LocalFront):
                 self._here.clock,
             )
             self._here.send(store_of(lineage[1]), message)
+
+    def _give_done(self, connection: FrontConnection) -> bool:
+        """Has an owner that is here take acknowledgements of what flows; False: they are to be packets."""
+        owner = self._origin.owners.get(connection.slot)
+        if owner is None or connection.attached is None:
+            return False
+        lineage, link = connection.attached
+        first, count = connection.first_done, connection.flow_done
+        self._origin.turns.touch_later(connection.slot)
+        flows, number = owner.attachments.flows, connection.number
+        if not flows.acknowledge(connection.client, number, lineage, link, first, count):
+            return False
+        connection.flow_done = 0
+        return True
 
     def _give(self, connection: FrontConnection, steps: list[SessionStep]) -> bool:
         """Has an owner that is here take a client's packets, without a message; False: there is none."""

@@ -79,7 +79,7 @@ class SessionNode:
         """Time has passed, by this node's clock, in milliseconds."""
         self.here.now = now
         is_beat = self.here.reach.tick(now)
-        self.slots.turns.catch_up()
+        self._catch_up()
         self.slots.look(is_beat)
         self._notice_moves()
         if is_beat or self._is_linked_anew:
@@ -155,9 +155,16 @@ class SessionNode:
         """The turn is over in which the front's methods were called."""
         self._finish()
 
+    def _catch_up(self) -> None:
+        """What has changed and nobody waits for is due at the end of this turn."""
+        for slot in self.slots.turns.catch_up():
+            owner = self.slots.owners.get(slot)
+            if owner is not None:
+                owner.state.tell_late()
+
     def end(self) -> None:
         """The node stops: what has changed is written, though nobody waits for it."""
-        self.slots.turns.catch_up()
+        self._catch_up()
         self._finish()
 
     def _finish(self) -> None:

@@ -140,10 +140,15 @@ class Origin:
             return True
         self.turns.touch(slot)
         taken: list[Dot] = []
-        for dot in dots:
-            entry = outbox.entries.get(dot)
-            if entry is not None:
-                group, each = entry
+        for run in outbox.runs_of(dots):
+            first, group, each = run[0]
+            payloads = [publication.payload for _, _, publication in run]
+            if each.qos == 1 and owner.take_run(
+                first, each.topic, payloads, group, each.retain, each.but
+            ):
+                taken += [dot for dot, _, _ in run]
+                continue
+            for dot, group, each in run:
                 if owner.take_here(
                     dot, each.topic, each.payload, each.qos, group, each.retain, each.but
                 ):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vmq.clustering.messages.fronts import Offer, OfferedMessage
+from vmq.clustering.slots.queued import RUN
 from vmq.clustering.slots.words import Dot, Lineage
 
 #: Messages in one offer, and bytes of them; a larger message goes alone.
@@ -46,6 +47,12 @@ class Publication:
         self.but = but
         self.size: int = len(topic) + len(payload) + OVERHEAD
         self.left: int = 0
+
+    def is_like(self, other: "Publication") -> bool:
+        """Whether it differs by its payload alone."""
+        if self.topic is not other.topic and self.topic != other.topic:
+            return False
+        return (self.qos, self.retain, self.but) == (other.qos, other.retain, other.but)
 
     def offered(self, dot: Dot, group: str) -> OfferedMessage:
         """It, on its way to a slot."""
@@ -99,6 +106,31 @@ class SlotOutbox:
             self.restart()
         unsent, self._unsent = self._unsent, []
         return unsent
+
+    def runs_of(self, dots: list[Dot]) -> list[list[tuple[Dot, str, Publication]]]:
+        """What there is of these dots, in runs: side by side, and alike but for their payloads."""
+        found: list[list[tuple[Dot, str, Publication]]] = []
+        before: Publication | None = None
+        behind, size = 0, 0
+        for dot in dots:
+            entry = self.entries.get(dot)
+            if entry is None:
+                continue
+            group, each = entry
+            size += each.size
+            is_next = dot[1] == behind and before is not None and each.is_like(before)
+            if (
+                is_next
+                and found[-1][0][1] == group
+                and size <= BATCH_BYTES
+                and len(found[-1]) < RUN
+            ):
+                found[-1].append((dot, group, each))
+            else:
+                found.append([(dot, group, each)])
+                size = each.size
+            before, behind = each, dot[1] + 1
+        return found
 
     def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
         """What the owner of the slot is to be sent now."""

@@ -136,6 +136,9 @@ class SlotPackets(FrontPort):
     def on_acknowledged(self, number: int, kind: int, packet_id: int) -> None:
         self._fronts.on_acknowledged(number, kind, packet_id)
 
+    def on_pubacks(self, number: int, run: bytes) -> None:
+        self._fronts.on_pubacks(number, run)
+
     def on_pubrels(self, number: int, run: bytes, output: Output) -> None:
         self._fronts.on_pubrels(number, run, output)
 

@@ -10,6 +10,7 @@ from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import Attached, SessionLimits, SessionStep
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots import words
+from vmq.clustering.slots.flow import Given, SendingRun
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.words import ONLY, slot_of
 from vmq.core.context import CHANGED, CLAIMED, Core
@@ -49,20 +50,18 @@ class SlotArrival:
         self.attached: Attached | None = None
         self.first: Pending | None = None
         #: What its owner has for it already.
-        self.early: list[SessionStep | Sending] = []
+        self.early: list[Given] = []
 
 
 class SlotClient:
     """A client that has it."""
 
-    def __init__(
-        self, queue: FrontQueue, client_id: str, early: list[SessionStep | Sending]
-    ) -> None:
+    def __init__(self, queue: FrontQueue, client_id: str, early: list[Given]) -> None:
         self.queue = queue
         #: Behind the scope of its mountpoint.
         self.client_id = client_id
         #: Steps from before its CONNACK; None: that is sent.
-        self.early: list[SessionStep | Sending] | None = early
+        self.early: list[Given] | None = early
         #: Tickets of its requests.
         self.last = 0
         self.subscribing: dict[int, Pending] = {}
@@ -108,8 +107,6 @@ class SlotFronts:
         self._adopting: dict[str, tuple[int, SlotArrival]] = {}
         self._refused: set[int] = set()
         self._paused: list[Output] = []
-        #: Steps that are often the same.
-        self._pubacks: dict[int, SessionStep] = {}
 
     def count(self) -> int:
         return len(self._clients)
@@ -386,12 +383,18 @@ class SlotFronts:
             client.queue.send_pubrel(packet_id)  # also for an id that is unknown [MQTT-4.3.3-1]
             return
         self._tell_acked(client, kind, packet_id)
-        step = self._pubacks.get(packet_id) if kind == PUBACK else None
-        if step is None:
-            step = SessionStep(_STEPS[kind], packet_id)
-            if kind == PUBACK:
-                self._pubacks[packet_id] = step
-        self._front.step(number, step)
+        self._front.step(number, SessionStep(_STEPS[kind], packet_id))
+        self._soon()
+
+    def on_pubacks(self, number: int, run: bytes) -> None:
+        """PUBACK packets of the session, of four bytes each."""
+        client = self._clients.get(number)
+        if client is None:
+            return
+        if client.unacknowledged:
+            for index in range(0, len(run), 4):
+                self._tell_acked(client, PUBACK, run[index + 2] << 8 | run[index + 3])
+        self._front.acknowledge(number, run)
         self._soon()
 
     def _tell_acked(self, client: SlotClient, kind: int, packet_id: int) -> None:
@@ -419,7 +422,7 @@ class SlotFronts:
             self._front.step(number, SessionStep(words.PUBREL, packet_id))
         self._soon()
 
-    def step(self, number: int, step: SessionStep | Sending) -> None:
+    def step(self, number: int, step: Given) -> None:
         """What the owner has for a client."""
         client = self._clients.get(number)
         if client is None:
@@ -428,6 +431,8 @@ class SlotFronts:
                 arrival.early.append(step)
         elif client.early is not None:
             client.early.append(step)
+        elif isinstance(step, SendingRun):
+            self._send_run(client, number, step)
         elif isinstance(step, Sending):
             message, qos = step.message, step.sent.qos
             retain = message.retain and (client.queue.bridge or message.group.startswith(ONLY))
@@ -454,6 +459,14 @@ class SlotFronts:
                 pending.finish(None)
         elif step.kind == words.UNSUBSCRIBED:
             _confirm(client.unsubscribing.pop(step.packet, None))
+
+    def _send_run(self, client: SlotClient, number: int, sending: SendingRun) -> None:
+        run, queue = sending.run, client.queue
+        if self._core.hooks.on_acked is None and not (run.retain and queue.bridge):
+            if queue.send_run_from_slot(sending.packet, run.topic, sending.payloads()):
+                return
+        for each in sending.each():
+            self.step(number, each)
 
     def _send(self, client: SlotClient, packet: int, message: Message, is_again: bool) -> None:
         qos = message.qos

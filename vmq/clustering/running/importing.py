@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final
 
 from vmq.clustering.messages.publishes import RemotePublish
-from vmq.clustering.slots.attachments import PACKETS
+from vmq.clustering.slots.flow import PACKETS
 from vmq.clustering.slots.merge import MIGRATED
 from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage

@@ -2,7 +2,7 @@
 
 from vmq.clustering.messages.fronts import SessionLimits
 from vmq.clustering.routing.shares import RANDOM
-from vmq.clustering.slots.attachments import PACKETS
+from vmq.clustering.slots.flow import PACKETS
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.core.context import CoreOptions
 

@@ -11,8 +11,8 @@ Read in this order:
     sharing      which member of a share group does            attachments  the owner and its clients
     away         who has no connection: wills, expiry          limits       of queues, as a plugin decided
     owner        followers, forks, messages                    machine      all slots of one node: views, takeover
-    rounds       which of them a heartbeat looks at        turns        which of them a turn looks at
-    holding      what waits for room in queues
+    turns        which of them a turn, or a heartbeat, looks at
+    flow         what goes straight to its client, in runs    holding      what waits for room in queues
 
 A client's id hashes to a **slot**, which has an **owner** and **followers** on other hosts. A message is addressed to
 slots and known by its **dot**: the incarnation where it was published, and its place there for that slot. The

@@ -1,11 +1,15 @@
-"""A connection that its owner serves, and how far what its client has acknowledged is safe."""
+"""A connection that its owner serves, how far what its client has acknowledged is safe, and what flows to it."""
 
 from collections import deque
+from collections.abc import Callable
 from hashlib import blake2b
 
 from vmq.clustering.messages.fronts import SessionStep
-from vmq.clustering.slots.queued import Sending
-from vmq.clustering.slots.words import PUBACK, PUBCOMP, Lineage
+from vmq.clustering.slots.flow import ClientFlow, FlowRun, Given
+from vmq.clustering.slots.limits import QueueLimits
+from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.register import ClientRegister
+from vmq.clustering.slots.words import NO_LINEAGE, PUBACK, PUBCOMP, Dot, Lineage, split_scope
 
 
 def is_for_later(steps: list[SessionStep]) -> bool:
@@ -32,7 +36,7 @@ class Attachment:
         self.front = front
         self.link = link
         #: For its front, at the end of the turn; whether there is anything but messages.
-        self.steps: list[SessionStep | Sending] = []
+        self.steps: list[Given] = []
         self.has_others = False
         #: Messages at QoS 1 that its client has, as its front counts them; how many of them each version has that is
         #: not safe, and how many are.
@@ -62,3 +66,103 @@ class Attachment:
     def is_some_safe(self, safe: int) -> bool:
         """Whether more are than its front knows."""
         return bool(self._done_in) and self._done_in[0][0] <= safe
+
+
+class SlotFlows:
+    """The clients of one slot to whom messages flow, for its owner.
+
+    Args:
+        serving: the attachments.
+        is_held: whether publishers wait for room in a client's queue.
+        distribute: as in `Subscribers`.
+    """
+
+    def __init__(
+        self,
+        owned: OwnedSlot,
+        serving: dict[str, Attachment],
+        is_held: Callable[[str], bool],
+        distribute: Callable[[list[str]], None],
+    ) -> None:
+        self._owned = owned
+        self._here = owned.here
+        self._state = owned.state
+        self._serving = serving
+        self._is_held = is_held
+        self._distribute = distribute
+
+    def take(
+        self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
+    ) -> bool:
+        """Takes messages of this node at QoS 1, from a dot on; False: they are to be taken one by one."""
+        state, scope = self._state, group
+        if group:
+            scope, rest = split_scope(group)
+            if rest:
+                return False
+        wanted = state.wanted_of(topic, scope)
+        if len(wanted) != 1 or state.lacks != NO_LINEAGE:
+            return False
+        client, granted = wanted[0]
+        attachment = self._serving.get(client)
+        if attachment is None or attachment.front != self._here.store or client == but:
+            return False
+        register = state.registers[client]
+        limits = self._here.limits.of(register.limits)
+        flow = self._flow_of(client, register)
+        if flow is None or limits.qos(granted, 1) != 1 or limits.newest_first:
+            return False
+        count = len(payloads)
+        if 0 <= limits.online < flow.waiting - flow.under_way + count:
+            return False
+        size = count * len(topic) + sum([len(each) for each in payloads])
+        if 0 <= limits.bytes < flow.size + size:
+            return False
+        if not state.see_run(dot, count):
+            return False
+        stamp = state.stamp(self._here.time())
+        state.last += count - 1
+        self._here.heard_of(state.last)
+        flow.take(FlowRun(dot[0], dot[1], stamp, topic, payloads, scope, retain))
+        self._distribute([client])
+        return True
+
+    def _flow_of(self, client: str, register: ClientRegister) -> ClientFlow | None:
+        """That of a client for whom there is nothing else; None: there is."""
+        flow = self._state.flows.get(client)
+        if flow is not None:
+            return flow
+        if register.single_window or client in self._state.single_queues:
+            return None
+        if register.ahead.runs or self._is_held(client):
+            return None
+        known = register.flow
+        if not isinstance(known, ClientFlow):
+            known = register.flow = ClientFlow(self._state, client, register)
+        return known
+
+    def deliver(self, attachment: Attachment, limits: QueueLimits) -> bool:
+        """Sends what flows to a client, as far as the window allows; False: nothing does."""
+        flow = self._state.flows.get(attachment.client)
+        if flow is None:
+            return False
+        if limits.newest_first or attachment.front != self._here.store:
+            return False
+        attachment.steps += flow.send(self._owned.slot, limits.window, limits.window_bytes)
+        return True
+
+    def acknowledge(
+        self, client: str, connection: int, lineage: Lineage, link: int, packet: int, count: int
+    ) -> bool:
+        """A client of this node has acknowledged packet ids, from one on; False: they are to come one by one."""
+        flow, attachment = self._state.flows.get(client), self._serving.get(client)
+        if flow is None or attachment is None or lineage != self._owned.view.lineage:
+            return False
+        if not attachment.is_of(connection, self._here.store, link):
+            return False
+        if count > flow.under_way or packet != flow.first_packet():
+            return False
+        flow.done(count)
+        self._here.heard_of(self._state.last)
+        self._distribute([client])
+        return True

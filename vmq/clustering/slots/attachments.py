@@ -7,7 +7,6 @@ attachment.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
@@ -20,11 +19,12 @@ from vmq.clustering.messages.fronts import (
     TableEntry,
     ToClient,
 )
-from vmq.clustering.slots.attachment import Attachment, another_place
+from vmq.clustering.slots.attachment import Attachment, SlotFlows, another_place
 from vmq.clustering.slots.away import AwayClients
+from vmq.clustering.slots.flow import PACKETS, steps_of
 from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
-from vmq.clustering.slots.queued import Sending, steps_of
+from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
 from vmq.clustering.slots.subscribers import Subscribers
 from vmq.clustering.slots.words import (
@@ -45,9 +45,6 @@ from vmq.clustering.slots.words import (
     Lineage,
 )
 
-#: The packet ids of a session; those above are for what its connection is sent besides.
-PACKETS: Final = 32_767
-
 
 class Attachments:
     """The clients of one slot, for its owner."""
@@ -59,6 +56,7 @@ class Attachments:
         self.serving: dict[str, Attachment] = {}
         self.away = AwayClients(owned)
         self.held = HeldOffers(owned)
+        self.flows = SlotFlows(owned, self.serving, self.held.has, self.distribute)
         self.subscribers = Subscribers(
             owned,
             self.distribute,
@@ -270,8 +268,12 @@ class Attachments:
         attachment = self.serving.get(client)
         if attachment is None:
             return
-        register, queue = self._state.registers[client], self._queue(client)
+        register = self._state.registers[client]
         limits = self._here.limits.of(register.limits)
+        if self.flows.deliver(attachment, limits):
+            self._touched[client] = None
+            return
+        queue = self._queue(client)
         room = limits.window - len(register.window)
         if room <= 0 or not queue:
             return

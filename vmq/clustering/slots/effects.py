@@ -7,8 +7,9 @@ gathers. Whatever relies on a write waits for the number of its commit.
 from collections import deque
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import Attached, SessionStep
-from vmq.clustering.slots.queued import Sending, StoredMessage
+from vmq.clustering.messages.fronts import Attached
+from vmq.clustering.slots.flow import Given
+from vmq.clustering.slots.queued import StoredMessage
 
 
 class Effects:
@@ -20,7 +21,7 @@ class Effects:
         #: For this node itself.
         self.local: deque[NodeMessage] = deque()
         #: For connections of this node, in order.
-        self.steps: list[tuple[int, SessionStep | Sending]] = []
+        self.steps: list[tuple[int, Given]] = []
         #: Connections to be closed.
         self.closed: list[int] = []
         #: Connections of which the session is another user's.

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.flow import Given
 from vmq.clustering.slots.limits import Limits
-from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import Incarnation, Lineage, store_of
 
@@ -15,7 +14,7 @@ class LocalFront:
     """The front of this node, for the owners of its slots; this one has no connections."""
 
     def take_messages(
-        self, connection: int, lineage: Lineage, link: int, steps: list[SessionStep | Sending]
+        self, connection: int, lineage: Lineage, link: int, steps: list[Given]
     ) -> bool:
         """Messages for a connection, and nothing else; False: it is not attached so, as far as it knows."""
         return False

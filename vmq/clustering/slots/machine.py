@@ -29,8 +29,7 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
 from vmq.clustering.slots.records import all_records
-from vmq.clustering.slots.rounds import Rounds
-from vmq.clustering.slots.turns import Turns
+from vmq.clustering.slots.turns import Rounds, Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
@@ -120,6 +119,7 @@ class SlotMachine:
 
     def _resign(self, slot: int, owner: SlotOwner) -> None:
         """Another lineage has begun: what this node has is a copy, or a fork."""
+        owner.state.tell_late()
         owner.publish()
         owner.disk.records = all_records(owner.state)
         del self.owners[slot]

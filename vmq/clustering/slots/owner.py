@@ -77,7 +77,7 @@ class SlotOwner(OwnedSlot):
 
     def is_behind(self) -> bool:
         """Whether it has changed what is no version yet."""
-        return self.state.has_changed()
+        return self.state.has_changed() or bool(self.state.late)
 
     def is_at_rest(self) -> bool:
         """Whether nothing of it waits for a heartbeat."""
@@ -159,6 +159,7 @@ class SlotOwner(OwnedSlot):
                 self._begin_follower(store)
 
     def _begin_follower(self, store: int) -> None:
+        self.state.tell_late()
         self.publish()
         self._leftover.pop(store, None)
         has = self.cleared[store]
@@ -283,6 +284,12 @@ class SlotOwner(OwnedSlot):
         if self.state.see(dot):
             retain, but = message.retain, message.but
             self.attachments.subscribers.take(dot, topic, payload, qos, message.group, retain, but)
+
+    def take_run(
+        self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
+    ) -> bool:
+        """Messages of this node at QoS 1 flow to their client; False: they are to be taken one by one."""
+        return self.attachments.flows.take(dot, topic, payloads, group, retain, but)
 
     def take_here(
         self, dot: Dot, topic: bytes, payload: bytes, qos: int, group: str, retain: bool, but: str

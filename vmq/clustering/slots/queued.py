@@ -56,6 +56,15 @@ class QueueBlock:
         self.once &= ~bit
         self.least &= ~bit
 
+    def mark(self, first: i64, count: i64, is_there: bool) -> None:
+        """Places at QoS 1 side by side are in the queue, or not."""
+        one: i64 = 1
+        bits = (one << count) - one << first
+        if is_there:
+            self.least |= bits
+        else:
+            self.least &= ~bits
+
     def is_empty(self) -> bool:
         return self.once == 0 and self.least == 0
 
@@ -140,8 +149,3 @@ class Sending:
             qos=sent.qos,
             retain=message.retain,
         )
-
-
-def steps_of(steps: list[SessionStep | Sending]) -> list[SessionStep]:
-    """These, as they go over a link."""
-    return [each.step() if isinstance(each, Sending) else each for each in steps]

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from vmq.clustering.messages.fronts import SessionLimits
+from vmq.clustering.slots.flow import ClientFlow
 from vmq.clustering.slots.queued import PLACES, WINDOW, QueueBlock, SharedRecord, StoredMessage
 from vmq.clustering.slots.register import BornAt, ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.state import SlotState
@@ -95,6 +96,9 @@ def _plain(state: SlotState, change: _Change) -> Any:
 def _window(register: ClientRegister, number: int) -> list[Any] | None:
     """The packet ids of a block of them."""
     found = []
+    flow = register.flow
+    if isinstance(flow, ClientFlow) and flow.is_open:
+        return flow.window_of(number * WINDOW, WINDOW) or None
     for packet in range(number * WINDOW, (number + 1) * WINDOW):
         sent = register.window.get(packet)
         if sent is not None:
@@ -115,6 +119,8 @@ def take_changes(state: SlotState) -> list[tuple[bytes, bytes | None]]:
     """The records that changed since the last call, each as it is now."""
     found: list[tuple[bytes, bytes | None]] = []
     state.gather()
+    for number, entries in state.gather_runs():
+        found.append((run_key(number), _ENCODER.encode(entries)))
     for run, dots in state.new_runs:
         messages = []
         for dot in dots:
@@ -154,6 +160,7 @@ def _is_window_told(state: SlotState, change: _Change, value: bytes | None) -> b
 
 def all_records(state: SlotState) -> dict[bytes, bytes]:
     """The whole state."""
+    state.spread()
     state.gather()
     found: dict[bytes, bytes] = {}
     runs: dict[int, list[Any]] = {}
@@ -229,14 +236,17 @@ def _load_runs(state: SlotState, records: dict[bytes, bytes]) -> list[SharedReco
     for key in sorted(key for key in records if key[:1] == b"m"):
         run = SharedRecord(int.from_bytes(key[1:9], "big"))
         runs.append(run)
-        for origin, place, *rest in _DECODER.decode(records[key]):
-            before = state.messages.get((origin, place))
-            if before is not None and before.run is not None:
-                before.run.left -= 1
-            state.messages[origin, place] = message = StoredMessage(*rest)
-            message.run = run
-            run.left += 1
-            state.last = max(state.last, message.stamp)
+        for origin, place, stamp, topic, payloads, *rest in _DECODER.decode(records[key]):
+            several = payloads if isinstance(payloads, list) else [payloads]
+            for at, payload in enumerate(several):
+                before = state.messages.get((origin, place + at))
+                if before is not None and before.run is not None:
+                    before.run.left -= 1
+                message = StoredMessage(stamp + at, topic, payload, *rest)
+                state.messages[origin, place + at] = message
+                message.run = run
+                run.left += 1
+            state.last = max(state.last, stamp + len(several) - 1)
         state.last_run = run.number
     return runs
 

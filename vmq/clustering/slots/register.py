@@ -61,10 +61,23 @@ class ReceivedId:
         self.front = front
 
 
+class AnyFlow:
+    """What flows to a client, and is in no window yet; see `vmq.clustering.slots.flow`."""
+
+    def __init__(self) -> None:
+        #: Something does.
+        self.is_open = False
+
+    def spread(self) -> None:
+        """Has it be in queue and window."""
+        raise NotImplementedError
+
+
 class ClientRegister:
     """One client's register."""
 
     def __init__(self) -> None:
+        self.flow: AnyFlow | None = None
         #: The owner that attached the client last.
         self.lineage: Lineage = NO_LINEAGE
         #: The stamp of that attachment, and how many records came since.
@@ -89,7 +102,8 @@ class ClientRegister:
         self.left: int = 0
         #: What a plugin has decided for it.
         self.limits: SessionLimits | None = None
-        self.window: dict[int, SentMessage] = {}
+        #: Packet ids under way, without those of what flows.
+        self.single_window: dict[int, SentMessage] = {}
         self.received: dict[int, ReceivedId] = {}
         #: Filter -> stamp, granted QoS (-1: unsubscribed).
         self.subscriptions: dict[str, tuple[int, int]] = {}
@@ -105,6 +119,17 @@ class ClientRegister:
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.
         self.ahead = NodeClock()
+
+    @property
+    def window(self) -> dict[int, SentMessage]:
+        """Packet ids under way to the client."""
+        if self.flow is not None and self.flow.is_open:
+            self.flow.spread()
+        return self.single_window
+
+    @window.setter
+    def window(self, window: dict[int, SentMessage]) -> None:
+        self.single_window = window
 
     def age(self) -> tuple[Lineage, int, int]:
         return self.lineage, self.attached_at, self.records

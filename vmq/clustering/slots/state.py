@@ -6,7 +6,8 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     h                      -> the head: lineage, version, included, last stamp, what it lacks, records of others
     c origin               -> runs of the numbers seen of it
     m run                  -> messages that one version took, each once however many get it: dot, stamp, topic,
-                              payload, QoS, share group, moves; the record goes when all of them are done
+                              payload (of messages that flow: those of one after the other, the first with this dot
+                              and stamp), QoS, share group, moves; the record goes when all of them are done
     q origin block client  -> which messages of a block of places the client does not have yet, by granted QoS
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, how it ended, and where it began
@@ -22,13 +23,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from vmq.clustering.slots.flow import SlotQueues
 from vmq.clustering.slots.limits import Limits
 from vmq.clustering.slots.queued import (
     PLACES,
     RUN,
     RUN_BYTES,
     WINDOW,
-    QueueBlock,
     SharedRecord,
     StoredMessage,
 )
@@ -50,10 +51,11 @@ _TOPICS: Final = 256
 _HEAD: Final = ("h", "", 0, 0)
 
 
-class SlotState:
+class SlotState(SlotQueues):
     """What is known of the clients of a slot."""
 
     def __init__(self) -> None:
+        super().__init__()
         #: What holds for its clients: the broker's limits, or with what a plugin decided for a session.
         self.limits = Limits()
         self.lineage: Lineage = NO_LINEAGE
@@ -66,13 +68,8 @@ class SlotState:
         #: The greatest stamp.
         self.last: int = 0
         self.context = NodeClock()
-        self.messages: dict[Dot, StoredMessage] = {}
-        #: Client -> dot -> granted QoS, in the order of stamps.
-        self.queues: dict[str, dict[Dot, int]] = {}
         #: Of these, what share groups chose the queue for.
         self.shared: dict[str, dict[Dot, None]] = {}
-        #: Bytes of the messages in each queue.
-        self.sizes: dict[str, int] = {}
         self.registers: dict[str, ClientRegister] = {}
         #: The last origin of which something was seen since the last commit.
         self._seen = 0
@@ -83,21 +80,13 @@ class SlotState:
         self._found: list[tuple[str, int]] = []
         #: What changed since the last commit: kinds and names of records, as `slots.records` encodes them.
         self.changed: dict[tuple[str, str, int, int], None] = {}
-        #: Clients of whose registers the heads changed; messages that are in no record yet; records that go.
+        #: Clients of whose registers the heads changed.
         self.touched: dict[str, None] = {}
-        self.fresh: list[Dot] = []
         self.new_runs: list[tuple[SharedRecord, list[Dot]]] = []
-        self.gone: list[int] = []
-        #: What is in the queues, as their records say it, and which of those changed.
-        self.blocks: dict[tuple[str, int, int], QueueBlock] = {}
-        self.changed_blocks: list[QueueBlock] = []
-        self._block = QueueBlock("", 0, 0)
         #: Clients and blocks of packet ids of which there are records.
         self.windows: set[tuple[str, int]] = set()
-        #: The last record of messages.
-        self.last_run: int = 0
-        #: The same of other lineages, up to the versions that are included: what was in a queue there by then was so
-        #: here. Of those only which somebody may not include.
+        #: The last record of messages of other lineages, up to the versions that are included: what was in a queue
+        #: there by then was so here. Of those only which somebody may not include.
         self.runs_of: dict[Lineage, int] = {}
         #: Packet ids that a merge has brought of which the client awaits PUBREL.
         self.unreleased: list[tuple[str, int]] = []
@@ -125,7 +114,9 @@ class SlotState:
 
     def has_changed(self) -> bool:
         """Whether something is no version yet."""
-        messages = self.fresh or self.new_runs or self.gone or self.changed_blocks
+        messages = (
+            self.fresh or self.fresh_runs or self.new_runs or self.gone or self.changed_blocks
+        )
         return bool(self.changed or self.touched or messages)
 
     def includes(self, lineage: Lineage, version: int) -> bool:
@@ -147,10 +138,26 @@ class SlotState:
             runs[-1] = place + 1
         elif not self.context.add(dot):
             return False
+        self._saw(origin)
+        return True
+
+    def see_run(self, dot: Dot, count: int) -> bool:
+        """Whether so many dots from this one on come next of their origin; then they are seen."""
+        origin, place = dot
+        runs = self.context.runs.get(origin)
+        if runs is None:
+            self.context.runs[origin] = [place, place + count]
+        elif runs[-1] == place:
+            runs[-1] = place + count
+        else:
+            return False
+        self._saw(origin)
+        return True
+
+    def _saw(self, origin: int) -> None:
         if origin != self._seen:
             self._seen = origin
             self.changed["c", "", origin, 0] = None
-        return True
 
     def put(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
         """A message joins a client's queue, where it is not already."""
@@ -171,7 +178,7 @@ class SlotState:
             self.shared.setdefault(client, {})[dot] = None
         self.sizes[client] = self.sizes.get(client, 0) + present.size()
         present.holders += 1
-        self._block_of(client, dot).add(dot[1] % PLACES, qos)
+        self.block_of(client, dot[0], dot[1] // PLACES).add(dot[1] % PLACES, qos)
 
     def put_late(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
         """The same of a message that may have been here for others before: it comes into another record.
@@ -184,21 +191,6 @@ class SlotState:
             self.fresh.append(dot)
         self.put(client, dot, qos, message)
 
-    def _block_of(self, client: str, dot: Dot) -> QueueBlock:
-        """The record of a queue that a place is in, which changes."""
-        origin, number = dot[0], dot[1] // PLACES
-        block = self._block
-        if block.number != number or block.origin != origin or block.client != client:
-            name = client, origin, number
-            found = self.blocks.get(name)
-            if found is None:
-                found = self.blocks[name] = QueueBlock(client, origin, number)
-            self._block = block = found
-        if not block.is_changed:
-            block.is_changed = True
-            self.changed_blocks.append(block)
-        return block
-
     def done(self, client: str, dot: Dot) -> None:
         """The client has it: seen, and not in the queue."""
         if dot not in self.context:
@@ -208,7 +200,7 @@ class SlotState:
         queue = self.queues.get(client)
         if queue is None or queue.pop(dot, -1) < 0:
             return
-        self._block_of(client, dot).remove(dot[1] % PLACES)
+        self.block_of(client, dot[0], dot[1] // PLACES).remove(dot[1] % PLACES)
         message = self.messages[dot]
         self.sizes[client] -= message.size()
         if message.is_shared():
@@ -241,16 +233,7 @@ class SlotState:
         self.fresh.append(dot)
         for client, queue in self.queues.items():
             if dot in queue:  # a copy that has the message knows whom it is for
-                self._block_of(client, dot)
-
-    def end_change(self, block: QueueBlock) -> None:
-        """A record of a queue is as the block is now."""
-        block.is_changed = False
-        block.is_stored = not block.is_empty()
-        if not block.is_stored:
-            del self.blocks[block.client, block.origin, block.number]
-            if self._block is block:
-                self._block = QueueBlock("", 0, 0)
+                self.block_of(client, dot[0], dot[1] // PLACES)
 
     def forget_changes(self) -> None:
         """The records are as the state is now."""
@@ -317,7 +300,7 @@ class SlotState:
         """Somebody who had all that this state lacks says that it is in here."""
         self.lacks = NO_LINEAGE
         self.changed[_HEAD] = None
-        if UNCLAIMED in self.queues:
+        if UNCLAIMED in self.single_queues:
             self.claim()
             self.sort()
 
@@ -333,7 +316,7 @@ class SlotState:
             self.included[NO_LINEAGE] = floor
             self.runs_of = above(self.runs_of, floor)
             self.changed[_HEAD] = None
-        if UNCLAIMED in self.queues:
+        if UNCLAIMED in self.single_queues:
             self.claim()
             self.sort()
         for client, register in self.registers.items():
@@ -396,6 +379,20 @@ class SlotState:
     def change_window(self, client: str, packet: int) -> None:
         """A packet id under way to the client changes."""
         self.changed["i", client, packet // WINDOW, 0] = None
+
+    def tell_late(self) -> None:
+        """What is under way at QoS 1 has records like the rest."""
+        late, self.late = self.late, {}
+        for client in late:
+            register = self.registers.get(client)
+            if register is None:
+                continue
+            flow = self.flows.get(client)
+            packets = register.single_window.keys() if flow is None else flow.packets()
+            told = [number for name, number in self.windows if name == client]
+            for number in {*told, *[each // WINDOW for each in packets]}:
+                self.changed["i", client, number, 0] = None
+            self.touch(client)
 
     def send(self, client: str, packet: int, sent: SentMessage) -> None:
         """A packet id is under way to the client; its place among the others is that of its PUBLISH.

@@ -1,4 +1,14 @@
-"""Slots in which something happens, until it is done."""
+"""Slots in which something happens, until it is done, and those that a heartbeat looks at.
+
+An idle slot costs nothing but its line in the metadata: however many slots there are, a heartbeat looks at as many of
+them as `LOOKED_AT_ONCE`, and at those in which something waits for it. All are looked at while a member is missed, and
+when something is new: who is in reach, or who could follow.
+"""
+
+from collections.abc import Iterable
+
+#: Slots that are looked at with each heartbeat though nothing is new.
+LOOKED_AT_ONCE = 128  # tests set another
 
 
 class Turns:
@@ -19,11 +29,13 @@ class Turns:
         """Something happens to it; what changes by that is not due."""
         self._busy.setdefault(slot, False)
 
-    def catch_up(self) -> None:
-        """What has changed and nobody waits for is due at the end of this turn."""
-        for slot in self._behind:
+    def catch_up(self) -> list[int]:
+        """What has changed and nobody waits for is due at the end of this turn; the slots with such."""
+        behind = list(self._behind)
+        for slot in behind:
             self.touch(slot)
         self._behind.clear()
+        return behind
 
     def busy(self) -> list[tuple[int, bool]]:
         """Slots with something to do, and whether what they change is due."""
@@ -39,3 +51,37 @@ class Turns:
             self._behind[slot] = None
         else:
             self._behind.pop(slot, None)
+
+
+class Rounds:
+    """The rounds of one node.
+
+    Args:
+        slots: how many there are.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._next = 0
+        #: Slots that this node owns and in which something waits for the next heartbeat.
+        self.restless: set[int] = set()
+        #: Something is new, and not all of them were looked at since.
+        self.are_all_due = True
+
+    def due(self, slots: Iterable[int]) -> list[int]:
+        """Those of these to look at now."""
+        if self.are_all_due:
+            return list(slots)
+        first, self._next = self._next, (self._next + LOOKED_AT_ONCE) % self._slots
+        return [
+            slot
+            for slot in slots
+            if (slot - first) % self._slots < LOOKED_AT_ONCE or slot in self.restless
+        ]
+
+    def note(self, slot: int, is_restless: bool) -> None:
+        """Something has happened in a slot, after which something waits in it, or nothing."""
+        if is_restless:
+            self.restless.add(slot)
+        else:
+            self.restless.discard(slot)

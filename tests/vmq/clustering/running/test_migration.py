@@ -23,7 +23,7 @@ from tests.vmq.clustering.house import House, durable, house, publish, store_of,
 from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service, slotted
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
-from vmq.clustering.slots.attachments import PACKETS
+from vmq.clustering.slots.flow import PACKETS
 from vmq.config.options import ClusterOptions
 from vmq.runtime.errors import StartError
 from vmq.store.opening import stored_sessions

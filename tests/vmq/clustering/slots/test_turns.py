@@ -1,6 +1,6 @@
 """Which slots a heartbeat looks at."""
 
-from vmq.clustering.slots.rounds import LOOKED_AT_ONCE, Rounds
+from vmq.clustering.slots.turns import LOOKED_AT_ONCE, Rounds
 
 SLOTS = 1000
 

@@ -1,0 +1,202 @@
+"""What flows through a slot is what would be there one by one: for the client, in the state, and on the disk."""
+
+from collections import deque
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.origin.outbox import Publication
+from vmq.clustering.slots.flow import SendingRun, steps_of
+from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.records import load_state
+from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.words import PUBACK, SEND, SUBSCRIBE, incarnation_of
+
+CLIENT = "c"
+#: Bytes in front of the key of a record: that it is one, its slot, and the number of the set.
+PREFIX = 7
+WINDOW = 7
+
+
+class Stream:
+    """A node without others, a publisher, and a client that takes and acknowledges."""
+
+    def __init__(self, window: int = WINDOW) -> None:
+        here = LocalNode(incarnation_of(1, 1), Reach(1, "x", 1000, 200), replicas=1, window=window)
+        self.node = SessionNode(here, 1, {})
+        self.now = 0
+        #: What is on the disk, and what it has been told to write.
+        self.disk: dict[bytes, bytes] = {}
+        #: What the client got, and has not acknowledged.
+        self.got: list[bytes] = []
+        self.open: deque[int] = deque()
+        self.published: list[bytes] = []
+        self.safe: list[bytes] = []
+        self.runs = 0
+        self.number = 0
+        self.node.slots.found()
+        self.tick()
+        self.connect()
+        self.node.front.step(self.number, SessionStep(SUBSCRIBE, 1, filters=[("#", 1)]))
+        self.node.finish()
+        for slot, ticket, begun, _ in self.node.effects.routes:
+            for each in begun:
+                self.node.routes.add(each, slot)
+            self.node.announced(slot, ticket)
+        self.tick()
+        self.write()
+
+    @property
+    def state(self) -> SlotState:
+        return self.node.slots.owners[0].state
+
+    def connect(self) -> None:
+        """The client comes, over a connection in place of what it had: packet ids of that are nothing to it."""
+        self.number += 1
+        self.open.clear()
+        self.node.connect(self.number, CLIENT)
+
+    def tick(self) -> None:
+        self.now += 100
+        self.node.tick(self.now)
+        self.take()
+
+    def publish(self, topic: str, payloads: list[bytes], qos: int = 1) -> None:
+        origin = self.node.origin
+        for payload in payloads:
+            text = b"%d %s" % (len(self.published), payload)
+            self.published.append(text)
+            publication = Publication(topic.encode(), text, qos, 0, partial(self.safe.append, text))
+            origin.publish(origin.reserve(self.node.routes.targets(topic)), publication)
+        self.node.finish()
+        self.take()
+
+    def take(self) -> None:
+        """What is for the client."""
+        steps, self.node.effects.steps = self.node.effects.steps, []
+        for number, step in steps:
+            self.runs += isinstance(step, SendingRun)
+            for each in steps_of([step]):
+                if number == self.number and each.kind == SEND:
+                    if not each.is_again or each.payload not in self.got:
+                        self.got.append(each.payload)
+                    self.open.append(each.packet)
+
+    def acknowledge(self, count: int) -> None:
+        packets = [self.open.popleft() for _ in range(min(count, len(self.open)))]
+        run = b"".join(b"\x40\x02" + each.to_bytes(2, "big") for each in packets)
+        self.node.front.acknowledge(self.number, run)
+        self.node.finish()
+        self.take()
+
+    def acknowledge_last(self) -> None:
+        """Out of turn."""
+        if self.open:
+            step = SessionStep(PUBACK, self.open.pop())
+            self.node.front.step(self.number, step)
+            self.node.finish()
+            self.take()
+
+    def look(self) -> None:
+        """Somebody wants to see each message."""
+        assert len(self.state.messages) == len(self.state.queues.get(CLIENT, {}))
+
+    def write(self) -> None:
+        number, writes, _ = self.node.effects.begin_commit()
+        for key, value in writes.items():
+            if value is None:
+                self.disk.pop(key, None)
+            else:
+                self.disk[key] = value
+        self.node.on_stored(number)
+        self.take()
+
+    def check(self) -> None:
+        """What is on the disk is what is in memory, when nothing is late."""
+        self.tick()
+        self.write()
+        loaded = load_state({k[PREFIX:]: v for k, v in self.disk.items() if k[:1] == b"S"})
+        state = self.state
+        waiting = [state.messages[dot].payload for dot in state.queues.get(CLIENT, {})]
+        assert [loaded.messages[dot].payload for dot in loaded.queues.get(CLIENT, {})] == waiting
+        assert loaded.queues == state.queues
+        assert loaded.sizes == state.sizes
+        mine, theirs = state.registers[CLIENT], loaded.registers[CLIENT]
+        assert theirs.last_packet == mine.last_packet
+        assert [(k, s.dot, s.qos) for k, s in theirs.window.items()] == [
+            (k, s.dot, s.qos) for k, s in mine.window.items()
+        ]
+        assert loaded.context == state.context
+        table = self.node.front.connections[self.number].table
+        assert list(table) == list(self.open)
+        assert sorted(mine.window) == sorted(self.open)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("publish"),
+            st.sampled_from(["t", "u"]),
+            st.lists(st.binary(max_size=3), min_size=1, max_size=70),
+        ),
+        st.tuples(st.just("acknowledge"), st.integers(1, 9)),
+        st.tuples(st.just("acknowledge_last")),
+        st.tuples(st.just("look")),
+        st.tuples(st.just("tick")),
+        st.tuples(st.just("write")),
+        st.tuples(st.just("connect")),
+        st.tuples(st.just("check")),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS, st.sampled_from([-1, 0, 20]))
+def test_what_flows_is_what_would_be_there_one_by_one(
+    steps: list[tuple[Any, ...]], window_bytes: int
+) -> None:
+    there = Stream()
+    limits = there.node.here.limits.all
+    limits.window_bytes = window_bytes
+    for name, *rest in steps:
+        getattr(there, name)(*rest)
+    there.connect()
+    for _ in range(len(there.published) + 2):
+        there.acknowledge(WINDOW)
+        there.write()
+    assert there.safe == there.published
+    assert list(dict.fromkeys(there.got)) == there.published
+    there.check()
+    assert not there.state.messages
+    assert not there.state.blocks
+    kinds = [key[PREFIX : PREFIX + 1] for key in there.disk if key[:1] == b"S"]
+    assert not {b"m", b"q", b"i"} & set(kinds)
+
+
+def test_a_burst_flows_and_each_message_comes_once() -> None:
+    there = Stream()
+    for turn in range(40):
+        there.publish("t", [b"%d" % turn] * 100)
+        while there.open:
+            there.write()
+            there.acknowledge(WINDOW)
+    assert there.got == there.published == there.safe
+    assert there.runs >= 40
+    assert not there.state.flows
+
+
+def test_packet_ids_begin_again_after_the_last() -> None:
+    there = Stream(window=1000)
+    for _ in range(35):
+        there.publish("t", [b"x"] * 1000)
+        there.write()
+        assert len(set(there.open)) == 1000
+        there.check()
+        there.acknowledge(1000)
+    assert there.got == there.published
