@@ -150,7 +150,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (0,),
+        (2,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
@@ -195,7 +195,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (2,),
+        (1,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",

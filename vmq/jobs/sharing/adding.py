@@ -123,9 +123,13 @@ class CopyAdder:
         self.pending.pop(job.id, None)
         if job.is_gone or job.state != WAITING:
             return
-        job.twin = first
+        job.twin, key = first, job.key
         self.machine.counts.deduplicated += 1
         self.machine.abandon(job)
+        known = self.machine.find(first)
+        if known is not None and known.key == key and not known.holds_key:
+            # Its copy came while this one had the key here.
+            self._keep_key(known, self.here.clock())
         tell(pending, True)
 
     def wait(self, job: Job, deadline: float, told: Told, adds: bool = True) -> None:

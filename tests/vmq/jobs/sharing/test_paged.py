@@ -253,6 +253,26 @@ def test_a_copy_of_a_node_that_died_comes_too_late_to_take_its_key(keys: Keys) -
     assert {keys.told(keys.begin(node, b"d")) for node in keys.nodes} == {known}
 
 
+def test_a_copy_keeps_the_key_that_another_job_had_when_it_came(keys: Keys) -> None:
+    """Else a lost disk takes the key with it, though others had the job."""
+    first, second, third = keys.nodes
+    job = keys.begin(first, b"a", replicate=3)
+    while job.copies is None:
+        keys.passes(0.1)
+    rivals = [keys.begin(second, b"b"), keys.begin(third, b"c")]
+    assert keys.told(job) == job.id
+    assert {keys.told(each) for each in rivals} == {job.id}
+    assert first.machine.acknowledge(job.id)
+    keys.passes(10)
+    assert [node.left() for node in keys.nodes] == [0, 0, 0]
+    keys.world.crash(first.name)
+    first.wipe()
+    keys.world.start(first.name)
+    keys.passes(10)
+    for node in keys.nodes:
+        assert keys.told(keys.begin(node, b"d", replicate=1)) == job.id
+
+
 def test_who_has_just_begun_takes_no_key_before_it_has_heard_all(keys: Keys) -> None:
     first, _, third = keys.nodes
     known = keys.told(keys.begin(third, b"b", replicate=1))
