@@ -60,6 +60,7 @@ class ReconcileTalk:
         outboxes: to the others; of them only what arrives at most once.
         registries: the topic trees that there are.
         replicas: copies of this node's sessions, if there are any.
+        search: by which a client's session is being made of a copy, or given one; None: it is not.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ReconcileTalk:
         outboxes: Outboxes,
         registries: Mapping[str, Registry],
         replicas: Leader | None,
+        search: Callable[[str], asyncio.Future[None] | None],
     ) -> None:
         assert core.store is not None, "a node has a store"
         self._node = node
@@ -79,11 +81,10 @@ class ReconcileTalk:
         self._outboxes = outboxes
         self._registries = registries
         self._replicas = replicas
+        self._search = search
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticket = 0
         self._asked: dict[int, asyncio.Future[Answer]] = {}
-        #: By which a client's session is being made of a copy, or given one; None: it is not.
-        self.search: Callable[[str], asyncio.Future[None] | None] = lambda _: None
 
     def start(self) -> None:
         """Talks from now on."""
@@ -241,7 +242,7 @@ class ReconcileTalk:
         self._spawn(self._answer(peer, message))
 
     async def _answer(self, peer: str, message: AskProvenance) -> None:
-        search = self.search(message.client)
+        search = self._search(message.client)
         if search is not None:  # whence the session is, is being settled just now
             await asyncio.wait([search])
         subscriber = self._subscriber(message.client)

@@ -131,9 +131,8 @@ class Replication:
                 core.outbox.release,
             )
         self.settling = ReconcileTalk(
-            node.name, core, committer, outboxes, registries, self.replicas
+            node.name, core, committer, outboxes, registries, self.replicas, self._searches.get
         )
-        self.settling.search = self._searches.get
         self._healing: Healing | None = None
         if self.replicas is not None:
             parts = (node, core, committer, self.copies, self.searcher, self.replicas)

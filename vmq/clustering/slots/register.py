@@ -62,7 +62,7 @@ class ReceivedId:
 
 
 class AnyFlow:
-    """What flows to a client, and is in no window yet; see `vmq.clustering.slots.flow`."""
+    """What flows to a client, and is in no window yet; see `vmq.clustering.slots.flow`. Here nothing does."""
 
     def __init__(self) -> None:
         #: Something does.
@@ -70,7 +70,6 @@ class AnyFlow:
 
     def spread(self) -> None:
         """Has it be in queue and window."""
-        raise NotImplementedError
 
 
 class ClientRegister:
