@@ -24,7 +24,6 @@ from vmq.core.output import Output
 from vmq.core.retained_burst import Bursts
 from vmq.core.source import Source
 from vmq.core.waiting import (
-    DROPS_AT_ONCE,
     PENDING_IN_MEMORY,
     QUEUE_FULL,
     TOO_LARGE,
@@ -238,12 +237,7 @@ class Queue(Waiting):
         limit = self.byte_limit()
         if not self.options.drop_oldest or self.count_limit() == 0 or 0 <= limit < size:
             return False
-        for _ in range(DROPS_AT_ONCE):
-            if not self.drop_oldest(QUEUE_FULL):
-                return False
-            if not self.is_full(size):
-                break
-        return True
+        return self.drop_for(size)
 
     def pause_publisher(self, source: Source) -> bool:
         """Whether the full queue of a connected client takes the message and stops its publisher.

@@ -117,18 +117,21 @@ class Waiting(Sender):
     def is_full(self, size: int) -> bool:
         """Whether a QoS 1 or 2 message of this size may not wait."""
         limit = self.count_limit()
-        if limit >= 0 and self.waiting() >= limit:
-            return True
+        return 0 <= limit <= self.waiting() or self.lacks_bytes(size)
+
+    def lacks_bytes(self, size: int) -> bool:
+        """Whether so many bytes more would be too many at QoS 1 and 2, whatever their number."""
         limit = self.byte_limit()
         return limit >= 0 and self.waiting_bytes() + size > limit
 
     def is_quick_full(self, size: int) -> bool:
         """Whether a QoS 0 message of this size may not wait."""
-        options = self.options
-        limit = options.max_online_messages
-        if limit >= 0 and self.waiting() >= limit:
-            return True
-        limit = options.max_memory_bytes
+        limit = self.options.max_online_messages
+        return 0 <= limit <= self.waiting() or self.lacks_memory(size)
+
+    def lacks_memory(self, size: int) -> bool:
+        """Whether so many bytes more would be too many in memory, whatever their number."""
+        limit = self.options.max_memory_bytes
         return limit >= 0 and self.pending_bytes + self.quick_bytes + size > limit
 
     def is_half_empty(self) -> bool:
@@ -146,7 +149,7 @@ class Waiting(Sender):
     # What goes unsent
 
     def make_quick_room(self, size: int) -> bool:
-        """Drops the oldest QoS 0 messages for one; False if they are none, or not enough."""
+        """Drops the oldest QoS 0 messages for one; False if they are none, or not enough. One for one as `drop_for`."""
         if 0 <= self.options.max_memory_bytes < size:
             return False
         for _ in range(DROPS_AT_ONCE):
@@ -154,7 +157,7 @@ class Waiting(Sender):
             if not quick:
                 return False
             self.drop_quick(quick, QUEUE_FULL)
-            if not self.is_quick_full(size):
+            if not self.lacks_memory(size):
                 break
         return True
 
@@ -196,6 +199,19 @@ class Waiting(Sender):
                 self.drop(found, reason)
                 return True
         return False
+
+    def drop_for(self, size: int) -> bool:
+        """Drops what waits longest at QoS 1 and 2 for one message; False if there is none, or not enough.
+
+        One goes for one, however many wait: a queue may be beyond its limit by what was retained, or by what it
+        collected while a larger limit held. As many go as their bytes need.
+        """
+        for _ in range(DROPS_AT_ONCE):
+            if not self.drop_oldest(QUEUE_FULL):
+                return False
+            if not self.lacks_bytes(size):
+                break
+        return True
 
     def drop_pending(self, pending: deque[Delivery], reason: str) -> None:
         """Drops the first QoS 1 or 2 message that waits in memory, and in the store."""

@@ -143,6 +143,31 @@ def test_a_full_offline_queue_drops_by_the_rule(
     assert take_numbers(client) == kept
 
 
+@pytest.mark.parametrize("qos", (0, 1))
+def test_one_message_goes_for_one_in_a_queue_beyond_its_limit(house: House, qos: int) -> None:
+    house.options.drop_oldest = True
+    client = subscribed(house)
+    client.block()
+    publish_numbers(house, *range(5), qos=qos)
+    house.options.max_online_messages = 2
+    publish_numbers(house, 5, qos=qos)
+    assert client.queue.dropped == 1
+    client.unblock()
+    assert take_numbers(client) == [1, 2, 3, 4, 5]
+
+
+def test_retained_messages_beyond_the_limit_do_not_all_go_for_one_message(durable: House) -> None:
+    durable.options.drop_oldest = True
+    durable.options.max_inflight_messages = durable.options.max_online_messages = 1
+    keep_retained(durable, 4, qos=1)
+    client = durable.client("s", clean=False)
+    client.subscribe(("r/#", 1), ("t", 1))
+    assert client.queue.waiting() == 3
+    publish_numbers(durable, 4)
+    assert client.queue.dropped == 1
+    assert read_on(client) == [0, 2, 3, 4]
+
+
 @pytest.mark.parametrize("oldest", (False, True))
 def test_a_limit_of_0_keeps_nothing(durable: House, oldest: bool) -> None:
     durable.options.max_offline_messages = 0

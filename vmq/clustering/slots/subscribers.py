@@ -172,7 +172,7 @@ class Subscribers:
             self._here.effects.kept.append((client, message, qos))
 
     def _makes_room(self, client: str, message: StoredMessage, qos: int) -> bool:
-        """Whether a message may wait for a client; the oldest go for it if the limits say so."""
+        """Whether a message may wait for a client; the limits may have the oldest go for it, or several."""
         limits, size = self._limits(client), message.size()
         if not self._is_full(client, size):
             return True
@@ -185,7 +185,7 @@ class Subscribers:
             if oldest is None:
                 break
             self._lose(client, oldest, QUEUE_FULL)
-            if not self._is_full(client, size):
+            if not self._lacks_bytes(client, size, limits):
                 return True
         self._here.effects.dropped.append((client, QUEUE_FULL, message, qos))
         return False
@@ -200,12 +200,16 @@ class Subscribers:
     def _is_full(self, client: str, size: int) -> bool:
         """Whether a client's queue has no room for so many bytes more."""
         limits = self._limits(client)
-        most, most_bytes = self._most(client, limits), limits.bytes
-        if most < 0 and most_bytes < 0:
-            return False
-        state = self._state
-        waiting = len(state.queues.get(client, ())) - len(state.registers[client].window)
-        return 0 <= most <= waiting or 0 <= most_bytes < state.sizes.get(client, 0) + size
+        most, state = self._most(client, limits), self._state
+        if most >= 0:
+            waiting = len(state.queues.get(client, ())) - len(state.registers[client].window)
+            if most <= waiting:
+                return True
+        return self._lacks_bytes(client, size, limits)
+
+    def _lacks_bytes(self, client: str, size: int, limits: QueueLimits) -> bool:
+        """Whether so many bytes more would be too many for a client, whatever their number."""
+        return 0 <= limits.bytes < self._state.sizes.get(client, 0) + size
 
     def _oldest(self, client: str) -> Dot | None:
         """What waits longest for a client and is not under way to it."""

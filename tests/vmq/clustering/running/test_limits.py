@@ -69,6 +69,28 @@ async def test_a_queue_has_its_limit(tmp_path: Path, drops: Literal["newest", "o
         await device.until(lambda: device.log == wanted)
 
 
+async def test_one_message_goes_for_one_in_a_queue_beyond_its_limit(tmp_path: Path) -> None:
+    queue = QueueOptions(
+        drop="oldest", max_inflight_messages=1, max_online_messages=1, max_offline_messages=4
+    )
+    async with slotted(tmp_path, queue=queue) as nodes, Device(named(nodes, "b", "s")) as device:
+        await device.connect(nodes["a"])
+        await device.subscribe(("t", 1))
+        await device.disconnect()
+        [owner] = owners_of(nodes, device.client_id).values()
+        await until(lambda: device.client_id not in owner.attachments.serving)
+        for each in range(4):
+            await nodes["a"].publish("t", b"%d" % each, 1)
+        device.answers = False
+        await device.connect(nodes["b"])
+        await until(lambda: len(owner.state.registers[device.client_id].window) == 1)
+        await nodes["a"].publish("t", b"4", 1)
+        device.answers = True
+        await device.disconnect()
+        await device.connect(nodes["b"])
+        await device.until(lambda: sorted(set(device.log)) == ["0", "2", "3", "4"])
+
+
 async def test_retained_messages_come_at_their_qos(tmp_path: Path) -> None:
     async with slotted(tmp_path) as nodes:
         await nodes["a"].publish("t/0", b"0", 0, retain=True)
