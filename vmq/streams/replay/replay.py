@@ -46,6 +46,8 @@ class ReplayStart:
         #: Where the cursor is that it has; None: it is new, or there is none.
         self.place: Place | None = None
         self.key: CursorKey | None = None
+        #: Whose it is, for the log, behind a space.
+        self.who = ""
         #: Why it cannot.
         self.error = ""
 

@@ -16,8 +16,8 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import REPLAY, SpecialTopicError, read_past, read_replay_topic
 from vmq.mqtt.topics import check_filter, covers
 from vmq.streams.catalog import Stream
-from vmq.streams.tail import keep_some, why_none
 from vmq.streams.replay.expressions import check_expression
+from vmq.streams.tail import keep_some, why_none
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
