@@ -306,8 +306,6 @@ class Attachments:
 
     def deliver(self) -> None:
         """Sends what has come in this turn."""
-        if not self._to_deliver:
-            return
         clients = list(self._to_deliver)
         self._to_deliver.clear()
         for client in clients:
