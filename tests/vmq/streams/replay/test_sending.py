@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.support.until import until
 from tests.support.wire import puback_packet
 from tests.vmq.sockets import peer_of
-from tests.vmq.streams.replay.test_port import broker_of, fill, readers, reading, row_of
+from tests.vmq.streams.replay.test_packets import broker_with
+from tests.vmq.streams.replay.test_port import readers, reading, row_of
 from vmq.streams.replay.sending import Progress, SentRow, SentRun
 
 # Each is the distance to the next offset, and whether it was a row that went out (else what was left out).
@@ -48,8 +49,7 @@ def test_no_row_that_is_not_acknowledged_is_passed(
 async def test_a_run_that_is_acknowledged_whole_is_passed(tmp_path: Path) -> None:
     """Though nothing of the run behind it is acknowledged yet; at once, or packet by packet."""
     many = 900
-    async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
-        await fill(broker, *(f"s/{number}/{'x' * 40}" for number in range(many)))
+    async with broker_with(tmp_path, many, 90) as broker, peer_of(broker) as peer:
         await reading(peer, "$replay/@x;from=earliest/s/#")
         ids = [(await row_of(peer)).packet_id or 0 for _ in range(many)]
         (replay,) = readers(broker).by_number.values()
