@@ -115,12 +115,12 @@ class Replay:
     def fill(self) -> None:
         """Reads ahead, if there is room and nobody does."""
         sender = self.sender
-        if self.is_reading or self.is_over or self.waits or sender.size > AHEAD:
+        if self.is_reading or self.is_over or self.waits or sender.size > AHEAD // 2:
             return
         self.change()
         self.is_reading = True
         try:
-            reading = self.threads.submit(self.read, max(AHEAD - sender.size, AHEAD // 2))
+            reading = self.threads.submit(self.read, AHEAD - sender.size)
         except RuntimeError:
             return  # the broker stops
         reading.add_done_callback(self._read)
