@@ -85,6 +85,7 @@ class End:
 def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wire:
     for name in ("_AGAIN", "_LOOK", "_MISSED"):
         monkeypatch.setattr(module, name, 0.05)
+    monkeypatch.setattr(module, "_TRIES", 100)  # a disk may take longer than the time between two
     return Wire(tmp_path)
 
 
