@@ -190,7 +190,8 @@ class Clustering:
                 node, outboxes, options.host, self.joining, self.leave
             )
             parts = node, self._core, outboxes, self._routing, self._registries
-            self.slots = open_slots(options, self._slots_folder, self._durability, *parts)
+            given = options, self._slots_folder, self._durability, *parts
+            self.slots = open_slots(*given, self._streams.replicas)
             await self._save_life()
             await node.start()
         except BaseException as error:

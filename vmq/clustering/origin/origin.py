@@ -66,7 +66,7 @@ class Origin:
             self._touched[slot] = None
             if older is not None:  # of a connection that is gone: nobody waits for it
                 older.then = _nothing
-                self._confirm(older)
+                self.confirm(older)
         if publication.left:
             self.bytes += publication.size
         else:
@@ -78,12 +78,13 @@ class Origin:
             return
         self._here.heard_of(message.clock)
         for dot in message.dots:
-            self._confirm(outbox.remove(dot))
+            self.confirm(outbox.remove(dot))
         if message.again:
             outbox.restart()
             self._touched[message.slot] = None
 
-    def _confirm(self, publication: Publication | None) -> None:
+    def confirm(self, publication: Publication | None) -> None:
+        """Somebody has a message who was to get it."""
         if publication is None:
             return
         publication.left -= 1
@@ -97,7 +98,7 @@ class Origin:
             for dot, (_, publication) in list(outbox.entries.items()):
                 if publication.qos == 1 and publication.connection == connection:
                     publication.then = _nothing
-                    self._confirm(outbox.remove(dot))
+                    self.confirm(outbox.remove(dot))
 
     def look(self) -> None:
         """Time has passed, or links have: what an owner does not have may be for another one, or by another link."""
@@ -158,7 +159,7 @@ class Origin:
 
     def _taken_here(self, outbox: SlotOutbox, dots: list[Dot]) -> None:
         for dot in dots:
-            self._confirm(outbox.remove(dot))
+            self.confirm(outbox.remove(dot))
 
     def waiting(self) -> int:
         """Messages that some slot does not have yet."""

@@ -109,6 +109,10 @@ class Producer:
         keeper: keeps messages while there is no quorum; None: publishers wait.
     """
 
+    #: Batches under way; and what stands in front of this store's name.
+    window = WINDOW
+    prefix = ""
+
     def __init__(
         self,
         group: str,
@@ -171,6 +175,10 @@ class Producer:
         self.flush()
 
     # --- messages
+
+    def set_keeps(self, keeps: bool) -> None:
+        """Whether messages are kept while there is no quorum, if they can be."""
+        self.keeps = keeps and self._keeper is not None
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes more are taken."""
@@ -288,11 +296,11 @@ class Producer:
             if is_full and not self.is_closed:
                 self._close_batch()
             return
-        if rows and (len(self._waiting) < WINDOW or is_full):
+        if rows and (len(self._waiting) < self.window or is_full):
             self._close_batch()
         if self._is_renumbering:
             return
-        while self._flying < min(len(self._waiting), WINDOW):
+        while self._flying < min(len(self._waiting), self.window):
             sent = self._waiting[self._flying]
             if sent.mark.boot != self._waiting[0].mark.boot:
                 return  # the first row of a boot ends those before it
@@ -303,7 +311,8 @@ class Producer:
     def _close_batch(self, more: int = 0) -> None:
         """What has gathered is a batch, and counts for so many bytes more."""
         rows = self._gathering
-        mark = Mark(self._road.store, self._boot, self._next, len(rows.topics))
+        store = self.prefix + self._road.store
+        mark = Mark(store, self._boot, self._next, len(rows.topics))
         self._next = mark.end
         self._waiting.append(Sent(mark, rows, self._gathered + more))
         self.size += more
@@ -393,7 +402,8 @@ class Producer:
         for sent in self._waiting:
             if sent.is_done:
                 continue
-            sent.mark = Mark(self._road.store, self._boot, self._next, sent.mark.count)
+            store = self.prefix + self._road.store
+            sent.mark = Mark(store, self._boot, self._next, sent.mark.count)
             self._next = sent.mark.end
         if any(each.is_kept or self._is_writing for each in self._waiting):
             self._renumber_kept()

@@ -8,16 +8,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.links import LinkFrame, LinkHello
-from vmq.clustering.messages.slots import Beat
+from vmq.clustering.messages.slots import Beat, SlotMember
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
@@ -35,12 +34,14 @@ from vmq.clustering.running.limits import limits_as_configured
 from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.running.routes import ClusterRoutes
+from vmq.clustering.running.rows import SlotRows
 from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.told import SlotNews
 from vmq.clustering.running.turn import LoopTurn
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import incarnation_of, slot_of, split_scope, store_of
+from vmq.clustering.streams.replicas import Replicas
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry
@@ -65,14 +66,6 @@ _LOOK: Final = 0.02
 _ENDED: Final = ("its process has ended", STOPPED)
 
 
-class SlotMember(msgspec.Struct, array_like=True, frozen=True):
-    """What a member says of itself."""
-
-    store: Annotated[int, Meta(ge=1, lt=1 << 28)]
-    host: Annotated[str, Meta(max_length=255)]
-    slots: Annotated[int, Meta(ge=1, le=2047)]
-
-
 class SlotService:
     """Durable sessions in slots, on one node.
 
@@ -85,6 +78,7 @@ class SlotService:
         outboxes: messages go and come by these.
         routing: which asks for the slots of a topic.
         registries: the topic trees that there are.
+        replicas: the logs with copies.
     """
 
     def __init__(
@@ -97,6 +91,7 @@ class SlotService:
         outboxes: Outboxes,
         routing: Routing,
         registries: Mapping[str, Registry],
+        replicas: Replicas,
     ) -> None:
         """Raises `ClusterError`, `StorageError`: the records cannot be used."""
         self._options = options
@@ -123,6 +118,7 @@ class SlotService:
         self._turns = LoopTurn(self._pass, self._end_turn)
         self.fronts = SlotFronts(self.machines, core, self._random, self._soon)
         self.fronts.packets = SlotPackets(self.fronts)
+        self._rows = SlotRows(self.machines, replicas, self.fronts.output_of, self._soon)
         self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
         self._news = SlotNews(core)
         self._routes: ClusterRoutes | None = None
@@ -408,6 +404,7 @@ class SlotService:
             fronts.arrived(each)
         for number, step in taken[0]:
             fronts.step(number, step)
+        self._rows.hand_in()
         for number, packet_id, _ in taken[1]:
             fronts.acknowledged(number, packet_id)
         for number in taken[3]:
