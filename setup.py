@@ -173,6 +173,7 @@ COMPILED_SLOTS = (
     "vmq/clustering/front/sessions.py",
     "vmq/clustering/running/links.py",
     "vmq/clustering/running/fronts.py",
+    "vmq/clustering/running/turn.py",
 )
 
 COMPILED_CLUSTER = (

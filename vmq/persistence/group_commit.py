@@ -106,17 +106,21 @@ class Committer:
         if store is not None and store.acknowledge_early:
             self.handle = self.loop.call_later(self.flush_interval, self.commit)
         elif store is not None and not store.is_urgent and not self.patience.hasty:
-            self.patience.begin(store, self.loop.time())
+            self.patience.begin(len(store.unwritten), store.answered, self.loop.time())
             self.handle = self.loop.call_later(SPAN, self.wait_on)
         else:
             self.handle = self.loop.call_soon(self.commit)
 
     def wait_on(self) -> None:
         """A span of the commit's patience is over."""
-        if self.store is not None and self.patience.goes_on(self.store, self.loop.time()):
+        store = self.store
+        if store is not None and not store.is_urgent and self._goes_on(store):
             self.handle = self.loop.call_later(SPAN, self.wait_on)
         else:
             self.commit()
+
+    def _goes_on(self, store: Store) -> bool:
+        return self.patience.goes_on(len(store.unwritten), store.answered, self.loop.time())
 
     def commit(self) -> None:
         """Closes the gathering commit and writes it."""
@@ -124,7 +128,7 @@ class Committer:
         store, core = self.store, self.core
         if store is None or core is None or self.writing is not None or self.looking is not None:
             return
-        self.patience.judge(store)
+        self.patience.judge(len(store.unwritten), store.answered)
         if self.is_torn and not self.recover(store, core):
             return
         try:

@@ -1,10 +1,8 @@
-"""How long a commit waits for receivers that may acknowledge all of it meanwhile: then nothing is written."""
+"""How long what publishers wait for is not written: receivers may acknowledge all of it meanwhile."""
 
 import time
 from collections.abc import Callable
 from typing import Final
-
-from vmq.store.store import Store
 
 #: Seconds that a commit waits, and after which it looks whether to wait on.
 SPAN: Final = 0.002
@@ -17,7 +15,10 @@ HASTY: Final = 16
 
 
 class Patience:
-    """Whether the commits of a store wait, and the one that gathers waits on."""
+    """Whether commits wait, and the one that gathers waits on.
+
+    It is told how many messages receivers lack that the commit would have, and how many they have acknowledged.
+    """
 
     def __init__(self) -> None:
         #: Seconds that the loop's thread has computed.
@@ -30,34 +31,34 @@ class Patience:
         self._began = self._looked = self._ran = 0.0
         self._answered = self._known = 0
 
-    def begin(self, store: Store, now: float) -> None:
+    def begin(self, lacked: int, answered: int, now: float) -> None:
         """A commit begins to wait; `now` is the time of the loop, in whose thread this is called."""
         self.is_on = True
         self._began = now
-        self._look(store, now)
+        self._look(lacked, answered, now)
 
-    def goes_on(self, store: Store, now: float) -> bool:
+    def goes_on(self, lacked: int, answered: int, now: float) -> bool:
         """Whether it waits for another span: all of it may be acknowledged in time."""
-        if not store.unwritten or store.is_urgent or now - self._began >= LONGEST:
+        if not lacked or now - self._began >= LONGEST:
             return False
         span, ran = now - self._looked, self._ran
-        answered, known = self._answered, self._known
-        self._look(store, now)
+        before, known = self._answered, self._known
+        self._look(lacked, answered, now)
         left = LONGEST - (now - self._began)
-        if (self._answered - answered) * left >= len(store.unwritten) * span:
+        if (answered - before) * left >= lacked * span:
             return True
         return self._known > known and self._ran - ran >= BUSY * span
 
-    def judge(self, store: Store) -> None:
+    def judge(self, lacked: int, answered: int) -> None:
         """The commit closes: whether it was worth waiting, since most of what could be acknowledged was."""
         if not self.is_on:
             self.hasty = max(0, self.hasty - 1)
-        elif store.answered < len(store.unwritten):
+        elif answered < lacked:
             self.hasty = HASTY
         self.is_on = False
 
-    def _look(self, store: Store, now: float) -> None:
+    def _look(self, lacked: int, answered: int, now: float) -> None:
         self._looked = now
         self._ran = self.computed()
-        self._answered = store.answered
-        self._known = store.answered + len(store.unwritten)
+        self._answered = answered
+        self._known = answered + lacked

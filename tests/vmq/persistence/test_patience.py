@@ -31,13 +31,13 @@ class Waiting:
             self.store.answer(SESSION, self.deliveries.pop(0))
 
     def begin(self) -> None:
-        self.patience.begin(self.store, self.now)
+        self.patience.begin(len(self.store.unwritten), self.store.answered, self.now)
 
     def goes_on(self, *, busy: bool = False, spans: int = 1) -> bool:
         """After so many spans: whether it waits on."""
         self.now += spans * SPAN
         self.ran += spans * SPAN * busy
-        return self.patience.goes_on(self.store, self.now)
+        return self.patience.goes_on(len(self.store.unwritten), self.store.answered, self.now)
 
 
 @pytest.fixture
@@ -95,11 +95,3 @@ def test_it_does_not_wait_for_longer(waiting: Waiting) -> None:
     waiting.begin()
     waiting.answer(99)
     assert not waiting.goes_on(spans=int(LONGEST / SPAN))
-
-
-def test_it_does_not_wait_when_somebody_waits_for_more(waiting: Waiting) -> None:
-    waiting.deliver(100)
-    waiting.begin()
-    waiting.answer(99)
-    waiting.store.put(b"k", b"")
-    assert not waiting.goes_on()

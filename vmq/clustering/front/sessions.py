@@ -155,8 +155,35 @@ class SessionNode:
         """The turn is over in which the front's methods were called."""
         self._finish()
 
+    def awaited(self) -> int:
+        """Messages that publishers wait for clients of this node to have, before they are in any record."""
+        owners, turns = self.slots.owners, self.slots.turns
+        count = 0
+        for slot in list(turns.awaiting):
+            owner = owners.get(slot)
+            waiting = 0 if owner is None else owner.awaited()
+            if waiting == 0:
+                del turns.awaiting[slot]
+            count += waiting
+        return count
+
+    def hurry(self) -> None:
+        """They wait no more: it is to be safe instead."""
+        self._hurry()
+        self._finish()
+
+    def _hurry(self) -> None:
+        turns = self.slots.turns
+        awaiting, turns.awaiting = turns.awaiting, {}
+        for slot in awaiting:
+            owner = self.slots.owners.get(slot)
+            if owner is not None:
+                self.slots.touch(slot)
+                owner.hurry()
+
     def _catch_up(self) -> None:
         """What has changed and nobody waits for is due at the end of this turn."""
+        self._hurry()
         for slot in self.slots.turns.catch_up():
             owner = self.slots.owners.get(slot)
             if owner is not None:

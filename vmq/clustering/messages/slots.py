@@ -123,11 +123,3 @@ class TakeTurn(NodeMessage, frozen=True, tag=108):
 
     slot: SlotNumber
     view: SlotView
-
-
-class SlotMember(Struct, array_like=True, frozen=True):
-    """What a member says of itself, in the metadata."""
-
-    store: Annotated[int, Meta(ge=1, lt=1 << 28)]
-    host: Annotated[str, Meta(max_length=255)]
-    slots: Annotated[int, Meta(ge=1, le=2047)]

@@ -6,6 +6,7 @@ from typing import Final
 from vmq.clustering.messages.fronts import OfferTaken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import Publication, SlotOutbox
+from vmq.clustering.slots.flow import FlowRun
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.turns import Turns
@@ -139,23 +140,40 @@ class Origin:
         dots = outbox.take_unsent(view.lineage, link)
         if not dots:
             return True
-        self.turns.touch(slot)
         taken: list[Dot] = []
+        is_due = False
         for run in outbox.runs_of(dots):
             first, group, each = run[0]
             payloads = [publication.payload for _, _, publication in run]
-            if each.qos == 1 and owner.take_run(
-                first, each.topic, payloads, group, each.retain, each.but
-            ):
-                taken += [dot for dot, _, _ in run]
+            flowing: FlowRun | None = None
+            if each.qos == 1:
+                flowing = owner.take_run(first, each.topic, payloads, group, each.retain, each.but)
+            if flowing is not None:
+                dots = [dot for dot, _, _ in run]
+                if self.turns.is_patient():
+                    self._await(owner, flowing, outbox, dots)
+                else:
+                    taken += dots
                 continue
+            is_due = True
             for dot, group, each in run:
                 if owner.take_here(
                     dot, each.topic, each.payload, each.qos, group, each.retain, each.but
                 ):
                     taken.append(dot)
-        owner.when_safe(lambda: self._taken_here(outbox, taken))
+        if taken or is_due:
+            self.turns.touch(slot)
+            owner.when_safe(lambda: self._taken_here(outbox, taken))
+        else:
+            self.turns.touch_later(slot)
         return True
+
+    def _await(
+        self, owner: SlotOwner, flowing: FlowRun, outbox: SlotOutbox, dots: list[Dot]
+    ) -> None:
+        """What flows to a client of this node is acknowledged when that has it."""
+        self.turns.awaiting[owner.slot] = None
+        owner.when_had(flowing, lambda: self._taken_here(outbox, dots))
 
     def _taken_here(self, outbox: SlotOutbox, dots: list[Dot]) -> None:
         for dot in dots:

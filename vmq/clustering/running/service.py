@@ -8,15 +8,16 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.links import LinkFrame, LinkHello
-from vmq.clustering.messages.slots import Beat, SlotMember
+from vmq.clustering.messages.slots import Beat
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
@@ -36,7 +37,6 @@ from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.running.routes import ClusterRoutes
 from vmq.clustering.running.rows import SlotRows
 from vmq.clustering.running.status import SlotStatus, SlotTally
-from vmq.clustering.running.told import SlotNews
 from vmq.clustering.running.turn import LoopTurn
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -64,6 +64,14 @@ HAND_OVER: Final = 5.0
 _LOOK: Final = 0.02
 #: What `PeerDown` says of a process that has ended.
 _ENDED: Final = ("its process has ended", STOPPED)
+
+
+class SlotMember(msgspec.Struct, array_like=True, frozen=True):
+    """What a member says of itself."""
+
+    store: Annotated[int, Meta(ge=1, lt=1 << 28)]
+    host: Annotated[str, Meta(max_length=255)]
+    slots: Annotated[int, Meta(ge=1, le=2047)]
 
 
 class SlotService:
@@ -115,17 +123,19 @@ class SlotService:
         self.here = here = LocalNode(incarnation_of(store, life), reach, options.replicas)
         self.machines = SessionNode(here, options.slots, self.disk.records())
         self._tune()
-        self._turns = LoopTurn(self._pass, self._end_turn)
-        self.fronts = SlotFronts(self.machines, core, self._random, self._soon)
-        self.fronts.packets = SlotPackets(self.fronts)
-        self._rows = SlotRows(self.machines, replicas, self.fronts.output_of, self._soon)
-        self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
-        self._news = SlotNews(core)
         self._routes: ClusterRoutes | None = None
         self._barrier: SubscribeBarrier | None = None
         self.links = LinkLives(
             outboxes.send_quick, self._draw, self._on_linked, self._on_broken, self._on_messages
         )
+        self._turns = LoopTurn(self.machines, self.links, self.disk, core, self._announce)
+        self._turns.is_on = lambda: self._is_running
+        self.fronts = SlotFronts(self.machines, core, self._random, self._turns.soon)
+        self.fronts.packets = SlotPackets(self.fronts)
+        self._turns.fronts = self.fronts
+        rows = SlotRows(self.machines, replicas, self.fronts.output_of, self._turns.soon)
+        self._turns.hand_in = rows.hand_in
+        self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
         #: The stores of other members by name, and names by store.
         self._stores: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -217,6 +227,7 @@ class SlotService:
         self._routing.set_slots(SlotTargets())
         self.machines.end()
         self._turns.run()
+        self._turns.patience.end()
         self._barrier = None
         await self.disk.close(self.here.effects)
 
@@ -244,22 +255,23 @@ class SlotService:
                 self._stores[name] = member.store
                 self._hosts[member.store] = member.host
         self._names = {store: name for name, store in self._stores.items()}
+        self._turns.names = self._names
         self.here.reach.set_members(self._hosts)
 
     def _on_down(self, effect: PeerDown) -> None:
         self.links.on_down(effect.peer, effect.reason in _ENDED)
-        self._soon()
+        self._turns.soon()
 
     def _on_hello(self, peer: str, hello: LinkHello) -> None:
         self.links.on_hello(peer, hello)
-        self._soon()
+        self._turns.soon()
 
     def _on_frame(self, peer: str, frame: LinkFrame) -> None:
         try:
             self.links.on_frame(peer, frame)
         except (ValueError, RecursionError) as error:
             self._node.drop(peer, f"no messages about slots: {error}")
-        self._soon()
+        self._turns.soon()
 
     def _on_linked(self, peer: str, life: int) -> None:
         if (store := self._stores.get(peer)) is not None:
@@ -365,53 +377,6 @@ class SlotService:
 
     # Effects
 
-    def _soon(self) -> None:
-        self._turns.soon()
-
-    def _pass(self) -> None:
-        if self._is_running:
-            self.machines.finish()
-            self._carry_out()
-            self.disk.commit(self.here.effects, self._on_stored)
-            self._carry_out()
-
-    def _end_turn(self) -> bool:
-        """What goes out once a turn; whether there is more for peers."""
-        if not self._is_running:
-            return False
-        has_more = self.links.flush()
-        self.fronts.resume()
-        self._core.outbox.flush()
-        return has_more
-
-    def _on_stored(self, number: int) -> None:
-        self.machines.on_stored(number)
-        self._soon()
-
-    def _carry_out(self) -> None:
-        effects, fronts = self.here.effects, self.fronts
-        sent, effects.sent = effects.sent, []
-        for store, message in sent:
-            name = self._names.get(store)
-            if name is not None:
-                self.links.send(name, message)
-        taken = effects.steps, effects.acknowledged, effects.present, effects.closed
-        effects.steps, effects.acknowledged, effects.present, effects.closed = [], [], [], []
-        refused, effects.refused = effects.refused, []
-        for number in refused:
-            fronts.refused(number)
-        for each in taken[2]:
-            fronts.arrived(each)
-        for number, step in taken[0]:
-            fronts.step(number, step)
-        self._rows.hand_in()
-        for number, packet_id, _ in taken[1]:
-            fronts.acknowledged(number, packet_id)
-        for number in taken[3]:
-            fronts.closed(number)
-        self._announce()
-        self._news.tell(effects)
-
     def _announce(self) -> None:
         effects = self.here.effects
         routes, effects.routes = effects.routes, []
@@ -421,7 +386,7 @@ class SlotService:
             pending = self._routes.announce(slot, begun, ended, self._barrier)
             if pending is None:
                 self.machines.announced(slot, ticket)
-                self._soon()
+                self._turns.soon()
             else:
                 pending.then = self._announced(slot, ticket)
         for told in presence:
@@ -430,7 +395,7 @@ class SlotService:
     def _announced(self, slot: int, ticket: int) -> Callable[[object], None]:
         def then(_: object) -> None:
             self.machines.announced(slot, ticket)
-            self._soon()
+            self._turns.soon()
 
         return then
 
@@ -467,12 +432,12 @@ class SlotService:
     def unsubscribe(self, client_id: str, topic_filter: str) -> None:
         """Ends a subscription of a session that this node owns and whose client is away."""
         self.machines.unsubscribe(client_id, topic_filter)
-        self._soon()
+        self._turns.soon()
 
     def purge(self, client_id: str, reason: str) -> int:
         """Drops what waits for a client whose session this node has, connected or not."""
         count = self.machines.purge(client_id, reason)
-        self._soon()
+        self._turns.soon()
         return count
 
     def peers(self) -> list[str]:

@@ -1,8 +1,16 @@
-"""When what came of events is carried out: once a turn of the event loop."""
+"""When what came of events is carried out: once a turn of the loop, with one commit and one frame to each peer."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
+
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.running.disk import SlotDisk
+from vmq.clustering.running.fronts import SlotFronts
+from vmq.clustering.running.links import LinkLives
+from vmq.clustering.running.patience import SlotPatience
+from vmq.clustering.running.told import SlotNews
+from vmq.core.context import Core
 
 #: Times that a turn carries out what came of what it carried out, before it lets others run.
 PASSES: Final = 3
@@ -12,14 +20,39 @@ class LoopTurn:
     """The turns of one node.
 
     Args:
-        carry_out: carries out what there is; more may come of that, which it says by `soon`.
-        end: follows when that is done; whether more waits for the next turn.
+        machines: whose effects they are.
+        links: by which messages go to other nodes.
+        disk: to which the machines write.
+        core: the broker's.
+        announce: has other nodes know of routes.
     """
 
-    def __init__(self, carry_out: Callable[[], None], end: Callable[[], bool]) -> None:
+    #: Where packets for clients go.
+    fronts: SlotFronts
+
+    def __init__(
+        self,
+        machines: SessionNode,
+        links: LinkLives,
+        disk: SlotDisk,
+        core: Core,
+        announce: Callable[[], None],
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._carry_out = carry_out
-        self._end = end
+        self._machines = machines
+        self._links = links
+        self._disk = disk
+        self._core = core
+        self._announce = announce
+        self._news = SlotNews(core)
+        #: For how long publishers wait for clients.
+        self.patience = SlotPatience(machines, self.soon)
+        #: Other nodes, by their stores.
+        self.names: dict[int, str] = {}
+        #: Whether anything is carried out.
+        self.is_on: Callable[[], bool] = _never
+        #: Hands rows in that sessions know (`vmq.clustering.running.rows`).
+        self.hand_in: Callable[[], None] = _nothing
         #: Something has come that is not carried out.
         self._is_due = False
         self._is_running = False
@@ -34,16 +67,77 @@ class LoopTurn:
     def run(self) -> None:
         """Carries out what there is, and what comes of that, as far as it is soon done."""
         self._is_running = True
+        has_more = False
         try:
-            for _ in range(PASSES):
-                self._is_due = False
-                self._carry_out()
-                if not self._is_due:
-                    break
+            if self.is_on():
+                for _ in range(PASSES):
+                    self._is_due = False
+                    self._pass()
+                    if not self._is_due:
+                        break
+                has_more = self._end()
         finally:
             self._is_running = False
             is_due, self._is_due = self._is_due, False
-            if is_due:
+            if is_due or has_more:
                 self.soon()
-        if self._end():
+
+    def _pass(self) -> None:
+        machines, effects = self._machines, self._machines.effects
+        machines.finish()
+        if effects.writes:
+            self._disk.commit(effects, self._on_stored)
+        self._carry_out()
+
+    def _on_stored(self, number: int) -> None:
+        """A commit is on disk: now, or a thread has written it."""
+        self._machines.on_stored(number)
+        if not self._is_running or self._machines.effects.writes:
             self.soon()
+
+    def _end(self) -> bool:
+        """What goes out once a turn; whether there is more for peers."""
+        has_more = self._links.flush()
+        self.fronts.resume()
+        self._core.outbox.flush()
+        if self._machines.slots.turns.awaiting:
+            self.patience.begin()
+        return has_more
+
+    def _carry_out(self) -> None:
+        effects, fronts = self._machines.effects, self.fronts
+        if effects.sent:
+            sent, effects.sent = effects.sent, []
+            for store, message in sent:
+                name = self.names.get(store)
+                if name is not None:
+                    self._links.send(name, message)
+        refused, effects.refused = effects.refused, []
+        present, effects.present = effects.present, []
+        steps, effects.steps = effects.steps, []
+        acknowledged, effects.acknowledged = effects.acknowledged, []
+        closed, effects.closed = effects.closed, []
+        for number in refused:
+            fronts.refused(number)
+        for each in present:
+            fronts.arrived(each)
+        for number, step in steps:
+            fronts.step(number, step)
+        if self._machines.front.rows:
+            self.hand_in()
+        for number, packet_id, _ in acknowledged:
+            fronts.acknowledged(number, packet_id)
+        for number in closed:
+            fronts.closed(number)
+        if effects.routes or effects.presence:
+            self._announce()
+        if effects.dropped or effects.kept or effects.expired:
+            self._news.tell(effects)
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    pass

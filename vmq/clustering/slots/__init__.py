@@ -18,8 +18,8 @@ A client's id hashes to a **slot**, which has an **owner** and **followers** on 
 slots and known by its **dot**: the incarnation where it was published, and its place there for that slot. The
 **origin** (`vmq.clustering.origin`) offers what is not confirmed, oldest first, to whoever owns the slot; the owner
 takes what its **context** lacks. PUBACK and PUBREC leave when all slots concerned have it **safe**: on the owner's
-disk and on every follower's. The **front** (`vmq.clustering.front`) is the node of the client's connection: it
-attaches that to the owner.
+disk and on every follower's; PUBACK also when nobody lacks it any more (`owned`). The **front**
+(`vmq.clustering.front`) is the node of the client's connection: it attaches that to the owner.
 
 An owner's **lineage** ends with its broker's life, or when another node takes over in the next epoch. What it wrote
 that the new owner does not have is a **fork**. An owner serves when every node in reach has handed in its forks or

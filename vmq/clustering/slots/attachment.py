@@ -93,39 +93,40 @@ class SlotFlows:
 
     def take(
         self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
-    ) -> bool:
-        """Takes messages of this node at QoS 1, from a dot on; False: they are to be taken one by one."""
+    ) -> FlowRun | None:
+        """Takes messages of this node at QoS 1, from a dot on; None: they are to be taken one by one."""
         state, scope = self._state, group
         if group:
             scope, rest = split_scope(group)
             if rest:
-                return False
+                return None
         wanted = state.wanted_of(topic, scope)
         if len(wanted) != 1 or state.lacks != NO_LINEAGE:
-            return False
+            return None
         client, granted = wanted[0]
         attachment = self._serving.get(client)
         if attachment is None or attachment.front != self._here.store or client == but:
-            return False
+            return None
         register = state.registers[client]
         limits = self._here.limits.of(register.limits)
         flow = self._flow_of(client, register)
         if flow is None or limits.qos(granted, 1) != 1 or limits.newest_first:
-            return False
+            return None
         count = len(payloads)
         if 0 <= limits.online < flow.waiting - flow.under_way + count:
-            return False
+            return None
         size = count * len(topic) + sum([len(each) for each in payloads])
         if 0 <= limits.bytes < flow.size + size:
-            return False
+            return None
         if not state.see_run(dot, count):
-            return False
+            return None
         stamp = state.stamp(self._here.time())
         state.last += count - 1
         self._here.heard_of(state.last)
-        flow.take(FlowRun(dot[0], dot[1], stamp, topic, payloads, scope, retain))
+        run = FlowRun(dot[0], dot[1], stamp, topic, payloads, scope, retain)
+        flow.take(run)
         self._distribute([client])
-        return True
+        return run
 
     def _flow_of(self, client: str, register: ClientRegister) -> ClientFlow | None:
         """That of a client for whom there is nothing else; None: there is."""
@@ -163,6 +164,7 @@ class SlotFlows:
         if count > flow.under_way or packet != flow.first_packet():
             return False
         flow.done(count)
+        self._here.answered += count
         self._here.heard_of(self._state.last)
         self._distribute([client])
         return True

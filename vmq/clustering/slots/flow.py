@@ -59,6 +59,8 @@ class FlowRun:
         self.done: i64 = 0
         #: The record that they are in; None: they are in none yet.
         self.record: SharedRecord | None = None
+        #: Their publisher is answered when all are done, though they are in no record (`OwnedSlot.when_had`).
+        self.is_awaited = False
 
     def size(self, first: i64, end: i64) -> i64:
         """Bytes of some of them."""
@@ -154,6 +156,8 @@ class SlotQueues:
         #: Messages and runs that are in no record yet, and records that go.
         self.fresh: list[Dot] = []
         self.fresh_runs: list[FlowRun] = []
+        #: Those that are awaited and done since somebody looked.
+        self.had: list[FlowRun] = []
         self.gone: list[int] = []
         #: What is in the queues, as their records say it, and which of those changed.
         self.blocks: dict[tuple[str, int, int], QueueBlock] = {}
@@ -325,6 +329,9 @@ class ClientFlow(AnyFlow):
                     state.gone.append(run.record.number)
             if run.done == run.count:
                 self._runs.popleft()
+                run.payloads = []  # it may stand in line for a record in which it never is
+                if run.is_awaited:
+                    state.had.append(run)
         state.late[self._client] = None
         if self.waiting == 0:
             self.is_open = False

@@ -52,6 +52,8 @@ class LocalNode:
         #: The greatest stamp that it knows of: a hybrid clock (Kulkarni et al. 2014). Messages carry it, so that what
         #: follows from what another node has stamped is stamped later, whatever the clocks say.
         self.clock: int = 0
+        #: Messages that clients of this node have acknowledged in their turn.
+        self.answered: int = 0
         #: Somebody wants to know of each message that is kept for a client who is away.
         self.tells_kept = False
         #: Another slot than this with connected members of a share group, or with any; -1: none is known.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.slots.copies import RecentKeys, RecordSet
+from vmq.clustering.slots.flow import FlowRun
 from vmq.clustering.slots.followers import FollowerSet
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.records import take_changes
@@ -40,6 +41,8 @@ class OwnedSlot:
         self._commits: deque[tuple[int, int]] = deque()
         self._stored = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        #: What follows when a client has all of a run, for as long as somebody has patience.
+        self._awaited: dict[FlowRun, Callable[[], None]] = {}
 
     #: Who has no fork, and what it has of the slot.
     cleared: dict[int, tuple[Lineage, int]]
@@ -64,6 +67,34 @@ class OwnedSlot:
     def when_safe(self, action: Callable[[], None]) -> None:
         """Does something when all that was changed so far is safe; never if the lineage ends before."""
         self._waiting.append((self.version_now(), action))
+
+    def when_had(self, run: FlowRun, action: Callable[[], None]) -> None:
+        """Does something when a client of this node has all of a run, or it is safe; never if the lineage ends before.
+
+        What nobody lacks any more needs not be safe: with the node of its publisher, owner and client nothing is lost
+        that anybody has not. Most is acknowledged within milliseconds, and then it is in no record, on no disk.
+        """
+        run.is_awaited = True
+        self._awaited[run] = action
+
+    def awaited(self) -> int:
+        """Messages of such runs that clients do not have yet."""
+        return sum([run.count - run.done for run in self._awaited])
+
+    def hurry(self) -> None:
+        """Clients take too long: all of it is to be safe."""
+        awaited, self._awaited = self._awaited, {}
+        for action in awaited.values():
+            self.when_safe(action)
+
+    def tell_had(self) -> None:
+        """Does what follows when clients have what was awaited."""
+        if self.state.had:
+            had, self.state.had = self.state.had, []
+            for run in had:
+                action = self._awaited.pop(run, None)
+                if action is not None:
+                    action()
 
     def version_now(self) -> int:
         """The version that has all that was changed so far."""

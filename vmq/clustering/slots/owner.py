@@ -19,6 +19,7 @@ from vmq.clustering.messages.slots import (
 )
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.copies import RecordSet
+from vmq.clustering.slots.flow import FlowRun
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.merge import has_all_of, merge
 from vmq.clustering.slots.owned import OwnedSlot
@@ -65,6 +66,7 @@ class SlotOwner(OwnedSlot):
 
         What is written of messages at QoS 1 that are sent now, nobody waits for: most are acknowledged before that.
         """
+        self.tell_had()
         self.release(is_due)
         self.attachments.deliver()
         self.release(False)
@@ -287,8 +289,8 @@ class SlotOwner(OwnedSlot):
 
     def take_run(
         self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
-    ) -> bool:
-        """Messages of this node at QoS 1 flow to their client; False: they are to be taken one by one."""
+    ) -> FlowRun | None:
+        """Messages of this node at QoS 1 flow to their client; None: they are to be taken one by one."""
         return self.attachments.flows.take(dot, topic, payloads, group, retain, but)
 
     def take_here(

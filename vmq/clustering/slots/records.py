@@ -124,7 +124,7 @@ def take_changes(state: SlotState) -> list[tuple[bytes, bytes | None]]:
     for run, dots in state.new_runs:
         messages = []
         for dot in dots:
-            message = state.messages.get(dot)
+            message = state.single_messages.get(dot)
             if message is not None and message.run is run:
                 messages.append(_message(dot, message))
         if messages:

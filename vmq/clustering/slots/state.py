@@ -252,7 +252,7 @@ class SlotState(SlotQueues):
         run: SharedRecord | None = None
         size: i64 = 0
         for dot in fresh:
-            message = self.messages.get(dot)
+            message = self.single_messages.get(dot)  # what flows has records of its own
             if message is None or message.run is not None:
                 continue
             if run is None or run.left >= RUN or size >= RUN_BYTES:

@@ -20,6 +20,16 @@ class Turns:
         self._busy: dict[int, bool] = {}
         #: Slots in which something has changed that nobody waits for: it is written with what comes, or soon.
         self._behind: dict[int, None] = {}
+        #: Slots in which publishers wait for clients (`OwnedSlot.when_had`); so many more runs do not wait for these.
+        self.awaiting: dict[int, None] = {}
+        self.hasty: int = 0
+
+    def is_patient(self) -> bool:
+        """Whether the next run waits for its client."""
+        if self.hasty == 0:
+            return True
+        self.hasty -= 1
+        return False
 
     def touch(self, slot: int) -> None:
         """Something happens to a slot in this turn."""

@@ -46,6 +46,11 @@ class Alone:
         origin.publish(origin.reserve(targets), publication)
         self.node.finish()
 
+    def publish_in_haste(self) -> None:
+        """It does not wait for the client."""
+        self.node.slots.turns.hasty = 1
+        self.publish()
+
     def _acknowledge(self) -> None:
         self.acknowledged += 1
 
@@ -65,21 +70,53 @@ class Alone:
         )
 
 
-def test_what_a_client_acknowledges_is_written_with_the_next_message() -> None:
+def test_what_a_client_has_at_once_is_written_nowhere_and_its_publisher_answered() -> None:
     there = Alone()
     there.publish()
+    assert there.write() == {}
+    assert there.acknowledged == 0
+    there.take()
+    assert there.acknowledged == 1
+    there.tick()
+    assert not {kind for kind, _ in there.write()} & {"m", "q", "i"}
+
+
+def test_what_nobody_waits_for_any_longer_is_answered_when_it_is_written() -> None:
+    there = Alone()
+    there.publish()
+    assert there.node.awaited() == 1
+    there.node.hurry()
+    assert there.acknowledged == there.node.awaited() == 0
     assert there.write() == {("h", True): 1, ("c", True): 1, ("m", True): 1, ("q", True): 1}
     assert there.acknowledged == 1
     there.take()
-    assert there.write() == {}
+    assert there.acknowledged == 1
+
+
+def test_what_waits_for_its_client_is_not_lost_with_what_else_becomes_of_the_session() -> None:
+    there = Alone()
     there.publish()
+    assert there.node.slots.owners[0].state.messages  # somebody looks: it flows no more
+    there.take()
+    there.node.hurry()
+    there.write()
+    assert there.acknowledged == 1
+
+
+def test_what_a_client_acknowledges_is_written_with_the_next_message() -> None:
+    there = Alone()
+    there.publish_in_haste()
+    there.write()
+    there.take()
+    assert there.write() == {}
+    there.publish_in_haste()
     found = there.write()
     assert {("m", False), ("m", True), ("q", True)} <= found.keys()
 
 
 def test_it_is_written_soon_when_nothing_follows() -> None:
     there = Alone()
-    there.publish()
+    there.publish_in_haste()
     there.write()
     there.take()
     there.tick()
@@ -90,7 +127,7 @@ def test_it_is_written_soon_when_nothing_follows() -> None:
 
 def test_it_is_written_when_the_node_stops() -> None:
     there = Alone()
-    there.publish()
+    there.publish_in_haste()
     there.write()
     there.take()
     there.node.end()
@@ -102,7 +139,7 @@ def test_what_comes_and_goes_between_two_commits_is_no_record() -> None:
     there = Alone()
     kinds: Counter[tuple[str, bool]] = Counter()
     for _ in range(5):
-        there.publish()
+        there.publish_in_haste()
         kinds += there.write()
         there.take()
     there.tick()

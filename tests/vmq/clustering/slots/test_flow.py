@@ -167,10 +167,12 @@ def test_what_flows_is_what_would_be_there_one_by_one(
     for name, *rest in steps:
         getattr(there, name)(*rest)
     there.connect()
+    there.tick()  # for what this connection does not acknowledge in its turn, nobody waits longer
     for _ in range(len(there.published) + 2):
         there.acknowledge(WINDOW)
         there.write()
-    assert there.safe == there.published
+    # Those that a client had before they were written may be told before earlier ones, which were written.
+    assert sorted(there.safe) == sorted(there.published)
     assert list(dict.fromkeys(there.got)) == there.published
     there.check()
     assert not there.state.messages

@@ -173,7 +173,7 @@ async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
 
 
 async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> None:
-    given = options(filters=["x/#"], partitions=2, key="topic")
+    given = options(filters=["x/#"], partitions=2, key="topic", replicas=1)
     async with (
         Broker(with_streams(tmp_path, "a", s=given)) as a,
         Broker(with_streams(tmp_path, "b", s=given)) as b,
@@ -189,6 +189,26 @@ async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> 
         first, second = (a, b) if owner == "a" else (b, a)
         await until(lambda: kept([first], "s") == len(expected) and not kept([second], "s"))
         assert await total([first], "s") == expected
+
+
+async def test_what_two_nodes_had_before_they_joined_is_in_both_copies(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=2, key="topic")
+    async with (
+        Broker(with_streams(tmp_path, "a", s=given)) as a,
+        Broker(with_streams(tmp_path, "b", s=given)) as b,
+    ):
+        await fill(a, TOPICS, 1, "a")
+        await fill(b, TOPICS, 1, "b")
+        await clustering(b).joining.join(address(a), PATIENCE)
+        await together(a, b)
+        expected = sorted(f"{word} {each}".encode() for word in "ab" for each in TOPICS)
+
+        def rows(broker: Broker) -> list[bytes]:
+            found = stream(broker, "s").partitions
+            return sorted(row["payload"] for each in found for row in read_all(each))
+
+        await until(lambda: all(each.is_replica for each in stream(b, "s").partitions))
+        await until(lambda: rows(a) == rows(b) == expected)
 
 
 async def test_messages_wait_for_an_owner_that_is_down(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""For how long publishers of a node wait for clients there to have what flows to them: then it is written nowhere.
+
+See `vmq.clustering.slots.owned.OwnedSlot.when_had`, and `vmq.persistence.patience` for what they wait for.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from vmq.clustering.front.sessions import SessionNode
+from vmq.persistence.patience import SPAN, Patience
+
+
+class SlotPatience:
+    """That of one node.
+
+    Args:
+        machines: whose publishers they are.
+        soon: has effects carried out.
+    """
+
+    def __init__(self, machines: SessionNode, soon: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._machines: Final = machines
+        self._soon: Final = soon
+        self._patience: Final = Patience()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Publishers wait, if they did not already."""
+        if self._timer is None:
+            self._machines.here.answered = 0
+            self._patience.begin(self._machines.awaited(), 0, self._loop.time())
+            self._timer = self._loop.call_later(SPAN, self._look)
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """A span is over."""
+        patience, machines = self._patience, self._machines
+        lacked, answered = machines.awaited(), machines.here.answered
+        if patience.goes_on(lacked, answered, self._loop.time()):
+            self._timer = self._loop.call_later(SPAN, self._look)
+            return
+        self._timer = None
+        patience.judge(lacked, answered)
+        machines.slots.turns.hasty, patience.hasty = patience.hasty, 0
+        if lacked:
+            machines.hurry()
+            self._soon()
