@@ -9,7 +9,6 @@ Below all rooms, for the store's commits, streams and the cluster are to meet in
 all that waiting costs, and nothing is called back.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 #: What the number of `Confirmations` is once all have confirmed.
@@ -102,20 +101,3 @@ def is_far(needs: Need | None) -> bool:
             return True
         needs = needs.more
     return False
-
-
-class Told(Waiter):
-    """Somebody who is called once a `Durable` has reached a number."""
-
-    def __init__(self, durable: Durable, number: int, then: Callable[[], None]) -> None:
-        super().__init__()
-        self._durable = durable
-        self._number = number
-        self._then = then
-
-    def wake(self) -> None:
-        """Looks whether it has, and waits else."""
-        if self._durable.reached >= self._number:
-            self._then()
-        else:
-            self._durable.parked[self] = None

@@ -129,9 +129,10 @@ class Producer:
         self._backlog = Backlog() if backlog is None else backlog
         self._keeper = keeper
         #: More is kept; what an earlier life kept is so in any case.
-        self.keeps = keeper is not None
+        self.keeps = self.may_keep = keeper is not None
         #: How far the messages are safe, counted from the start of this broker; and how far a leader has them.
         self.safe = Durable()
+        self._told: deque[tuple[int, Callable[[], None]]] = deque()
         self._reached = 0
         self.taken = 0
         self.size = 0
@@ -140,6 +141,7 @@ class Producer:
         self._waiting: deque[Sent] = deque()
         #: How many of those that wait are under way.
         self._flying = 0
+        self._store = self.prefix + road.store
         self._boot = road.boot()
         self._next = 0
         #: Who is asked; and how often everything was handed in anew: what is said of an earlier attempt is no news.
@@ -169,16 +171,12 @@ class Producer:
             self.size += each.size
             self._backlog.size += each.size
             self.taken += each.mark.count
-        self.safe.advance(self.taken)
+        self._are_safe(self.taken)
         self._is_keeping = True
         self._watch()
         self.flush()
 
     # --- messages
-
-    def set_keeps(self, keeps: bool) -> None:
-        """Whether messages are kept while there is no quorum, if they can be."""
-        self.keeps = keeps and self._keeper is not None
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes more are taken."""
@@ -233,6 +231,16 @@ class Producer:
         if self._is_keeping:
             self._keep()
 
+    def when_safe(self, number: int, then: Callable[[], None]) -> None:
+        """Has somebody called once that many are; numbers rise."""
+        self._told.append((number, then))
+        self._are_safe(self.safe.reached)
+
+    def _are_safe(self, number: int) -> None:
+        self.safe.advance(number)
+        while self._told and self._told[0][0] <= self.safe.reached:
+            self._told.popleft()[1]()
+
     # --- without a quorum
 
     def _watch(self) -> None:
@@ -272,7 +280,7 @@ class Producer:
                 return  # it is tried again after a while
             for each in fresh:
                 each.is_kept = True
-            self.safe.advance(number)
+            self._are_safe(number)
             self._drop_kept()
             if self._is_keeping:
                 self._keep()
@@ -311,8 +319,7 @@ class Producer:
     def _close_batch(self, more: int = 0) -> None:
         """What has gathered is a batch, and counts for so many bytes more."""
         rows = self._gathering
-        store = self.prefix + self._road.store
-        mark = Mark(store, self._boot, self._next, len(rows.topics))
+        mark = Mark(self._store, self._boot, self._next, len(rows.topics))
         self._next = mark.end
         self._waiting.append(Sent(mark, rows, self._gathered + more))
         self.size += more
@@ -402,8 +409,7 @@ class Producer:
         for sent in self._waiting:
             if sent.is_done:
                 continue
-            store = self.prefix + self._road.store
-            sent.mark = Mark(store, self._boot, self._next, sent.mark.count)
+            sent.mark = Mark(self._store, self._boot, self._next, sent.mark.count)
             self._next = sent.mark.end
         if any(each.is_kept or self._is_writing for each in self._waiting):
             self._renumber_kept()
@@ -427,7 +433,7 @@ class Producer:
             self._is_renumbering = False
             for each in kept:
                 each.is_kept = True
-            self.safe.advance(number)
+            self._are_safe(number)
             self._drop_kept()
             self.again()
 
@@ -446,7 +452,7 @@ class Producer:
         if reached > self._reached:
             self._reached = reached
             self._is_keeping = False
-            self.safe.advance(max(reached, self.safe.reached))
+            self._are_safe(max(reached, self.safe.reached))
         if was_kept:
             self._drop_kept()
         if self.size <= PAUSE // 2:
@@ -479,7 +485,7 @@ class Producer:
         self._backlog.size -= self.size
         self.size = self._flying = self._gathered = 0
         self._reached = self.taken
-        self.safe.advance(self.taken)
+        self._are_safe(self.taken)
         if self._keeper is not None:
             self._keeper.drop()
 

@@ -16,7 +16,6 @@ from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.producer import Backlog, Producer, Sent
 from vmq.clustering.raft.records import node_of
 from vmq.core.output import Output
-from vmq.durable import Told
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.dots import DOTTED
@@ -125,7 +124,7 @@ class Roads:
             for (name, _), producer in self._all():
                 if name == stream.name:
                     producer.early = stream.options.acknowledged_by != "quorum"
-                    producer.set_keeps(stream.options.without_quorum == "keep")
+                    producer.keeps = producer.may_keep and stream.options.without_quorum == "keep"
         return found
 
     def append_rows(
@@ -143,7 +142,7 @@ class Roads:
             return
         stream.appender.messages += len(rows.topics)
         wanted = producer.add(rows, size)
-        Told(producer.safe, wanted, lambda: done(True)).wake()
+        producer.when_safe(wanted, lambda: done(True))
 
     async def written(self) -> None:
         """Returns when what was taken so far is as safe as its streams ask."""
@@ -151,7 +150,7 @@ class Roads:
         for _, producer in self._all():
             if producer.waiting:
                 done: asyncio.Future[bool] = self._loop.create_future()
-                Told(producer.safe, producer.taken, partial(_settle, done)).wake()
+                producer.when_safe(producer.taken, partial(_settle, done))
                 waiting.append(done)
         if waiting:
             await asyncio.wait(waiting)
@@ -173,7 +172,7 @@ class Roads:
             self.backlog,
             self._kept.keeper(key, is_synced=known.options.durability == "fsync"),
         )
-        made.set_keeps(known.options.without_quorum == "keep")
+        made.keeps = known.options.without_quorum == "keep"
         made.is_held = stream in self._held
         self._producers[key] = made
         return made
@@ -208,7 +207,7 @@ class Roads:
         producer = self.dotted(stream, int(partition))
         if producer is not None:
             wanted = producer.add_row((store, boot, number), row, publisher)
-            Told(producer.safe, wanted, then).wake()
+            producer.when_safe(wanted, then)
         elif stream not in self._catalog.streams:
             then()  # it was deleted
 

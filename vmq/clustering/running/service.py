@@ -114,12 +114,8 @@ class SlotService:
         store, life = self.disk.begin_life(options.slots, core.wall_clock(), self._random)
         self.store = store
         host = options.host or node.name
-        reach = Reach(
-            store,
-            host,
-            int(options.heartbeat_timeout * 1000),
-            int(options.heartbeat_interval * 1000),
-        )
+        beats = options.heartbeat_timeout, options.heartbeat_interval
+        reach = Reach(store, host, *(int(each * 1000) for each in beats))
         self.here = here = LocalNode(incarnation_of(store, life), reach, options.replicas)
         self.machines = SessionNode(here, options.slots, self.disk.records())
         self._tune()
