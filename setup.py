@@ -172,6 +172,7 @@ COMPILED_SLOTS = (
     "vmq/clustering/front/front.py",
     "vmq/clustering/front/sessions.py",
     "vmq/clustering/running/links.py",
+    "vmq/clustering/running/connected.py",
     "vmq/clustering/running/fronts.py",
     "vmq/clustering/running/turn.py",
 )

@@ -284,11 +284,12 @@ class Subscriber(Device):
     def wait_for(self, messages: Iterable[Message]) -> None:
         """Waits until it has all of these."""
         wanted = set(messages)
-        missing: set[Message] = set()
+        missing, looked_at = set(wanted), 0
 
         def has_all() -> bool:
-            missing.clear()
-            missing.update(wanted - set(self.got))
+            nonlocal looked_at  # it is asked after each message: what was there before is not looked at again
+            missing.difference_update(self.got[looked_at:])
+            looked_at = len(self.got)
             return not missing
 
         try:

@@ -76,12 +76,13 @@ class HelperProcess:
 
     Args:
         command: what is run; it finds the modules that this process finds.
+        descriptors: those of this process that it has, too.
 
     Raises:
         OSError: it cannot be started.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> None:
         found = os.pathsep.join(each for each in sys.path if each)
         self._process = subprocess.Popen(  # noqa: S603  # this very program
             command,
@@ -89,6 +90,7 @@ class HelperProcess:
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": found},
             bufsize=0,
+            pass_fds=descriptors,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

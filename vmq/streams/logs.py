@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from vmq.streams.catalog import Stream
 from vmq.streams.extents import LOOK
+from vmq.streams.far import Located, locate
 from vmq.streams.log.columns import ramp
 from vmq.streams.log.cursor import LogReader, PartitionLog, offset_at
 from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
@@ -101,6 +102,13 @@ class RowLogs(Logs, Protocol):
     def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
         """Some columns of `COLUMNS` of a page; see `page`."""
 
+    def locate(self, number: int, start: int, until: int) -> Located | None:
+        """Where the rows of one lie from an offset on, up to another; None: in no files of this node.
+
+        Raises:
+            StreamError: the partition has no such offset, or it cannot be read.
+        """
+
 
 #: Time in microseconds and offset.
 Moment = tuple[int, int]
@@ -146,6 +154,9 @@ class LogsHere:
     def rows(self, number: int, wanted: PageQuery, columns: Sequence[str]) -> RowPage:
         """Some columns of a page."""
         return rows_of(self._reader(number, wanted.filter, columns), wanted)
+
+    def locate(self, number: int, start: int, until: int) -> Located:
+        return locate(self._logs[number], start, until)
 
     def _reader(self, number: int, topics: str | None, columns: Sequence[str]) -> LogReader:
         key = topics, number, tuple(columns)
@@ -256,6 +267,9 @@ class LogsAnywhere:
             lambda: self._here.rows(number, wanted, columns),
             lambda page: as_rows(page, columns),
         )
+
+    def locate(self, number: int, start: int, until: int) -> Located | None:
+        return None if self.owner(number) else self._here.locate(number, start, until)
 
     def _at_owner(
         self,

@@ -29,8 +29,8 @@ from pyspark_vmq.schema import COLUMNS
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving
 from tests.vmq.streams.support import make, options, put, row
 from tests.vmq.support import RAM
-from vmq.streams.flight import far
-from vmq.streams.flight.far import FarCursor, FarLog, locate
+from vmq.streams import far
+from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.flight.get import batches_of
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.tickets import Ticket, decode

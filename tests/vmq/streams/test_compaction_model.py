@@ -13,7 +13,7 @@ from pyarrow import ipc
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
 from tests.vmq.support import RAM
-from vmq.streams.flight.far import FarCursor, FarLog, locate
+from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import LogReader, offset_at
 from vmq.streams.log.merging import join, merge
 from vmq.streams.log.segment import Header

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
 from tests.vmq.support import RAM
-from vmq.streams.flight.far import FarCursor, FarLog, locate
+from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import Cursor, LogReader, offset_at
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.merging import join, merge

@@ -1,5 +1,6 @@
 """The origin: gives messages their dots, keeps them until they are safe, and has them acknowledged."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,20 @@ from vmq.clustering.slots.words import Address, Dot, store_of
 
 #: Bytes of messages that are not safe; above it publishers are not read on.
 MAX_BYTES: Final = 64 << 20
+
+
+class OpenRun:
+    """A publication that may become a run, or a longer one."""
+
+    def __init__(
+        self, publication: Publication, outbox: SlotOutbox, group: str, told: object
+    ) -> None:
+        self.publication = publication
+        self.outbox = outbox
+        self.group = group
+        self.told = told
+        #: The place of its last message.
+        self.last = outbox.last
 
 
 class Origin:
@@ -36,6 +51,8 @@ class Origin:
         self.owners: dict[int, SlotOwner] = {}
         self.turns = Turns()
         self.bytes = 0
+        #: The last publication of this turn, if it may grow.
+        self._open: OpenRun | None = None
 
     def is_full(self) -> bool:
         """Whether publishers have to wait."""
@@ -60,8 +77,10 @@ class Origin:
             found = self._outboxes[slot] = SlotOutbox(slot)
         return found
 
-    def publish(self, addresses: list[Address], publication: Publication) -> None:
-        """Offers a message to its slots."""
+    def publish(
+        self, addresses: list[Address], publication: Publication, told: object = None
+    ) -> None:
+        """Offers a message to its slots; `told` is who is told when they have it, for messages that follow at once."""
         for slot, dot, group in addresses:
             older = self._outbox(slot).add(dot, group, publication)
             self._touched[slot] = None
@@ -72,6 +91,36 @@ class Origin:
             self.bytes += publication.size
         else:
             publication.then()
+        self._open = None
+        if told is not None and len(addresses) == 1 and addresses[0][0] in self.owners:
+            slot, _, group = addresses[0]
+            self._open = OpenRun(publication, self._outbox(slot), group, told)
+
+    def grow(
+        self,
+        target: tuple[int, str],
+        topic: bytes,
+        payload: bytes,
+        retain: bool,
+        but: str,
+        told: object,
+    ) -> bool:
+        """A message at QoS 1 joins the last one, if it follows that at once and is told of to the same; False: not."""
+        run = self._open
+        if run is None or run.told is not told:
+            return False
+        slot, group = target
+        outbox, publication = run.outbox, run.publication
+        if outbox.slot != slot or run.group != group or outbox.last != run.last:
+            return False
+        size = publication.size
+        if not publication.grow(topic, payload, retain, but):
+            return False
+        outbox.has_runs = True
+        outbox.last += 1
+        run.last = outbox.last
+        self.bytes += publication.size - size
+        return True
 
     def on_taken(self, message: OfferTaken) -> None:
         outbox = self._outboxes.get(message.slot)
@@ -95,6 +144,7 @@ class Origin:
 
     def drop(self, connection: int) -> None:
         """The client is elsewhere: it has sent its QoS 1 messages again, and old ones would come after newer."""
+        self._open = None
         for outbox in self._outboxes.values():
             for dot, (_, publication) in list(outbox.entries.items()):
                 if publication.qos == 1 and publication.connection == connection:
@@ -115,6 +165,7 @@ class Origin:
     def flush(self) -> None:
         """Offers what there is."""
         reach = self._here.reach
+        self._open = None
         touched, self._touched = self._touched, {}
         for slot in touched:
             outbox = self._outboxes[slot]
@@ -137,30 +188,35 @@ class Origin:
         if not owner.serves(self._here.store):
             owner.refuse(self._here.store)
             return True  # all stays here: what comes next would else be taken before it
-        dots = outbox.take_unsent(view.lineage, link)
+        dots = deque(outbox.take_unsent(view.lineage, link))
         if not dots:
             return True
         taken: list[Dot] = []
         is_due = False
-        for run in outbox.runs_of(dots):
-            first, group, each = run[0]
-            payloads = [publication.payload for _, _, publication in run]
+        while dots:
+            dot = dots.popleft()
+            entry = outbox.entries.get(dot)
+            if entry is None:
+                continue
+            group, each = entry
             flowing: FlowRun | None = None
             if each.qos == 1:
-                flowing = owner.take_run(first, each.topic, payloads, group, each.retain, each.but)
+                flowing = owner.take_run(
+                    dot, each.topic, each.payloads, group, each.retain, each.but
+                )
             if flowing is not None:
-                dots = [dot for dot, _, _ in run]
                 if self.turns.is_patient():
-                    self._await(owner, flowing, outbox, dots)
+                    self._await(owner, flowing, outbox, dot)
                 else:
-                    taken += dots
+                    taken.append(dot)
+                continue
+            if len(each.payloads) > 1:
+                dots = deque(outbox.spread([dot, *dots]))
                 continue
             is_due = True
-            for dot, group, each in run:
-                if owner.take_here(
-                    dot, each.topic, each.payload, each.qos, group, each.retain, each.but
-                ):
-                    taken.append(dot)
+            payload = each.payloads[0]
+            if owner.take_here(dot, each.topic, payload, each.qos, group, each.retain, each.but):
+                taken.append(dot)
         if taken or is_due:
             self.turns.touch(slot)
             owner.when_safe(lambda: self._taken_here(outbox, taken))
@@ -168,12 +224,10 @@ class Origin:
             self.turns.touch_later(slot)
         return True
 
-    def _await(
-        self, owner: SlotOwner, flowing: FlowRun, outbox: SlotOutbox, dots: list[Dot]
-    ) -> None:
+    def _await(self, owner: SlotOwner, flowing: FlowRun, outbox: SlotOutbox, dot: Dot) -> None:
         """What flows to a client of this node is acknowledged when that has it."""
         self.turns.awaiting[owner.slot] = None
-        owner.when_had(flowing, lambda: self._taken_here(outbox, dots))
+        owner.when_had(flowing, lambda: self._confirm(outbox.remove(dot)))
 
     def _taken_here(self, outbox: SlotOutbox, dots: list[Dot]) -> None:
         for dot in dots:
@@ -181,7 +235,7 @@ class Origin:
 
     def waiting(self) -> int:
         """Messages that some slot does not have yet."""
-        return sum(len(each.entries) for each in self._outboxes.values())
+        return sum(each.waiting() for each in self._outboxes.values())
 
 
 def _nothing() -> None:

@@ -8,6 +8,8 @@ publisher has it until the acknowledgement, which waits until all slots concerne
 from collections.abc import Callable
 from typing import Final
 
+from mypy_extensions import i64
+
 from vmq.clustering.messages.fronts import Offer, OfferedMessage
 from vmq.clustering.slots.queued import RUN
 from vmq.clustering.slots.words import Dot, Lineage
@@ -19,8 +21,23 @@ BATCH_BYTES: Final = 1 << 20
 OVERHEAD: Final = 200
 
 
+class Countdown:
+    """What follows when several have been told; the last of them does it."""
+
+    def __init__(self, count: int, then: Callable[[], None]) -> None:
+        self._count = count
+        self._then = then
+
+    def one(self) -> None:
+        self._count -= 1
+        if self._count == 0:
+            self._then()
+
+
 class Publication:
     """A message of a client, and of how many slots it is not known yet that they have it safe.
+
+    For one slot it may be a run: messages at QoS 1 side by side, alike but for their payloads, with one answer.
 
     Args:
         connection: its client's; 0: it is of none that a client may leave.
@@ -39,24 +56,42 @@ class Publication:
         but: str = "",
     ) -> None:
         self.topic = topic
-        self.payload = payload
+        self.payloads: list[bytes] = [payload]
         self.qos = qos
         self.connection = connection
         self.then = then
         self.retain = retain
         self.but = but
-        self.size: int = len(topic) + len(payload) + OVERHEAD
+        self.size: i64 = len(topic) + len(payload) + OVERHEAD
         self.left: int = 0
 
-    def is_like(self, other: "Publication") -> bool:
-        """Whether it differs by its payload alone."""
-        if self.topic is not other.topic and self.topic != other.topic:
+    def grow(self, topic: bytes, payload: bytes, retain: bool, but: str) -> bool:
+        """The next message becomes one of the run; False: it is another one."""
+        if self.topic is not topic and self.topic != topic:
             return False
-        return (self.qos, self.retain, self.but) == (other.qos, other.retain, other.but)
+        if retain != self.retain or but != self.but:
+            return False
+        if len(self.payloads) == RUN or self.size > BATCH_BYTES:
+            return False
+        self.payloads.append(payload)
+        self.size += len(topic) + len(payload) + OVERHEAD
+        return True
+
+    def each(self) -> "list[Publication]":
+        """The messages of a run, which are answered as one still."""
+        then = Countdown(len(self.payloads), self.then).one
+        found = []
+        for payload in self.payloads:
+            topic, retain, but = self.topic, self.retain, self.but
+            one = Publication(topic, payload, self.qos, self.connection, then, retain, but)
+            one.left = 1
+            found.append(one)
+        return found
 
     def offered(self, dot: Dot, group: str) -> OfferedMessage:
         """It, on its way to a slot."""
-        return OfferedMessage(dot, self.topic, self.payload, self.qos, group, self.retain, self.but)
+        topic, payload, retain = self.topic, self.payloads[0], self.retain
+        return OfferedMessage(dot, topic, payload, self.qos, group, retain, self.but)
 
 
 class SlotOutbox:
@@ -66,8 +101,10 @@ class SlotOutbox:
         self.slot = slot
         #: Numbers given to messages for this slot.
         self.last = 0
-        #: With the share group that is to get it, as in `OfferedMessage`.
+        #: With the share group that is to get it, as in `OfferedMessage`; of a run the first dot.
         self.entries: dict[Dot, tuple[str, Publication]] = {}
+        #: Some of it may have been runs.
+        self.has_runs = False
         self._unsent: list[Dot] = []
         self._lineage: Lineage = (0, 0)
         self._link = 0
@@ -90,9 +127,9 @@ class SlotOutbox:
         entry = self.entries.pop(dot, None)
         return None if entry is None else entry[1]
 
-    def has_unsent(self) -> bool:
-        """Whether something is to be offered that was not, since the last break."""
-        return bool(self._unsent)
+    def waiting(self) -> int:
+        """How many messages are not confirmed."""
+        return sum([len(each.payloads) for _, each in self.entries.values()])
 
     def restart(self) -> None:
         """From the oldest again."""
@@ -107,40 +144,33 @@ class SlotOutbox:
         unsent, self._unsent = self._unsent, []
         return unsent
 
-    def runs_of(self, dots: list[Dot]) -> list[list[tuple[Dot, str, Publication]]]:
-        """What there is of these dots, in runs: side by side, and alike but for their payloads."""
-        found: list[list[tuple[Dot, str, Publication]]] = []
-        before: Publication | None = None
-        behind, size = 0, 0
+    def spread(self, dots: list[Dot]) -> list[Dot]:
+        """The messages of runs are there one by one from now on; these are the last dots that there are, in order."""
+        if not self.has_runs:
+            return [dot for dot in dots if dot in self.entries]
+        found: list[Dot] = []
         for dot in dots:
-            entry = self.entries.get(dot)
+            entry = self.entries.pop(dot, None)
             if entry is None:
                 continue
-            group, each = entry
-            size += each.size
-            is_next = dot[1] == behind and before is not None and each.is_like(before)
-            if (
-                is_next
-                and found[-1][0][1] == group
-                and size <= BATCH_BYTES
-                and len(found[-1]) < RUN
-            ):
-                found[-1].append((dot, group, each))
-            else:
-                found.append([(dot, group, each)])
-                size = each.size
-            before, behind = each, dot[1] + 1
+            group, publication = entry
+            if len(publication.payloads) == 1:
+                self.entries[dot] = entry
+                found.append(dot)
+                continue
+            origin, place = dot
+            for at, each in enumerate(publication.each()):
+                self.entries[origin, place + at] = group, each
+                found.append((origin, place + at))
         return found
 
     def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
         """What the owner of the slot is to be sent now."""
-        unsent = self.take_unsent(lineage, link)
+        unsent = self.spread(self.take_unsent(lineage, link))
         offers: list[Offer] = []
         batch: list[OfferedMessage] = []
         size = 0
         for dot in unsent:
-            if dot not in self.entries:
-                continue
             group, publication = self.entries[dot]
             if batch and (len(batch) == BATCH or size + publication.size > BATCH_BYTES):
                 offers.append(self._offer(lineage, link, batch, clock))

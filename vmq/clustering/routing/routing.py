@@ -187,7 +187,7 @@ class Routing(Elsewhere):
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
             if target.slots:
-                slots = [*target.slots, *slots]
+                slots = [*target.slots, *slots] if slots else target.slots
             elif not (target.quick_only and message.qos):
                 if publish is None:
                     publish = publish_of(registry, message)

@@ -9,6 +9,7 @@ from vmq_hooks.verdicts import Refuse
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import Attached, SessionLimits, SessionStep
 from vmq.clustering.origin.outbox import Publication
+from vmq.clustering.running.connected import SlotArrival, SlotClient
 from vmq.clustering.slots import words
 from vmq.clustering.slots.flow import Given, SendingRun
 from vmq.clustering.slots.queued import Sending
@@ -30,55 +31,6 @@ from vmq.protocol.front_queue import FrontQueue
 _STEPS: Final = {PUBACK: words.PUBACK, PUBREC: words.PUBREC, PUBCOMP: words.PUBCOMP}
 _TAKEN_OVER: Final = "taken over by a new connection of the client id [MQTT-3.1.4-2]"
 _OTHERS: Final = "the session belongs to another user (session.owner)"
-
-
-class SlotArrival:
-    """A client that waits for its session."""
-
-    def __init__(
-        self,
-        client_id: str,
-        clean: bool,
-        pending: Pending,
-        claim: Callable[[], Pending | None],
-    ) -> None:
-        self.client_id = client_id
-        self.clean = clean
-        self.pending = pending
-        self.claim = claim
-        #: What its owner has said, and what another node still has to.
-        self.attached: Attached | None = None
-        self.first: Pending | None = None
-        #: What its owner has for it already.
-        self.early: list[Given] = []
-
-
-class SlotClient:
-    """A client that has it."""
-
-    def __init__(self, queue: FrontQueue, client_id: str, early: list[Given]) -> None:
-        self.queue = queue
-        #: Behind the scope of its mountpoint.
-        self.client_id = client_id
-        #: Steps from before its CONNACK; None: that is sent.
-        self.early: list[Given] | None = early
-        #: Tickets of its requests.
-        self.last = 0
-        self.subscribing: dict[int, Pending] = {}
-        self.unsubscribing: dict[int, Confirmations] = {}
-        #: Who waits for a QoS 2 message of it to be safe, and for a packet id to be free.
-        self.publishing: dict[int, list[Confirmations]] = {}
-        self.releasing: dict[int, Confirmations] = {}
-        #: Subscriptions that its owner has not been told of.
-        self.fresh: dict[str, int] = {}
-        #: Packet ids of QoS 2 messages that plugins kept back.
-        self.withheld: set[int] = set()
-        #: Messages by packet id that it has not acknowledged, if plugins want to know when it does.
-        self.unacknowledged: dict[int, Delivery] = {}
-
-    def ticket(self) -> int:
-        self.last = self.last % 65_535 + 1
-        return self.last
 
 
 class SlotFronts:
@@ -299,8 +251,12 @@ class SlotFronts:
         queue = _queue_of(source)
         wait = None
         if publisher is not None:
-            if message.qos or (queue is not None and queue.arriving):
+            is_arriving = queue is not None and queue.arriving > 0
+            if message.qos or is_arriving:
                 wait = publisher.confirmations()
+                if message.qos == 1 and len(slots) == 1 and not is_arriving:
+                    if self._joins(queue, slots[0], message, wait):
+                        return
                 wait.expect()
             if self._machines.origin.is_full() and publisher not in self._paused:
                 self._paused.append(publisher)
@@ -312,12 +268,31 @@ class SlotFronts:
             given = message.topic, message.payload, again, slots, message.retain, is_own, rows
             self._front.publish(queue.number, packet, 2, *given)
         else:
-            self._publish(0 if queue is None else queue.number, slots, message, wait)
+            self._publish(queue, slots, message, wait)
         self._soon()
+
+    def _joins(
+        self,
+        queue: FrontQueue | None,
+        slot: tuple[int, str],
+        message: Message,
+        wait: Confirmations,
+    ) -> bool:
+        """Whether a message is one with the last, which has the same answer."""
+        but = self._but(queue)
+        topic, payload, retain = message.topic, message.payload, message.retain
+        return self._machines.origin.grow(slot, topic, payload, retain, but, wait)
+
+    def _but(self, queue: FrontQueue | None) -> str:
+        """The bridge that does not get back what it sends by a queue; "": it is none's."""
+        if queue is None or not queue.bridge:
+            return ""
+        client = self._clients.get(queue.number)
+        return "" if client is None else client.client_id
 
     def _publish(
         self,
-        number: int,
+        queue: FrontQueue | None,
         slots: list[tuple[int, str]],
         message: Message,
         wait: Confirmations | None,
@@ -326,11 +301,10 @@ class SlotFronts:
         origin = self._machines.origin
         then = _nothing if wait is None else wait.confirm
         addresses = origin.reserve(slots)
-        client = self._clients.get(number)
-        but = client.client_id if client is not None and client.queue.bridge else ""
+        number, but = 0 if queue is None else queue.number, self._but(queue)
         topic, payload, retain = message.topic, message.payload, message.retain
         publication = Publication(topic, payload, message.qos, number, then, retain, but)
-        origin.publish(addresses, publication)
+        origin.publish(addresses, publication, wait if message.qos == 1 else None)
 
     def keep(self, number: int, message: Message, qos: int, retain: bool) -> None:
         """A message joins the queue of one client alone."""

@@ -74,7 +74,7 @@ class SlotFlows:
     Args:
         serving: the attachments.
         is_held: whether publishers wait for room in a client's queue.
-        distribute: as in `Subscribers`.
+        to_deliver: clients whose queues have more, or whose windows have room.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class SlotFlows:
         owned: OwnedSlot,
         serving: dict[str, Attachment],
         is_held: Callable[[str], bool],
-        distribute: Callable[[list[str]], None],
+        to_deliver: dict[str, None],
     ) -> None:
         self._owned = owned
         self._here = owned.here
         self._state = owned.state
         self._serving = serving
         self._is_held = is_held
-        self._distribute = distribute
+        self._to_deliver = to_deliver
 
     def take(
         self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
@@ -125,7 +125,7 @@ class SlotFlows:
         self._here.heard_of(state.last)
         run = FlowRun(dot[0], dot[1], stamp, topic, payloads, scope, retain)
         flow.take(run)
-        self._distribute([client])
+        self._to_deliver[client] = None
         return run
 
     def _flow_of(self, client: str, register: ClientRegister) -> ClientFlow | None:
@@ -166,5 +166,5 @@ class SlotFlows:
         flow.done(count)
         self._here.answered += count
         self._here.heard_of(self._state.last)
-        self._distribute([client])
+        self._to_deliver[client] = None
         return True

@@ -56,7 +56,8 @@ class Attachments:
         self.serving: dict[str, Attachment] = {}
         self.away = AwayClients(owned)
         self.held = HeldOffers(owned)
-        self.flows = SlotFlows(owned, self.serving, self.held.has, self.distribute)
+        self._to_deliver: dict[str, None] = {}
+        self.flows = SlotFlows(owned, self.serving, self.held.has, self._to_deliver)
         self.subscribers = Subscribers(
             owned,
             self.distribute,
@@ -70,7 +71,6 @@ class Attachments:
         self._with_unsafe: dict[str, None] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}
-        self._to_deliver: dict[str, None] = {}
 
     # Attaching
 
@@ -261,7 +261,8 @@ class Attachments:
 
     def distribute(self, clients: list[str]) -> None:
         """Messages have joined the queues of these clients."""
-        self._to_deliver.update(dict.fromkeys(clients))
+        for client in clients:
+            self._to_deliver[client] = None
 
     def _deliver(self, client: str) -> None:
         """Sends what waits, as far as the window allows."""
@@ -305,7 +306,8 @@ class Attachments:
 
     def deliver(self) -> None:
         """Sends what has come in this turn."""
-        clients, self._to_deliver = self._to_deliver, {}
+        clients = list(self._to_deliver)
+        self._to_deliver.clear()
         for client in clients:
             self._deliver(client)
 

@@ -176,10 +176,10 @@ class SlotMachine:
             if is_settled == self._was_settled:
                 return  # as most often: nobody is missed, and nothing is new
         is_new = is_changed or self._is_fresh or self._was_settled != is_settled
-        is_missed = len(up) < len(reach.peers)
-        if is_new or is_missed or self._patience or self.here.is_leaving:
+        if is_new or len(up) < len(reach.peers) or self._patience or self.here.is_leaving:
             self._rounds.are_all_due = True
         self._is_fresh, self._was_settled = False, is_settled
+        self._rounds.settle(self.owners)
         due = self._rounds.due(self.views)
         if is_beat or is_changed:
             self._rounds.are_all_due = False
@@ -456,6 +456,7 @@ class SlotMachine:
 
     def restless(self) -> list[SlotOwner]:
         """The owners here for whom something waits for a heartbeat."""
+        self._rounds.settle(self.owners)
         return [self.owners[slot] for slot in sorted(self._rounds.restless)]
 
     # Turns
@@ -471,7 +472,7 @@ class SlotMachine:
             if owner is not None:
                 owner.flush(is_due)
             is_busy = owner is not None and not owner.is_idle()
-            self._rounds.note(slot, is_busy or not (owner is None or owner.is_at_rest()))
+            self._rounds.unknown[slot] = None
             self.turns.looked(slot, is_busy, owner is not None and owner.is_behind())
         if self._news:
             news, self._news = self._news, {}

@@ -178,8 +178,11 @@ class SlotOwner(OwnedSlot):
     def serves(self, store: int) -> bool:
         """Whether it takes anything that comes by way of a store."""
         reach = self.here.reach
-        if not reach.is_settled() or not all(map(self.cleared.__contains__, reach.up())):
+        if not reach.is_settled():
             return False
+        for each in reach.up():
+            if each not in self.cleared:
+                return False
         return store == self.here.store or store in self.cleared
 
     def on_no_fork(self, store: int, message: NoFork) -> None:

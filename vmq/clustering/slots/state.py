@@ -352,7 +352,7 @@ class SlotState(SlotQueues):
 
     def wanted_of(self, topic: bytes, scope: str) -> list[tuple[str, int]]:
         """The same; of a topic that was asked for last, at once."""
-        if topic is not self._topic or scope != self._scope:
+        if (topic is not self._topic and topic != self._topic) or scope != self._scope:
             self._found = self.wanted(topic.decode(), scope)
             self._topic, self._scope = topic, scope
         return self._found

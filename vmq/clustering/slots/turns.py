@@ -7,6 +7,8 @@ when something is new: who is in reach, or who could follow.
 
 from collections.abc import Iterable
 
+from vmq.clustering.slots.owner import SlotOwner
+
 #: Slots that are looked at with each heartbeat though nothing is new.
 LOOKED_AT_ONCE = 128  # tests set another
 
@@ -75,6 +77,8 @@ class Rounds:
         self._next = 0
         #: Slots that this node owns and in which something waits for the next heartbeat.
         self.restless: set[int] = set()
+        #: Slots in which something has happened since it was known of them.
+        self.unknown: dict[int, None] = {}
         #: Something is new, and not all of them were looked at since.
         self.are_all_due = True
 
@@ -88,6 +92,14 @@ class Rounds:
             for slot in slots
             if (slot - first) % self._slots < LOOKED_AT_ONCE or slot in self.restless
         ]
+
+    def settle(self, owners: dict[int, SlotOwner]) -> None:
+        """Notes of these slots whether something waits in them."""
+        unknown, self.unknown = self.unknown, {}
+        for slot in unknown:
+            owner = owners.get(slot)
+            is_at_rest = owner is None or (owner.is_idle() and owner.is_at_rest())
+            self.note(slot, not is_at_rest)
 
     def note(self, slot: int, is_restless: bool) -> None:
         """Something has happened in a slot, after which something waits in it, or nothing."""

@@ -22,10 +22,10 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from vmq.streams.far import FarCursor, FarLog, Located
 from vmq.streams.flight.access import MIDDLEWARE, Handshake, basic_credentials
 from vmq.streams.flight.answering import answers
 from vmq.streams.flight.calls import Slot, sent
-from vmq.streams.flight.far import FarCursor, FarLog, Located
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.service import (
     EXAMINE,

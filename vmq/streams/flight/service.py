@@ -19,6 +19,7 @@ from pyarrow import flight
 from vmq.config.values import is_loopback
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.extents import LOOK, Extents
+from vmq.streams.far import Located, examine, locate, thinned
 from vmq.streams.flight.access import (
     MIDDLEWARE,
     Access,
@@ -29,7 +30,6 @@ from vmq.streams.flight.access import (
 )
 from vmq.streams.flight.answering import answers
 from vmq.streams.flight.calls import Slot, sent
-from vmq.streams.flight.far import Located, examine, locate, thinned
 from vmq.streams.flight.get import batches_of, typed_of
 from vmq.streams.flight.groups import ACTIONS as GROUP_ACTIONS
 from vmq.streams.flight.groups import ProgramGroups, group_answer

@@ -71,27 +71,29 @@ def pieces_of(rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> list[P
     """
     if not rows.num_rows:
         return []
-    packets = _packets(rows, prefix, as_published, None)
-    return _one_by_one(rows, prefix, as_published) if packets is None else _cut(packets)
+    frames = frames_of(rows, prefix, as_published)
+    return _one_by_one(rows, prefix, as_published) if frames is None else cut(frames)
 
 
 def frames_of(
-    rows: pa.RecordBatch, prefix: bytes, as_published: bool, first: int, least: int
+    rows: pa.RecordBatch, prefix: bytes, as_published: bool, first: int = 0, least: int = 1
 ) -> Frames | None:
-    """Rows with `offset`, too, as packets of QoS 1; None: one of them is large, or there is none.
+    """Rows with `offset`, too, as packets; None: one of them is large, or there is none.
 
-    Their packet ids are `first` and those behind it, and after the last one there is `least` and those behind that.
+    At QoS 1 their packet ids are `first` and those behind it, and after the last one there is `least` and those behind
+    that. `first` is 0 at QoS 0.
     """
     if not rows.num_rows:
         return None
-    packets = _packets(rows, prefix, as_published, _ids(first, least, rows.num_rows))
+    ids_of = _ids(first, least, rows.num_rows) if first else None
+    packets = _packets(rows, prefix, as_published, ids_of)
     if packets is None:
         return None
     _, offsets, data = packets.buffers()
     count = len(packets)
     ends = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets], offset=packets.offset)
     before = pc.add(pc.binary_length(rows.column("payload")), _TWO)
-    ids = pc.subtract(ends.slice(1), before)
+    ids = pc.subtract(ends.slice(1), before) if first else ends.slice(0, 0)
     return Frames(
         memoryview(data).cast("B"),
         _numbers(ends, "i"),
@@ -140,14 +142,11 @@ def _packets(
     )
 
 
-def _cut(packets: pa.BinaryArray) -> list[Piece]:
+def cut(frames: Frames) -> list[Piece]:
     """What lies in one buffer already, in pieces; they are copied when they go out, not before."""
-    _, offsets, data = packets.buffers()
-    first = packets.offset
-    ends = memoryview(offsets).cast("i")[first : first + len(packets) + 1]
-    bytes_of = memoryview(data).cast("B")
+    ends, bytes_of = frames.ends, frames.data
     found: list[Piece] = []
-    row, count = 0, len(packets)
+    row, count = 0, frames.count
     while row < count:
         begin = ends[row]
         last = bisect_right(ends, begin + PIECE, row + 1, count + 1) - 1

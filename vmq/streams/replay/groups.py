@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Final
 
 from vmq.core.context import Core
@@ -21,7 +21,7 @@ from vmq.streams.replay.group_request import OWNER, GroupRequest
 from vmq.streams.replay.keeping import ROWS, Keeping
 from vmq.streams.replay.member import GroupMember
 from vmq.streams.replay.program import ProgramMember
-from vmq.streams.replay.replay import Replay, ReplayStart
+from vmq.streams.replay.replay import Readers, Replay, ReplayStart
 from vmq.streams.replay.sending import ReplaySender
 
 log = logging.getLogger("vmq.streams")
@@ -41,14 +41,14 @@ class Groups:
         core: that of the broker.
         catalog: the streams.
         keeping: where their places are kept.
-        threads: those that read.
+        readers: those who read.
     """
 
-    def __init__(self, core: Core, catalog: Catalog, keeping: Keeping, threads: Executor) -> None:
+    def __init__(self, core: Core, catalog: Catalog, keeping: Keeping, readers: Readers) -> None:
         self.core = core
         self.catalog = catalog
         self.keeping = keeping
-        self.threads = threads
+        self.readers = readers
         self.loop = asyncio.get_running_loop()
         self.all: dict[CursorKey, ConsumerGroup] = {}
         #: Those that are clients of MQTT, and programs.
@@ -72,7 +72,7 @@ class Groups:
     ) -> GroupMember:
         """A member of the group that it asked for."""
         group = self.group_of(start)
-        return GroupMember(start, queue, topic_filter, sender, self.threads, *told, group)
+        return GroupMember(start, queue, topic_filter, sender, self.readers, *told, group)
 
     def group_of(self, start: ReplayStart) -> ConsumerGroup:
         """The group that somebody asks for."""
@@ -211,7 +211,7 @@ class Groups:
             self.core.jobs.bury(name, payload, reason)
 
         try:
-            reading = self.threads.submit(read)
+            reading = self.readers.threads.submit(read)
         except RuntimeError:
             return  # the broker stops
         reading.add_done_callback(lambda done: self.loop.call_soon_threadsafe(bury, done))

@@ -1,11 +1,10 @@
 """A member of a consumer group: a replay of the partitions that the group gives it."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 
 from vmq.core.queue import Queue
 from vmq.streams.replay.group import ConsumerGroup, GivenBack
-from vmq.streams.replay.replay import Replay, ReplayStart
+from vmq.streams.replay.replay import Readers, Replay, ReplayStart
 from vmq.streams.replay.sending import Progress, ReplaySender
 
 
@@ -17,7 +16,7 @@ class GroupMember(Replay):
         queue: of the client.
         topic_filter: which subscription it is.
         sender: its sending side.
-        threads: those that read.
+        readers: those who read.
         on_ready: told when something can go out.
         on_over: told when it ends by itself, with the reason.
         group: the group.
@@ -29,14 +28,14 @@ class GroupMember(Replay):
         queue: Queue,
         topic_filter: str,
         sender: ReplaySender,
-        threads: Executor,
+        readers: Readers,
         on_ready: Callable[[Replay], None],
         on_over: Callable[[Replay, str], None],
         group: ConsumerGroup,
     ) -> None:
         start.starts = {}
         start.key = None  # its place is the group's
-        super().__init__(start, queue, topic_filter, sender, threads, on_ready, on_over)
+        super().__init__(start, queue, topic_filter, sender, readers, on_ready, on_over)
         self.group = group
         self.name = f"{sender.number:016x}"
         self.reader.parts = []

@@ -23,7 +23,8 @@ from vmq.streams.catalog import Catalog
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
 from vmq.streams.replay.member import GroupMember
-from vmq.streams.replay.replay import Replay, ReplayStart
+from vmq.streams.replay.packets import PacketProcess
+from vmq.streams.replay.replay import Readers, Replay, ReplayStart
 from vmq.streams.replay.sending import ReplaySender
 from vmq.streams.replay.starting import ReplayStarter, request_of
 
@@ -62,7 +63,9 @@ class StreamReaders(ReadersPort):
         self.catalog = catalog
         self.threads = ThreadPoolExecutor(_THREADS, "vmq-replay", _give_way)
         self.keeping = Keeping(folder, self.all)
-        self.groups = Groups(core, catalog, self.keeping, self.threads)
+        self.packets = PacketProcess(self.traffic)
+        self.readers = Readers(self.threads, self.packets)
+        self.groups = Groups(core, catalog, self.keeping, self.readers)
         self.starter = ReplayStarter(core, catalog, self.threads, self.keeping)
         #: Those of each client that has or had any since it is connected, by filter.
         self.replays: dict[Queue, dict[str, Replay]] = {}
@@ -80,6 +83,11 @@ class StreamReaders(ReadersPort):
         """Whose places are kept."""
         yield from self.by_number.values()
         yield from self.groups.all.values()
+
+    def traffic(self) -> int:
+        """Grows with each message that somebody else publishes, or gets."""
+        counters = self.core.counters
+        return counters.mqtt_publish_received + counters.router_matches_local
 
     # Subscribing
 
@@ -159,7 +167,7 @@ class StreamReaders(ReadersPort):
             replay: Replay = self.groups.member(start, queue, topic_filter, sender, told)
         else:
             self.take_over(start)
-            replay = Replay(start, queue, topic_filter, sender, self.threads, *told)
+            replay = Replay(start, queue, topic_filter, sender, self.readers, *told)
         self.by_number[sender.number] = replay
         self.replays.setdefault(queue, {})[topic_filter] = replay
         self.keeping.begin()
@@ -310,6 +318,8 @@ class StreamReaders(ReadersPort):
         await self.keeping.stop()
         self.starter.stop()
         self.threads.shutdown(wait=False, cancel_futures=True)
+        self.packets.close()
+        self.packets.close()
 
     def families(self) -> Iterator[Family]:
         """The figures."""

@@ -18,6 +18,7 @@ from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.message import TailQuery
 from vmq.streams.logs import OffsetSpan, RowLogs, RowPage
 from vmq.streams.places import PageQuery
+from vmq.streams.replay.packets import PacketPage, Packets, PacketSource
 from vmq.streams.tail import starts
 
 log = logging.getLogger("vmq.streams")
@@ -52,7 +53,7 @@ class Slab(NamedTuple):
     """Consecutive rows that are wanted of a partition, perhaps none; what follows them begins at offset `next`."""
 
     partition: int
-    rows: pa.RecordBatch
+    rows: pa.RecordBatch | Packets
     next: int
 
 
@@ -66,7 +67,7 @@ class Part:
         #: Rows that are looked through for the next page.
         self.look = _LOOK
         #: The page whose rows are handed on, how many of them are, and their times.
-        self.page: RowPage | None = None
+        self.page: RowPage | PacketPage | None = None
         self.at = 0
         self.times: pa.Int64Array | None = None
         #: Since when (monotonic) it cannot be read; 0: it can.
@@ -99,6 +100,8 @@ class ReplayReader:
         self.where = where
         self.clock = clock
         self.columns = COLUMNS if where is None else ALL_COLUMNS
+        #: Has pages made elsewhere, as far as it can.
+        self.source: PacketSource | None = None
         self.parts: list[Part] = []
         #: It reads all partitions, those too that the stream gets meanwhile.
         self.grows = True
@@ -212,7 +215,7 @@ class ReplayReader:
                         found.append(Slab(part.number, page.rows, page.next))
                         return False
                     part.page, part.at = page, 0
-                    part.times = page.rows.column("timestamp").view(pa.int64())
+                    part.times = times_of(page.rows)
                     continue
             waits = waits or self.clock() - part.away < SLACK / 1_000_000
         return not waits
@@ -232,7 +235,7 @@ class ReplayReader:
         text = "replay of stream=%s partition=%d goes on at offset=%d instead of %d: %s"
         log.warning(text, self.stream, part.number, part.start, start, what)
 
-    def _page(self, part: Part, end: int) -> RowPage | None:
+    def _page(self, part: Part, end: int) -> RowPage | PacketPage | None:
         """The next page; None if it cannot be read now."""
         assert part.start is not None
         start = part.start
@@ -240,7 +243,8 @@ class ReplayReader:
         wanted = PageQuery(start, min(end, start + part.look), _PAGE_ROWS, size, self.topics)
         try:
             with in_a_hurry():
-                page = self.logs.rows(part.number, wanted, self.columns)
+                packets = self._packets(part.number, wanted)
+                page = packets or self.logs.rows(part.number, wanted, self.columns)
         except OutOfRangeError as error:
             self._fit(part, OffsetSpan(error.earliest, error.latest))
             return RowPage(no_rows(self.columns), part.start)
@@ -250,9 +254,14 @@ class ReplayReader:
         part.start = page.next
         is_sparse = page.rows.num_rows * _FEW < page.next - start
         part.look = min(2 * part.look, _WIDEST_LOOK) if is_sparse else _LOOK
-        if self.where is not None and page.rows.num_rows:
+        if isinstance(page, RowPage) and self.where is not None and page.rows.num_rows:
             page = RowPage(page.rows.filter(self.where(part.number, page.rows)), page.next)
         return page
+
+    def _packets(self, number: int, wanted: PageQuery) -> PacketPage | None:
+        if self.source is None or self.where is not None:
+            return None
+        return self.source.page(self.logs, number, wanted)
 
     def _miss(self, part: Part, why: str) -> None:
         """A partition cannot be read now."""
@@ -283,7 +292,7 @@ class ReplayReader:
         rows = page.rows.slice(part.at, end - part.at)
         part.at = end
         if end < count:
-            return Slab(part.number, rows, rows.column("offset")[-1].as_py() + 1)
+            return Slab(part.number, rows, last_of(rows) + 1)
         part.page = part.times = None
         return Slab(part.number, rows, page.next)
 
@@ -293,6 +302,18 @@ def first_time(part: Part) -> int:
     assert part.times is not None
     when: int = part.times[part.at].as_py()
     return when
+
+
+def times_of(rows: pa.RecordBatch | Packets) -> pa.Int64Array:
+    """When rows were taken, in microseconds."""
+    return rows.times if isinstance(rows, Packets) else rows.column("timestamp").view(pa.int64())
+
+
+def last_of(rows: pa.RecordBatch | Packets) -> int:
+    """The offset of the last one."""
+    if isinstance(rows, Packets):
+        return int(rows.frames.offsets[rows.num_rows - 1])
+    return int(rows.column("offset")[-1].as_py())
 
 
 def no_rows(columns: Collection[str]) -> pa.RecordBatch:

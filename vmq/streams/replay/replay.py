@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -13,8 +13,9 @@ from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
-from vmq.streams.replay.frames import fits, frames_of, pieces_of
+from vmq.streams.replay.frames import cut, fits, frames_of, pieces_of
 from vmq.streams.replay.group_request import GroupRequest
+from vmq.streams.replay.packets import PacketProcess, Packets, PacketSource
 from vmq.streams.replay.reading import AGAIN, AHEAD, ReplayReader, Slab
 from vmq.streams.replay.request import ReplayRequest
 from vmq.streams.replay.sending import ReadyRows, ReplaySender
@@ -25,6 +26,13 @@ log = logging.getLogger("vmq.streams")
 _ROW: Final = 40
 #: Rows that are unpacked before others may have the interpreter.
 _UNPACKED: Final = 256
+
+
+class Readers(NamedTuple):
+    """Those who read for replays: threads, and a process that does it for them where much is read."""
+
+    threads: Executor
+    packets: PacketProcess
 
 
 class ReplayStart:
@@ -50,7 +58,7 @@ class Replay:
         queue: of the client.
         topic_filter: which subscription it is.
         sender: its sending side.
-        threads: those that read.
+        readers: those who read.
         on_ready: told when something can go out.
         on_over: told when it ends by itself, with the reason.
     """
@@ -61,7 +69,7 @@ class Replay:
         queue: Queue,
         topic_filter: str,
         sender: ReplaySender,
-        threads: Executor,
+        readers: Readers,
         on_ready: "Callable[[Replay], None]",
         on_over: "Callable[[Replay, str], None]",
     ) -> None:
@@ -73,7 +81,15 @@ class Replay:
         self.queue = queue
         self.topic_filter = topic_filter
         self.sender = sender
-        self.threads = threads
+        self.threads = readers.threads
+        self.source = PacketSource(
+            readers.packets,
+            start.stream.name,
+            start.request.prefix,
+            start.request.as_published,
+            lambda: (sender.next_id, queue.least_id()),
+            sender.reserve,
+        )
         self.on_ready = on_ready
         self.on_over = on_over
         self.loop = asyncio.get_running_loop()
@@ -97,21 +113,23 @@ class Replay:
     def fill(self) -> None:
         """Reads ahead, if there is room and nobody does."""
         sender = self.sender
-        if self.is_reading or self.is_over or self.waits or sender.size > AHEAD // 2:
+        if self.is_reading or self.is_over or self.waits or sender.size > AHEAD:
             return
         self.change()
         self.is_reading = True
         try:
-            reading = self.threads.submit(self.read, AHEAD - sender.size)
+            reading = self.threads.submit(self.read, max(AHEAD - sender.size, AHEAD // 2))
         except RuntimeError:
             return  # the broker stops
         reading.add_done_callback(self._read)
 
     def read(self, room: int) -> tuple[list[ReadyRows], bool]:
         """Reads, in a thread."""
-        slabs, more = self.reader.read(room)
         qos = self.sender.qos
         one_by_one = self.queue.core.hooks.on_deliver is not None
+        self.source.qos = qos
+        self.reader.source = None if one_by_one else self.source
+        slabs, more = self.reader.read(room)
         return [self.ready(slab, qos, one_by_one) for slab in slabs], more
 
     def ready(self, slab: Slab, qos: int, one_by_one: bool) -> ReadyRows:
@@ -119,6 +137,14 @@ class Replay:
         rows, prefix = slab.rows, self.request.prefix
         item = ReadyRows(slab.partition, slab.next, rows, rows.nbytes + _ROW * rows.num_rows)
         if not rows.num_rows:
+            return item
+        if isinstance(rows, Packets):
+            if one_by_one or rows.qos != qos:
+                unpack(item, rows, prefix, self.request.as_published)
+            elif qos:
+                item.frames = rows.frames
+            else:
+                item.pieces = [*cut(rows.frames)]
             return item
         if qos and not one_by_one:
             first, least = self.sender.reserve(rows.num_rows), self.queue.least_id()
@@ -236,8 +262,17 @@ class Replay:
             self.again = None
 
 
-def unpack(item: ReadyRows, rows: pa.RecordBatch, prefix: bytes, as_published: bool) -> None:
+def unpack(
+    item: ReadyRows, rows: pa.RecordBatch | Packets, prefix: bytes, as_published: bool
+) -> None:
     """Rows that go out one by one."""
+    if isinstance(rows, Packets):
+        messages = rows.messages()
+        item.topics = [each.topic for each in messages]
+        item.payloads = [each.payload for each in messages]
+        item.offsets = [*rows.frames.offsets]
+        item.retained = [each.retain for each in messages]
+        return
     mask = fits(rows, prefix)
     if mask is not None:
         rows = rows.filter(mask)

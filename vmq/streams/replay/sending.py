@@ -186,12 +186,12 @@ class SentRun(PacketRun):
 
 
 class Frames:
-    """Packets of QoS 1 behind one another, as they go out if the packet ids are free that they have.
+    """Packets of QoS 1 behind one another, as they go out if the packet ids are free that they have; or of QoS 0.
 
     Args:
         data: the packets, in a memoryview of bytes.
         ends: where each begins in it, and the last one ends; a memoryview of numbers, as are these:
-        ids: where their packet ids are.
+        ids: where their packet ids are; empty at QoS 0.
         offsets: of the rows.
         first: the packet id of the first one; those that follow count on, after the last there is from
         least: on again.
@@ -206,7 +206,7 @@ class Frames:
         self.offsets = offsets
         self.first = first
         self.least = least
-        self.count = len(ids)
+        self.count = len(offsets)
 
     def packet_id(self, at: int) -> int:
         """The packet id that one of them has."""
@@ -214,13 +214,15 @@ class Frames:
 
     def message(self, at: int) -> Message:
         """What one of them says."""
-        begin, end, where = self.ends[at], self.ends[at + 1], self.ids[at]
+        data, begin, end = self.data, self.ends[at], self.ends[at + 1]
         head = 2
-        while self.data[begin + head - 1] & 0x80:
+        while data[begin + head - 1] & 0x80:
             head += 1
-        retain = bool(self.data[begin] & 1)
-        topic = bytes(self.data[begin + head + 2 : where])
-        return Message(topic, bytes(self.data[where + 2 : end]), 1, retain)
+        qos = data[begin] >> 1 & 1
+        name = begin + head + 2
+        where = name + (data[name - 2] << 8) + data[name - 1]
+        topic, payload = bytes(data[name:where]), bytes(data[where + 2 * qos : end])
+        return Message(topic, payload, qos, bool(data[begin] & 1))
 
 
 class ReadyRows:
@@ -230,7 +232,7 @@ class ReadyRows:
         self.partition = partition
         #: The offset behind them, and what was left out.
         self.following = following
-        #: As they were read, and their bytes.
+        #: As they were read, rows or packets, and their bytes.
         self.rows = rows
         self.size = size
         #: Packets of so many rows each, as bytes or views of them.
@@ -245,8 +247,7 @@ class ReadyRows:
 
     def count(self) -> int:
         """How many there are."""
-        frames = self.frames
-        return len(self.pieces) + len(self.topics) if frames is None else frames.count
+        return len(self.pieces) + len(self.topics) if self.frames is None else self.frames.count
 
 
 class ReplaySender:

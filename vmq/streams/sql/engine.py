@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs, ipc
 
 from vmq.config.columns import read_columns
-from vmq.streams.flight.far import FarCursor, FarLog, Located
+from vmq.streams.far import FarCursor, FarLog, Located
 from vmq.streams.log.column_file import PLAIN, ColumnFile, path_of
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.cursor import LogReader

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from vmq.streams.catalog import Catalog, Stream
-from vmq.streams.flight.far import locate
+from vmq.streams.far import locate
 from vmq.streams.helper import HelperProcess, SpareProcess
 from vmq.streams.log.columns import as_stream
 from vmq.streams.log.cursor import PartitionLog

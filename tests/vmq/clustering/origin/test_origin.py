@@ -1,10 +1,13 @@
 """What a node has published, until it is safe."""
 
+from functools import partial
+
 from vmq.clustering.messages.fronts import Offer, OfferTaken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.here import LocalNode
+from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import Address, incarnation_of
 
@@ -134,3 +137,63 @@ def test_it_says_when_publishers_have_to_wait() -> None:
     assert len(addresses) == 7
     world.take(addresses[0])
     assert not world.origin.is_full()
+
+
+class Near(World):
+    """The slots are this node's own, and nobody takes what they are offered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = object()
+        self.view = SlotView(1, incarnation_of(1, 1))
+        owner = SlotMachine(self.here, 8, {})
+        owner.found()
+        owner.take_over(3)
+        self.origin.owners = owner.owners
+
+    def run(self, *texts: str, connection: int = 1) -> None:
+        """Messages with one answer."""
+        for text in texts:
+            name, payload = b"t", text.encode()
+            if not self.origin.grow((3, ""), name, payload, False, "", self.told):
+                then = partial(self.done.append, text)
+                publication = Publication(name, payload, 1, connection, then)
+                self.origin.publish(self.origin.reserve([(3, "")]), publication, self.told)
+
+    def move(self) -> None:
+        """The slots are store 2's from now on."""
+        self.view = SlotView(2, OWNER)
+        self.origin.on_moved(3)
+
+
+def test_messages_with_one_answer_are_one_until_their_slot_is_elsewhere() -> None:
+    world = Near()
+    world.run("1", "2", "3")
+    assert world.origin.waiting() == 3
+    world.publish("4", (3, ""))
+    world.move()
+    assert world.offered() == [(0, ["1", "2", "3", "4"])]
+    places = [(3, (world.here.incarnation, place), "") for place in (1, 2, 3, 4)]
+    world.take(*places[1:])
+    assert world.done == ["4"]
+    world.take(places[0])
+    assert world.done == ["4", "1"]
+    assert world.origin.bytes == world.origin.waiting() == 0
+
+
+def test_nothing_joins_what_something_else_is_behind_or_what_is_offered_or_dropped() -> None:
+    world = Near()
+    world.run("1")
+    world.origin.reserve([(3, "")])
+    world.run("2")
+    world.run("3")
+    world.origin.flush()
+    world.run("4")
+    world.origin.drop(1)
+    world.run("5", "6", connection=2)
+    world.move()
+    assert world.offered() == [(0, ["5", "6"])]
+    assert world.done == []
+    world.take(*[(3, (world.here.incarnation, place), "") for place in (6, 7)])
+    assert world.done == ["5"]
+    assert world.origin.bytes == 0

@@ -66,13 +66,21 @@ class Stream:
         self.node.tick(self.now)
         self.take()
 
-    def publish(self, topic: str, payloads: list[bytes], qos: int = 1) -> None:
-        origin = self.node.origin
+    def publish(self, topic: str, payloads: list[bytes], are_one: bool = True) -> None:
+        """`are_one`: they have one answer, as those that a publisher sends in one pass."""
+        origin, name = self.node.origin, topic.encode()
+        (target,) = self.node.routes.targets(topic)
+        told = object() if are_one else None
+        run: list[bytes] = []
         for payload in payloads:
             text = b"%d %s" % (len(self.published), payload)
             self.published.append(text)
-            publication = Publication(topic.encode(), text, qos, 0, partial(self.safe.append, text))
-            origin.publish(origin.reserve(self.node.routes.targets(topic)), publication)
+            if origin.grow(target, name, text, False, "", told):
+                run.append(text)
+            else:
+                run = [text]
+                publication = Publication(name, text, 1, 0, partial(self.safe.extend, run))
+                origin.publish(origin.reserve([target]), publication, told)
         self.node.finish()
         self.take()
 
@@ -143,6 +151,7 @@ STEPS = st.lists(
             st.just("publish"),
             st.sampled_from(["t", "u"]),
             st.lists(st.binary(max_size=3), min_size=1, max_size=70),
+            st.booleans(),
         ),
         st.tuples(st.just("acknowledge"), st.integers(1, 9)),
         st.tuples(st.just("acknowledge_last")),

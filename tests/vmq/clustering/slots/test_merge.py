@@ -4,6 +4,7 @@ from itertools import permutations
 from random import Random
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -214,7 +215,15 @@ def test_records_are_the_state_and_changes_lead_to_them(seed: int) -> None:
         else:
             records[key] = value
     # A message that is done stays in its record while another one there is not.
-    assert all_records(load_state(records)) == all_records(one)
+    assert said(all_records(load_state(records))) == said(all_records(one))
+
+
+def said(records: dict[bytes, bytes]) -> dict[bytes, Any]:
+    """What records say: in which order messages stand in theirs means nothing, queues are in that of stamps."""
+    return {
+        key: sorted(msgspec.msgpack.decode(value)) if key[:1] == b"m" else value
+        for key, value in records.items()
+    }
 
 
 def forks(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.vmq.streams.support import Row, make, plain, put, row
 from vmq.config.columns import read_columns
 from vmq.mqtt.topics import matches
-from vmq.streams.flight.far import FarCursor, FarLog, locate
+from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.cursor import Cursor, Extent, LogReader
 from vmq.streams.log.errors import DamagedError

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.streams.support import make, payloads, put, rows_from
-from vmq.streams.flight import far
-from vmq.streams.flight.far import FarCursor, FarLog, Located, examine, locate
+from vmq.streams import far
+from vmq.streams.far import FarCursor, FarLog, Located, examine, locate
 from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.merging import merge

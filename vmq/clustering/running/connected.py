@@ -1,0 +1,59 @@
+"""Clients of this node whose sessions are in slots: those who wait for them, and those who have them."""
+
+from collections.abc import Callable
+
+from vmq.clustering.messages.fronts import Attached
+from vmq.clustering.slots.flow import Given
+from vmq.core.hook_sites import Pending
+from vmq.durable import Confirmations
+from vmq.mqtt.message import Delivery
+from vmq.protocol.front_queue import FrontQueue
+
+
+class SlotArrival:
+    """A client that waits for its session."""
+
+    def __init__(
+        self,
+        client_id: str,
+        clean: bool,
+        pending: Pending,
+        claim: Callable[[], Pending | None],
+    ) -> None:
+        self.client_id = client_id
+        self.clean = clean
+        self.pending = pending
+        self.claim = claim
+        #: What its owner has said, and what another node still has to.
+        self.attached: Attached | None = None
+        self.first: Pending | None = None
+        #: What its owner has for it already.
+        self.early: list[Given] = []
+
+
+class SlotClient:
+    """A client that has it."""
+
+    def __init__(self, queue: FrontQueue, client_id: str, early: list[Given]) -> None:
+        self.queue = queue
+        #: Behind the scope of its mountpoint.
+        self.client_id = client_id
+        #: Steps from before its CONNACK; None: that is sent.
+        self.early: list[Given] | None = early
+        #: Tickets of its requests.
+        self.last = 0
+        self.subscribing: dict[int, Pending] = {}
+        self.unsubscribing: dict[int, Confirmations] = {}
+        #: Who waits for a QoS 2 message of it to be safe, and for a packet id to be free.
+        self.publishing: dict[int, list[Confirmations]] = {}
+        self.releasing: dict[int, Confirmations] = {}
+        #: Subscriptions that its owner has not been told of.
+        self.fresh: dict[str, int] = {}
+        #: Packet ids of QoS 2 messages that plugins kept back.
+        self.withheld: set[int] = set()
+        #: Messages by packet id that it has not acknowledged, if plugins want to know when it does.
+        self.unacknowledged: dict[int, Delivery] = {}
+
+    def ticket(self) -> int:
+        self.last = self.last % 65_535 + 1
+        return self.last
