@@ -80,7 +80,7 @@ class RowLog:
             self.known += 1
         else:
             self._dots.add(mark)
-            self.rows.append(row.message.payload.decode())
+            self.rows.append(row.message.payloads[0].decode())
         if row.is_waited_for:
             row.node.machines.origin.confirm(row.message)
             row.node.machines.finish()

@@ -227,7 +227,7 @@ class Origin:
     def _await(self, owner: SlotOwner, flowing: FlowRun, outbox: SlotOutbox, dot: Dot) -> None:
         """What flows to a client of this node is acknowledged when that has it."""
         self.turns.awaiting[owner.slot] = None
-        owner.when_had(flowing, lambda: self._confirm(outbox.remove(dot)))
+        owner.when_had(flowing, lambda: self.confirm(outbox.remove(dot)))
 
     def _taken_here(self, outbox: SlotOutbox, dots: list[Dot]) -> None:
         for dot in dots:

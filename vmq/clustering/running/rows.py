@@ -36,7 +36,7 @@ class SlotRows:
         rows, front.rows = front.rows, []
         for (_, (_, number), address), message, client_id in rows:
             publisher = self._output_of(message.connection)
-            given = message.topic, message.payload, message.qos, message.retain, client_id
+            given = message.topic, message.payloads[0], message.qos, message.retain, client_id
             self._replicas.add_row(address, number, given, publisher, self._has(message))
 
     def _has(self, message: Publication) -> Callable[[], None]:
