@@ -164,10 +164,10 @@ class TopicFilter:
             hidden = pc.starts_with(topics, "$")  # [MQTT-4.7.2-1]
             return pc.invert(hidden) if pc.any(hidden).as_py() else None
         if self.parent is not None:
-            below = pc.starts_with(topics, self.parent)
-            if pc.all(below).as_py():
-                return None
-            return pc.or_(below, pc.equal(topics, self.parent[:-1]))
+            found = pc.starts_with(topics, self.parent)
+            if not pc.all(found).as_py():
+                found = pc.or_(found, pc.equal(topics, self.parent[:-1]))
+            return None if pc.all(found).as_py() else found
         encoded = topics.dictionary_encode()
         verdicts = [self.matches(topic) for topic in encoded.dictionary.to_pylist()]
         if all(verdicts):
