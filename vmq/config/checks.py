@@ -58,6 +58,10 @@ def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> lis
             key = f"streams.{name}.replicas"
             what = "several copies take nodes of a cluster (cluster.listen), each with one worker"
             problems.append(Problem(key, f"{what}; accepted: 1", origin(key)))
+        if options.archive_required and not options.archive:
+            key = f"streams.{name}.archive_required"
+            what = "there is no archive, and retention would delete; accepted: false, or an archive"
+            problems.append(Problem(key, what, origin(key), True))
         for option, what in config_streams.problems_of(options):
             key = f"streams.{name}.{option}"
             problems.append(Problem(key, what, origin(key), getattr(options, option)))

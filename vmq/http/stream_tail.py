@@ -113,7 +113,9 @@ class _Call:
 
         logs = LogsAnywhere(self.stream, self.tails.places())
         try:
-            tail = await self._in_thread(lambda: Tail(logs, self.query))
+            tail = await self._in_thread(
+                lambda: Tail(logs, self.query, self.stream.options.filters)
+            )
         except StreamError as error:
             raise AdminError(str(error)) from None
         response = web.StreamResponse(headers={"Cache-Control": "no-store"})

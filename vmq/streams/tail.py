@@ -6,13 +6,14 @@ owner does not answer is left out meanwhile, and `away` has it; it goes on where
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge, nlargest
 from itertools import chain
 from typing import Final
 
+from vmq.mqtt.topics import overlaps
 from vmq.streams.log.columns import Projection
-from vmq.streams.log.errors import AwayError, OutOfRangeError
+from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError
 from vmq.streams.log.message import StreamMessage, TailQuery
 from vmq.streams.logs import Logs, OffsetSpan, checked
 from vmq.streams.places import PageQuery
@@ -33,14 +34,17 @@ class Tail:
     Args:
         logs: all partitions of the stream.
         query: what is wanted of them.
+        filters: those of the stream; none: any topic may be in it.
 
     Raises:
-        StreamError: there is no such partition or offset, or the filter is none.
+        StreamError: there is no such partition or offset, the filter is none, or no topic of the stream can match it.
         DamagedError: a segment is not what was written.
     """
 
-    def __init__(self, logs: Logs, query: TailQuery) -> None:
+    def __init__(self, logs: Logs, query: TailQuery, filters: Sequence[str] = ()) -> None:
         Projection(None, query.filter)  # refuses what is no filter
+        if query.filter and filters and not keep_some(filters, query.filter):
+            raise StreamError(why_none(query.stream, filters, query.filter))
         self.query = query
         self.logs = logs
         self.numbers = checked(logs, query.stream, query.partition)
@@ -183,3 +187,14 @@ def before_the_end(
         latest = nlargest(count, chain(latest, last))
     # The earliest of each comes last.
     return begin | {number: offset for _, offset, number in latest}
+
+
+def keep_some(filters: Sequence[str], topics: str) -> bool:
+    """Whether a message of a stream with these filters may be of these topics."""
+    return any(overlaps(kept, topics) for kept in filters)
+
+
+def why_none(stream: str, filters: Sequence[str], topics: str) -> str:
+    """Why a reader of these topics would wait for ever."""
+    kept = ", ".join(filters)
+    return f"stream {stream!r} keeps no topic of {topics[:200]}; it keeps: {kept[:500]}"

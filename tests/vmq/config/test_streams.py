@@ -52,6 +52,10 @@ def test_the_environment_states_a_stream() -> None:
         ('durability = "disk"', '.durability = "disk": accepted: "memory", "os", "fsync"'),
         ("replicas = 6", ".replicas = 6: accepted: a whole number, 0 to 5"),
         ("replicas = 3", ".replicas: several copies take nodes of a cluster (cluster.listen)"),
+        (
+            "archive_required = true",
+            ".archive_required = true: there is no archive, and retention would",
+        ),
         ('filter = "a"', ".filter = \"a\": unknown option; did you mean 'filters'?"),
         ('filters = ["a/#/b"]', ".filters = [\"a/#/b\"]: misplaced # in filter 'a/#/b'"),
         ('filters = ["$share/g/a"]', "a share group has no meaning"),

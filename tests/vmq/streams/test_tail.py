@@ -170,6 +170,17 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     logs.close()
 
 
+def test_topics_that_the_stream_cannot_have_are_refused(tmp_path: Path) -> None:
+    logs = LogsHere((kept := Logs(tmp_path)).partitions)
+    for topics in ("b/#", "a", "a/+/c"):
+        query = TailQuery(stream="s", filter=topics)
+        with pytest.raises(StreamError, match=r"'s' keeps no topic of .*; it keeps: a/b/d, c/#"):
+            Tail(logs, query, ["a/b/d", "c/#"])
+    for topics in ("#", "a/+/d", "c"):
+        Tail(logs, TailQuery(stream="s", filter=topics), ["a/b/d", "c/#"])
+    kept.close()
+
+
 def test_what_the_retention_deletes_meanwhile_is_passed_over(tmp_path: Path) -> None:
     logs = Logs(tmp_path, segment_bytes=65_536, retention_bytes=200_000)
     log = logs.partitions[0]

@@ -184,7 +184,8 @@ def _of_folder(
 
         try:
             stored = StoredStream(folder, query.stream)
-            found = Tail(LogsHere([RestingLog(each) for each in stored.partitions]), query)
+            logs = LogsHere([RestingLog(each) for each in stored.partitions])
+            found = Tail(logs, query, stored.options.filters)
         except (DamagedError, UnknownStreamError):
             raise
         except StreamError as problem:

@@ -111,8 +111,10 @@ class Extraction:
         for payload in payloads:
             try:
                 values.append(decode(payload))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                self.invalid += 1
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                # What is no object is refused as soon as that is seen: it may be JSON.
+                is_other = isinstance(error, msgspec.ValidationError) and is_json(payload)
+                self.invalid += not is_other
                 values.append(_NOTHING)
         return values
 
@@ -154,6 +156,9 @@ class Extraction:
                 else:
                     counts.missing += rows[number]
         return pa.array(found, ARROW[column.type]).take(encoded.indices)
+
+
+_read_any: Final = msgspec.json.Decoder().decode
 
 
 class _Members(NamedTuple):
@@ -213,6 +218,15 @@ def _decoder(columns: Sequence[TypedColumn]) -> Callable[[bytes], Any]:
         return {member: getattr(found, place) for member, place in places.items()}
 
     return decode
+
+
+def is_json(payload: bytes) -> bool:
+    """Whether a payload is JSON, whatever it says."""
+    try:
+        _read_any(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def _walk(values: list[Any], path: tuple[str | int, ...]) -> Iterable[Any]:

@@ -111,6 +111,8 @@ class ReplayReader:
         self.seen: dict[int, int] = {}
         #: Rows that retention was quicker to delete.
         self.lost = 0
+        #: Whose it is, for the log, behind a space.
+        self.who = ""
 
     def begin(self, start: str | int, known: Mapping[int, int] | None = None) -> dict[int, int]:
         """Finds where each partition begins: where `known` says, else at `start`. Returns what it found.
@@ -232,8 +234,8 @@ class ReplayReader:
             what = "retention has deleted what comes before"
         else:
             what = "the stream is another than it was"
-        text = "replay of stream=%s partition=%d goes on at offset=%d instead of %d: %s"
-        log.warning(text, self.stream, part.number, part.start, start, what)
+        text = "replay of stream=%s partition=%d%s goes on at offset=%d instead of %d: %s"
+        log.warning(text, self.stream, part.number, self.who, part.start, start, what)
 
     def _page(self, part: Part, end: int) -> RowPage | PacketPage | None:
         """The next page; None if it cannot be read now."""
@@ -269,8 +271,8 @@ class ReplayReader:
         part.away = part.away or now
         if not part.is_told and now - part.away >= SLACK / 1_000_000:
             part.is_told = True
-            text = "replay of stream=%s goes on without partition=%d until it can be read: %s"
-            log.warning(text, self.stream, part.number, why)
+            text = "replay of stream=%s%s goes on without partition=%d until it can be read: %s"
+            log.warning(text, self.stream, self.who, part.number, why)
 
     def _take(self, part: Part) -> Slab:
         """Those rows of a partition that come before all others."""

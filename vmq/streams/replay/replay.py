@@ -46,6 +46,8 @@ class ReplayStart:
         #: Where the cursor is that it has; None: it is new, or there is none.
         self.place: Place | None = None
         self.key: CursorKey | None = None
+        #: Whose it is, for the log, behind a space.
+        self.who = ""
         #: Why it cannot.
         self.error = ""
 
@@ -113,12 +115,12 @@ class Replay:
     def fill(self) -> None:
         """Reads ahead, if there is room and nobody does."""
         sender = self.sender
-        if self.is_reading or self.is_over or self.waits or sender.size > AHEAD:
+        if self.is_reading or self.is_over or self.waits or sender.size > AHEAD // 2:
             return
         self.change()
         self.is_reading = True
         try:
-            reading = self.threads.submit(self.read, max(AHEAD - sender.size, AHEAD // 2))
+            reading = self.threads.submit(self.read, AHEAD - sender.size)
         except RuntimeError:
             return  # the broker stops
         reading.add_done_callback(self._read)

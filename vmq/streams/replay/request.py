@@ -14,9 +14,10 @@ from typing import Final
 
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import REPLAY, SpecialTopicError, read_past, read_replay_topic
-from vmq.mqtt.topics import check_filter, covers, overlaps
+from vmq.mqtt.topics import check_filter, covers
 from vmq.streams.catalog import Stream
 from vmq.streams.replay.expressions import check_expression
+from vmq.streams.tail import keep_some, why_none
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -102,7 +103,7 @@ class ReplayRequest:
 
 def keeps_some(stream: Stream, topics: str) -> bool:
     """Whether a message of a stream may be of these topics."""
-    return any(overlaps(kept, topics) for kept in stream.options.filters)
+    return keep_some(stream.options.filters, topics)
 
 
 def stream_named(streams: dict[str, Stream], name: str, topics: str) -> Stream:
@@ -116,10 +117,7 @@ def stream_named(streams: dict[str, Stream], name: str, topics: str) -> Stream:
         there = ", ".join(sorted(streams)[:20]) or "none"
         raise SpecialTopicError(f"there is no stream {name[:100]!r}; there are: {there}")
     if not keeps_some(found, topics):
-        kept = ", ".join(found.options.filters)
-        raise SpecialTopicError(
-            f"stream {name!r} keeps no topic of {topics[:200]}; it keeps: {kept[:500]}"
-        )
+        raise SpecialTopicError(why_none(name, found.options.filters, topics))
     return found
 
 

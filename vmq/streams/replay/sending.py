@@ -58,7 +58,7 @@ class Progress:
             first = order[0]
             if isinstance(first, SentRun):
                 if first.left:
-                    self.done = max(before, first.reached)
+                    self.done = max(self.done, first.reached)
                     break
             elif not first.is_done:
                 break

@@ -62,6 +62,7 @@ class ReplayStarter:
         request = request_of(topic_filter, self.core.wall_clock())
         stream = request.stream_of(self.catalog.streams)
         start = ReplayStart(request, stream)
+        start.who = f' client={queue.client_id} filter="{topic_filter[:200]}"'
         if isinstance(request, GroupRequest):
             start.key = request.key()
         else:
@@ -96,6 +97,7 @@ class ReplayStarter:
             known = None if start.place is None else start.place.positions
             logs = LogsAnywhere(stream, self.catalog.places)
             start.reader = ReplayReader(logs, stream.name, request.filter, where)
+            start.reader.who = start.who
             start.starts = start.reader.begin(request.start, known)
         except (StreamError, CursorError) as error:
             start.error = str(error)

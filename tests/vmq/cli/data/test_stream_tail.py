@@ -77,6 +77,7 @@ def check_reading(capsys: pytest.CaptureFixture[str], data_dir: Path) -> None:
         (("s", "--from", 99), 2, "offset 99 of stream 's', partition 0, is out of range; accepted"),
         (("s", "--from", "then"), 2, "--from: 'then'; accepted: earliest, latest, an offset as in"),
         (("s", "-t", "a/#/b"), 2, "not a topic filter: misplaced # in filter 'a/#/b'"),
+        (("s", "-t", "t/#"), 2, "stream 's' keeps no topic of t/#; it keeps: s/#"),
     ):
         code, lines, err = tail(capsys, data_dir, *arguments)
         assert (code, lines) == (wrong, [])

@@ -152,6 +152,28 @@ def test_the_payload_itself() -> None:
     assert extraction.invalid == 1
 
 
+def test_what_is_no_json_is_counted_and_what_is_no_object_is_not() -> None:
+    payloads = [
+        b"[1, 2]",
+        b"20.5",
+        b"null",
+        b'"x"',
+        b"[1",
+        b"hot",
+        b"[1] x",
+        b"",
+        b"\xff",
+        b'"\xff"',
+    ]
+    rows = batch([("a", each) for each in [*payloads, b'{"value": 1.5}']])
+    for column in ("double", "double value.x"):
+        extraction = Extraction(read_columns({"value": column}))
+        extraction.apply(rows)
+        assert extraction.invalid == 6
+        assert extraction.counts["value"].missing == len(payloads) + (column != "double")
+        assert extraction.counts["value"].unfit == 0
+
+
 def test_a_deep_payload_harms_nobody() -> None:
     extraction = Extraction(read_columns({"value": "double", "whole": "double $"}))
     (value, _) = extraction.apply(

@@ -1,9 +1,16 @@
 """How far a replay is: against a set of what is acknowledged."""
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.streams.replay.sending import Progress, SentRow
+from tests.support.until import until
+from tests.support.wire import puback_packet
+from tests.vmq.sockets import peer_of
+from tests.vmq.streams.replay.test_packets import broker_with
+from tests.vmq.streams.replay.test_port import readers, reading, row_of
+from vmq.streams.replay.sending import Progress, SentRow, SentRun
 
 # Each is the distance to the next offset, and whether it was a row that went out (else what was left out).
 STEPS = st.lists(st.tuples(st.integers(1, 5), st.booleans()), max_size=40)
@@ -37,3 +44,25 @@ def test_no_row_that_is_not_acknowledged_is_passed(
         # Nothing that is left is passed, and nothing is held back by what is done.
         assert progress.done < min(left, default=at + 1)
     assert progress.done == at
+
+
+async def test_a_run_that_is_acknowledged_whole_is_passed(tmp_path: Path) -> None:
+    """Though nothing of the run behind it is acknowledged yet; at once, or packet by packet."""
+    many = 900
+    async with broker_with(tmp_path, many, 90) as broker, peer_of(broker) as peer:
+        await reading(peer, "$replay/@x;from=earliest/s/#")
+        ids = [(await row_of(peer)).packet_id or 0 for _ in range(many)]
+        (replay,) = readers(broker).by_number.values()
+        progress = replay.sender.progress[0]
+        runs = [each.left for each in progress.order if isinstance(each, SentRun)]
+        assert len(runs) > 3
+        done = 0
+        for number, count in enumerate(runs):
+            acks = [puback_packet(each) for each in ids[done : done + count]]
+            done += count
+            for each in acks if number % 2 else [b"".join(acks)]:
+                peer.send(each)
+            await until(lambda: replay.sender.waiting == many - done)  # noqa: B023 - now
+            assert replay.sender.positions() == {0: done}
+            assert progress.done == done
+        assert done == many
