@@ -184,6 +184,7 @@ COMPILED_CLUSTER = (
     "cluster/vmq_cluster/order.py",
     "cluster/vmq_cluster/machine.py",
     "cluster/vmq_cluster/node.py",
+    "cluster/vmq_cluster/raft/dots.py",
     "cluster/vmq_cluster/raft/state.py",
     "cluster/vmq_cluster/raft/replica.py",
     "cluster/vmq_cluster/raft/election.py",

@@ -3,15 +3,19 @@
 More seeds: `python -m tests.simulator.sessions.run 300 --processes 2`, with `--fault`, `--most`, `--many`, `--without`.
 """
 
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
 
 from tests.simulator.seeds import each_seed
-from tests.simulator.sessions import faults
+from tests.simulator.sessions import faults, row_log
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
 from tests.simulator.sessions.run import faulty, run
 from vmq.clustering.slots import machine, turns
+from vmq_cluster.raft.dots import Dot
+from vmq_cluster.raft.messages import Mark
 
 #: Seeds of which one shows what workers break that take over at once.
 HASTY = range(40)
@@ -128,3 +132,23 @@ def test_a_heartbeat_that_looks_at_few_slots_costs_no_promise(
     for seed in each_seed(2):
         with seed:
             check(seed.number, KINDS)
+
+
+def test_what_is_published_at_qos_2_is_in_a_log_once_whoever_hands_it_in_again() -> None:
+    """Its publisher's session knows the dot of its row before a node hands that in."""
+    known = 0
+    for seed in each_seed(6):
+        with seed:
+            check(seed.number, KINDS, logged=True)
+            check(seed.number, TOGETHER, most=3, logged=True)
+            known += run(seed.number, ("kill",), logged=True, steps=300)["known rows"]
+    assert known, "some were handed in by two nodes"
+
+
+def test_without_its_dot_such_a_row_is_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_log, "marks_of", _another_each_time(count(1)))
+    assert any(run(seed, ("kill",), logged=True)["twice"] for seed in range(10))
+
+
+def _another_each_time(numbers: Iterator[int]) -> Callable[[list[Dot]], list[Mark]]:
+    return lambda _dots: [Mark("s", "b", next(numbers), 1)]

@@ -6,6 +6,7 @@ wait before it is sent is the business of `vmq.core.queue`.
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from mypy_extensions import i64
 from vmq_hooks.types import Message as SeenMessage
@@ -95,6 +96,13 @@ class Sender:
     def came_before(self, packet_id: int, message: Message, is_again: bool) -> bool:
         """Whether a message at QoS 2 came on an earlier connection of the client, and all had it who are in no slot."""
         return False
+
+    def reserve_rows(self, taps: list[Any], message: Message) -> frozenset[str] | None:
+        """Has streams wait for a QoS 2 message until the session knows the dots under which they take it once.
+
+        Returns the names of those that take it at once; None: all do.
+        """
+        return None
 
     def on_received(self, packet_id: int, is_again: bool) -> None:
         """A message at QoS 2 has come of the client of a session that is not stored here."""

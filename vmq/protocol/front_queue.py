@@ -6,7 +6,7 @@ sessions. See `vmq.clustering.slots`.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -44,6 +44,8 @@ class FrontQueue(Queue):
         #: The packet id of the QoS 2 message that comes of the client now, and whether it is sent again; 0: none.
         self.arriving: int = 0
         self.arrives_again = False
+        #: Addresses and numbers of its rows in streams that take it once.
+        self.rows: list[tuple[str, int]] = []
         #: QoS 2 packet ids of the client's earlier connections, and the digests of their messages (b"": of any); None:
         #: of one that came to a node that is gone, and is for all again.
         self.earlier: dict[int, bytes | None] = {}
@@ -88,6 +90,18 @@ class FrontQueue(Queue):
         if digest is None or not is_again:
             return False
         return digest == b"" or digest == self.port.digest(message)
+
+    def reserve_rows(self, taps: list[Any], message: Message) -> frozenset[str] | None:
+        rows: list[tuple[str, int]] = []
+        rest: list[str] = []
+        for tap in taps:
+            reserved = tap.reserve(message.topic, message.payload, self.client_id)
+            if reserved is None:
+                rest.append(tap.name)
+            else:
+                rows.append(reserved)
+        self.rows = rows
+        return frozenset(rest) if rows else None
 
     def on_received(self, packet_id: int, is_again: bool) -> None:
         self.arriving = packet_id

@@ -372,13 +372,12 @@ class Publisher(Client):
         before = 0 if store is None else store.writes
         receipts = self.core.receipts
         waiter = self.output if asked else None
+        names: frozenset[str] | None
         if asked == 2 and receipts.gives and self.queue_of().durable:
             if store is not None and store.failing:
                 raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
             came_before = self.received_ids().has(packet_id)
-            names: frozenset[str] | None = receipts.begin(
-                self.queue_of().session, packet_id, came_before
-            )
+            names = receipts.begin(self.queue_of().session, packet_id, came_before)
             try:
                 feed_streams(self.core, route, message, self, waiter, names)
             except Exception:
@@ -386,7 +385,9 @@ class Publisher(Client):
                 raise
             receipts.end()
         else:
-            feed_streams(self.core, route, message, self, waiter)
+            is_once = asked == 2 and message.qos == 2
+            names = self.queue_of().reserve_rows(route.taps, message) if is_once else None
+            feed_streams(self.core, route, message, self, waiter, names)
         if waiter is not None and store is not None and store.writes != before:
             # Another node keeps it, and gets it from the store.
             waiter.answer_after(waiter.outbox.stored, store.barrier())

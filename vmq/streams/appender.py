@@ -194,6 +194,10 @@ class Appender:
             self.known[depends_on] = number
         return number
 
+    def reserve(self, _topic: bytes, _payload: bytes, _client_id: str) -> tuple[str, int] | None:
+        """A dot by which the next message is taken once, whoever hands it in: none is known here."""
+        return None
+
     def safe_of(self, topic: bytes, client_id: str) -> Durable:
         """How far the partition is safe that a message belongs to: up to which of the numbers that `append` returns."""
         return self.safe[self.partition_of(topic, client_id)]

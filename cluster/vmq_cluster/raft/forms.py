@@ -15,3 +15,5 @@ class StateForm(Struct, array_like=True):
     free: list[None]
     uncertain: list[tuple[int, int, int]]
     compaction: tuple[int, int] = (0, 0)
+    #: Dots of rows: store, boot, runs.
+    dots: list[tuple[str, str, list[int]]] = []

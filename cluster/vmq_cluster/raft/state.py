@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
+from vmq_cluster.raft.dots import DOTTED, RowDots
 from vmq_cluster.raft.forms import StateForm
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import COMPACT, MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
@@ -32,9 +33,12 @@ class Producers:
         self.next: dict[tuple[str, str], int] = {}
         #: The last boot of each store.
         self.last: dict[str, str] = {}
+        self.dots = RowDots()
 
     def place(self, mark: Mark) -> int:
-        """How many of these rows, from the first on, are in the log already; or `GAP`."""
+        """How many of these rows, from the first on, are in the log already; or `GAP`. Dots have none: how many."""
+        if mark.store.startswith(DOTTED):
+            return self.dots.known(mark)
         who = (mark.store, mark.boot)
         if mark.boot < self.last.get(mark.store, ""):
             return mark.count
@@ -44,6 +48,9 @@ class Producers:
         return min(max(expected - mark.first, 0), mark.count)
 
     def add(self, mark: Mark) -> None:
+        if mark.store.startswith(DOTTED):
+            self.dots.add(mark)
+            return
         who = (mark.store, mark.boot)
         before = self.last.get(mark.store, "")
         if mark.boot > before:
@@ -159,7 +166,15 @@ class LogState:
         self.terms.trim(first)
         known = sorted((*who, number) for who, number in self.producers.next.items())
         return _encoder.encode(
-            StateForm(self.terms.starts, self.members, known, [], self.uncertain, self.compaction)
+            StateForm(
+                self.terms.starts,
+                self.members,
+                known,
+                [],
+                self.uncertain,
+                self.compaction,
+                [(*who, list(runs)) for who, runs in self.producers.dots.runs.items()],
+            )
         )
 
     def _load(self, batch: Batch) -> None:
@@ -172,6 +187,8 @@ class LogState:
         self.producers.next = {(store, boot): number for store, boot, number in form.next}
         for store, boot, _ in form.next:
             self.producers.last[store] = max(boot, self.producers.last.get(store, ""))
+        for store, boot, runs in form.dots:
+            self.producers.dots.runs[store, boot] = runs
         self.uncertain = form.uncertain
         self._compact(form.compaction, batch)
 

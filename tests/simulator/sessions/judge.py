@@ -26,12 +26,14 @@ def results(world: SessionWorld) -> Counter[str]:
             elif client.toggles:
                 _judge_toggle(world, client, publisher, found)
         _judge_group(world, publisher, found)
+        _judge_rows(world, publisher, found)
     for client in world.clients.values():
         found["again"] += client.again
         found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:
             found["stuck"] += node.machines.origin.waiting() + (node.machines.origin.bytes > 0)
+    found["known rows"] = 0 if world.log is None else world.log.known
     found["kept"] = sum(map(partial(_kept, world), publishers))
     found["unlimited"] = sum(map(partial(_is_unlimited, world), world.clients.values()))
     for slot in range(SLOTS):
@@ -81,6 +83,17 @@ def _judge_order(client: Client, publisher: Client, found: Counter[str]) -> None
     for texts in (_of(client, publisher), dict.fromkeys(released)):
         numbers = [int(text.split("-")[1]) for text in texts]
         found["out of order"] += sum(one > other for one, other in pairwise(numbers))
+
+
+def _judge_rows(world: SessionWorld, publisher: Client, found: Counter[str]) -> None:
+    """What is acknowledged at QoS 2 is in the log, once and in order, whoever handed it in."""
+    if world.log is None or publisher.qos != 2:
+        return
+    rows = [text for text in world.log.rows if text.startswith(publisher.name + "-")]
+    found["lost"] += len(publisher.acknowledged.keys() - set(rows))
+    found["twice"] += len(rows) - len(set(rows))
+    numbers = [int(text.split("-")[1]) for text in rows]
+    found["out of order"] += sum(one > other for one, other in pairwise(numbers))
 
 
 def _judge_group(world: SessionWorld, publisher: Client, found: Counter[str]) -> None:

@@ -10,6 +10,7 @@ from tests.simulator.sessions.client import Client
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER, Faults
 from tests.simulator.sessions.judge import results
 from tests.simulator.sessions.ownership import is_quiet
+from tests.simulator.sessions.row_log import RowLog
 from tests.simulator.sessions.world import SessionWorld
 
 STEPS = 700
@@ -30,10 +31,12 @@ def run(
     hosts: str = "",
     narrow: bool = False,
     mounted: bool = False,
+    logged: bool = False,
 ) -> Counter[str]:
     """One run: faults, then rest, then whether it still works. `hosts`: as many nodes, and where each of them is.
 
-    `narrow`: a client has a window of one to three messages; `mounted`: all are in a mountpoint but one, who wants all.
+    `narrow`: a client has a window of one to three messages; `mounted`: all are in a mountpoint but one, who wants all;
+    `logged`: what is published at QoS 2 goes into a log, too.
     """
     world = SessionWorld(seed, "abcdefgh"[: len(hosts)], replicas, hosts)
     if narrow:
@@ -42,6 +45,8 @@ def run(
         for client in world.clients.values():
             client.scope = "\0m\0"
         world.clients["n"] = Client("n", 0, "#")
+    if logged:
+        world.log = RowLog(seed)
     while not world.are_subscribed():
         world.step()
     rest(world, kinds)

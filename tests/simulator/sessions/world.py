@@ -11,6 +11,7 @@ import msgspec
 
 from tests.simulator.sessions.client import WINDOW, Client, Outgoing
 from tests.simulator.sessions.node import STEP, WorldNode
+from tests.simulator.sessions.row_log import RowLog
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, SessionStep
 from vmq.clustering.slots.flow import steps_of
@@ -94,6 +95,8 @@ class SessionWorld:
         self.clients = {each.name: each for each in new_clients()}
         for name in names:
             self.nodes[name] = self._new_node(name)
+        #: Where what is published at QoS 2 goes, too.
+        self.log: RowLog | None = None
         #: Which nodes a client may connect to; a fault may bind it to its side.
         self.bound: dict[str, list[str]] = {}
         self.away: dict[str, None] = {}
@@ -281,7 +284,9 @@ class SessionWorld:
             topic = "t/" + client.name
             targets = machines.routes.targets(topic, client.scope)
             payload = text.encode()
-            machines.front.publish(number, packet, qos, topic.encode(), payload, is_again, targets)
+            given = topic.encode(), payload, is_again, targets, False, False
+            rows = None if self.log is None or qos < 2 else [self.log.reserve(node)]
+            machines.front.publish(number, packet, qos, *given, rows)
         machines.finish()
 
     def _to_client(self, client: Client, kind: str, what: Any) -> None:
@@ -327,6 +332,8 @@ class SessionWorld:
                 node.write(self.now, r)
         self._spread_routes()
         self._take_effects()
+        if self.log is not None:
+            self.log.step(self.nodes, self.now)
         self._carry()
         self._take_effects()
 

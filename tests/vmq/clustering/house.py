@@ -35,12 +35,14 @@ def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
     base = config(folder, name, join, listen=f"ipc://{folder}/{name}.socket")
     queue = options.pop("queue", base.queue)
     session = options.pop("session", base.session)
+    streams = options.pop("streams", base.streams)
     chosen = {"replica_timeout": 10.0, "adopt_after": 0.3, "heartbeat_timeout": 0.6, **options}
     return replace(
         base,
         store=StoreOptions(durability="os"),
         queue=queue,
         session=session,
+        streams=streams,
         cluster=replace(base.cluster, **chosen),
     )
 

@@ -34,12 +34,14 @@ from vmq.clustering.slots.words import (
     PUBREC,
     PUBREL,
     REGISTERED,
+    ROWS,
     SEND,
     SEND_PUBCOMP,
     SUBSCRIBE,
     SUBSCRIBED,
     UNSUBSCRIBE,
     UNSUBSCRIBED,
+    Address,
     Lineage,
     digest_of,
     store_of,
@@ -49,6 +51,7 @@ from vmq.clustering.slots.words import (
 _ANSWERED: Final = {SEND_PUBCOMP: PUBREL, SUBSCRIBED: SUBSCRIBE, UNSUBSCRIBED: UNSUBSCRIBE}
 
 Targets = list[tuple[int, str]]
+Rows = list[tuple[str, int]]
 
 
 class SessionFront(LocalFront):
@@ -65,6 +68,8 @@ class SessionFront(LocalFront):
         self._in_slot: dict[int, dict[int, FrontConnection]] = {}
         #: Connections with steps for their owners.
         self._touched: dict[int, None] = {}
+        #: Rows that sessions know, for logs with copies: address, message, its client.
+        self.rows: list[tuple[Address, Publication, str]] = []
         #: The last connection of each client here.
         self._clients: dict[str, int] = {}
 
@@ -254,10 +259,11 @@ class SessionFront(LocalFront):
         targets: Targets,
         retain: bool = False,
         is_own: bool = False,
+        rows: Rows | None = None,
     ) -> None:
         """A PUBLISH at QoS 1 or 2; `targets` are the slots concerned, each with a share group or none.
 
-        `is_own`: the client itself is not to get it.
+        `is_own`: the client itself is not to get it. `rows`: where logs are to have it once.
         """
         connection = self.connections.get(number)
         if connection is None:
@@ -278,6 +284,7 @@ class SessionFront(LocalFront):
             return
         for over in connection.came(packet, is_again):
             connection.send(SessionStep(PUBREL, over))
+        addresses += [(ROWS, (0, number), address) for address, number in rows or ()]
         digest = digest_of(topic, payload)
         step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
         connection.unanswered.append(Unanswered(step, topic, payload, retain, is_own))
@@ -296,7 +303,14 @@ class SessionFront(LocalFront):
             each.retain,
             connection.client if each.is_own else "",
         )
-        self._origin.publish(each.addresses or [], publication)
+        slots: list[Address] = []
+        for address in each.addresses or []:
+            if address[0] == ROWS:
+                publication.left += 1
+                self.rows.append((address, publication, connection.client))
+            else:
+                slots.append(address)
+        self._origin.publish(slots, publication)
 
     def _on_safe(self, number: int, qos: int, packet: int) -> None:
         connection = self.connections.get(number)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.publishes import RETAIN
@@ -14,6 +14,7 @@ _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 #: Rows of one `Produce`.
 MAX_ROWS: Final = 16_384
 
+_Count = Annotated[int, Meta(ge=1, le=MAX_ROWS)]
 _Rows = Meta(min_length=1, max_length=MAX_ROWS)
 
 
@@ -24,7 +25,10 @@ class GroupEnvelope(NodeMessage, frozen=True, tag=90):
 
 
 class Produce(NodeMessage, frozen=True, tag=91):
-    """Rows of a producer for the leader of a group, numbered from `first`."""
+    """Rows of a producer for the leader of a group, numbered from `first`.
+
+    With `DOTTED` in front of the store each has a dot: store, boot and number of runs of them, in order, and how many.
+    """
 
     question: _Question
     group: _Name
@@ -41,6 +45,9 @@ class Produce(NodeMessage, frozen=True, tag=91):
     headers: Annotated[dict[int, list[tuple[str, str]]], Meta(max_length=MAX_ROWS)]
     #: It is enough that the leader has them.
     early: bool
+    dots: Annotated[list[tuple[_Name, _Name, _Question, _Count]], Meta(max_length=MAX_ROWS)] = (
+        field(default_factory=list)
+    )
 
     def check(self) -> None:
         """Refuses what no client could have published."""
@@ -49,6 +56,8 @@ class Produce(NodeMessage, frozen=True, tag=91):
             raise ValueError("columns of several lengths")
         if count != len(self.clients) or any(not 0 <= each < count for each in self.headers):
             raise ValueError("columns of several lengths")
+        if self.dots and sum(each[3] for each in self.dots) != count:
+            raise ValueError("dots of other rows")
         if max(self.flags) > (RETAIN | 3):
             raise ValueError("flags that there are not")
         for topic in set(self.topics):

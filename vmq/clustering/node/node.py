@@ -182,15 +182,15 @@ class Clustering:
             self._committer.sealing.append(outboxes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, outboxes)
             host = min(self._nearby) if self._nearby else options.host
-            self._streams = Streams(
-                node, self._core, outboxes, self._open_catalog, bool(options.join), host
-            )
+            given = self._core, outboxes, self._open_catalog, bool(options.join), host
+            self._streams = Streams(node, *given)
             self._streams.replicas.buffer_bytes = options.leader_buffer_bytes
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave
             )
             parts = node, self._core, outboxes, self._routing, self._registries
-            self.slots = open_slots(options, self._slots_folder, self._durability, *parts)
+            more = *parts, self._streams.replicas
+            self.slots = open_slots(options, self._slots_folder, self._durability, *more)
             await self._save_life()
             await node.start()
         except BaseException as error:

@@ -86,7 +86,7 @@ class Origin:
             self._touched[slot] = None
             if older is not None:  # of a connection that is gone: nobody waits for it
                 older.then = _nothing
-                self._confirm(older)
+                self.confirm(older)
         if publication.left:
             self.bytes += publication.size
         else:
@@ -128,12 +128,13 @@ class Origin:
             return
         self._here.heard_of(message.clock)
         for dot in message.dots:
-            self._confirm(outbox.remove(dot))
+            self.confirm(outbox.remove(dot))
         if message.again:
             outbox.restart()
             self._touched[message.slot] = None
 
-    def _confirm(self, publication: Publication | None) -> None:
+    def confirm(self, publication: Publication | None) -> None:
+        """Somebody has a message who was to get it."""
         if publication is None:
             return
         publication.left -= 1
@@ -148,7 +149,7 @@ class Origin:
             for dot, (_, publication) in list(outbox.entries.items()):
                 if publication.qos == 1 and publication.connection == connection:
                     publication.then = _nothing
-                    self._confirm(outbox.remove(dot))
+                    self.confirm(outbox.remove(dot))
 
     def look(self) -> None:
         """Time has passed, or links have: what an owner does not have may be for another one, or by another link."""
@@ -226,11 +227,11 @@ class Origin:
     def _await(self, owner: SlotOwner, flowing: FlowRun, outbox: SlotOutbox, dot: Dot) -> None:
         """What flows to a client of this node is acknowledged when that has it."""
         self.turns.awaiting[owner.slot] = None
-        owner.when_had(flowing, lambda: self._confirm(outbox.remove(dot)))
+        owner.when_had(flowing, lambda: self.confirm(outbox.remove(dot)))
 
     def _taken_here(self, outbox: SlotOutbox, dots: list[Dot]) -> None:
         for dot in dots:
-            self._confirm(outbox.remove(dot))
+            self.confirm(outbox.remove(dot))
 
     def waiting(self) -> int:
         """Messages that some slot does not have yet."""

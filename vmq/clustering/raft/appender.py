@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmq.clustering.messages.publishes import QOS, RETAIN
 from vmq.clustering.messages.streams import Append
+from vmq.clustering.raft.dotted import DottedProducer
 from vmq.clustering.raft.producer import ROW, Producer
 from vmq.core.output import Output
 from vmq.durable import Durable
+from vmq.store.store import StoreError
 from vmq.streams.appender import REFUSED, AppendWay
 from vmq.streams.log.gathering import flags_of
 
@@ -25,6 +27,7 @@ class ReplicatedAppender:
     Args:
         stream: the stream.
         find: the producer of a partition; None: the broker ends.
+        dotted: that of rows with dots.
         is_here: whether a partition can be read on this node.
     """
 
@@ -32,12 +35,14 @@ class ReplicatedAppender:
         self,
         stream: "Stream",
         find: Callable[[str, int], Producer | None],
+        dotted: Callable[[str, int], DottedProducer | None],
         is_here: Callable[[str, int], bool],
     ) -> None:
         self.stream = stream
         self.options = stream.options
         self._name = stream.name
         self._find = find
+        self._dotted = dotted
         self._is_here = is_here
         #: Messages are acknowledged before anybody has them.
         self._is_early = stream.options.acknowledged_by == "none"
@@ -67,6 +72,26 @@ class ReplicatedAppender:
         if producer is None or len(payload) > LARGEST or not self._is_text(topic, client_id):
             return False
         return producer.has_room(len(payload) + len(topic) + ROW)
+
+    def reserve(self, topic: bytes, payload: bytes, client_id: str) -> tuple[str, int] | None:
+        """An address and a number by which `Roads.add_row` takes the next message once; None: `append` it.
+
+        Raises:
+            StoreError: it is not taken.
+        """
+        if self._is_early or self.options.without_quorum == "keep":
+            return None
+        appender = self.stream.appender
+        number = appender.partition_of(topic, client_id)
+        producer = self._dotted(self._name, number)
+        size = len(payload) + len(topic) + ROW
+        is_good = len(payload) <= LARGEST and self._is_text(topic, client_id)
+        if producer is None or not is_good or not producer.has_room(size):
+            appender.refuse(2, 1)
+            raise StoreError("a stream cannot write")
+        appender.messages += 1
+        store, boot, place = producer.reserve()
+        return "\0".join((self._name, str(number), store, boot)), place
 
     def refuse(self, qos: int, count: int) -> int:
         """Counts messages that are not taken."""

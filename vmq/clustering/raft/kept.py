@@ -22,6 +22,7 @@ from vmq.clustering.raft.places import Key
 from vmq.clustering.raft.producer import ROW, Sent
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.gathering import Gathering
+from vmq_cluster.raft.dots import DOTTED, marks_of
 from vmq_cluster.raft.messages import Mark
 
 log = logging.getLogger("vmq.cluster")
@@ -215,6 +216,7 @@ def produce(question: int, group: str, sent: Sent, early: bool) -> Produce:
         rows.clients,
         {number: list(each) for number, each in rows.headers.items()},
         early,
+        [(each.store, each.boot, each.first, each.count) for each in marks_of(rows.dots)],
     )
 
 
@@ -226,6 +228,9 @@ def gathering_of(message: Produce) -> Gathering:
     rows.times.extend(message.times)
     rows.clients = message.clients
     rows.headers = dict(message.headers)
+    for store, boot, first, count in message.dots:
+        name = store.removeprefix(DOTTED)
+        rows.dots += [(name, boot, number) for number in range(first, first + count)]
     return rows
 
 

@@ -1,11 +1,12 @@
 """Rows of producers on their way into a log: each exactly the next of its producer, many in one batch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from vmq.streams.log.frame import BATCH_BYTES, BATCH_ROWS
 from vmq.streams.log.gathering import Gathering
+from vmq_cluster.raft.dots import Dot, RowDots, marks_of
 from vmq_cluster.raft.messages import Mark
 from vmq_cluster.raft.state import GAP, Producers
 
@@ -38,16 +39,25 @@ class Made:
     rows: Gathering
     size: int
     takes: list[Take]
+    dots: list[Dot] = field(default_factory=list)
+
+    def all_marks(self) -> list[Mark]:
+        """What the batch says of whose rows it has."""
+        return [*self.marks.values(), *marks_of(self.dots)]
 
 
 def arrange(takes: list[Take], producers: Producers) -> tuple[list[Made], list[Take], list[Take]]:
     """Which rows go into which batches; who has rows missing; whose rows are known already, all of them."""
     ahead: dict[tuple[str, str], int] = {}
+    dots: set[Dot] = set()
     made: list[Made] = []
     missing: list[Take] = []
     known: list[Take] = []
     for take in takes:
         mark = take.mark
+        if take.rows.dots:
+            _add_dotted(made, known, take, producers.dots, dots)
+            continue
         who = (mark.store, mark.boot)
         there = _known(mark, ahead.get(who), producers)
         if there == GAP:
@@ -71,17 +81,40 @@ def _known(mark: Mark, ahead: int | None, producers: Producers) -> int:
 def _add(made: list[Made], take: Take, skip: int) -> None:
     mark = take.mark
     who = (mark.store, mark.boot)
-    count = mark.count - skip
-    last = made[-1] if made else None
-    if last is None or not _fits(last, count, take.size):
-        last = Made({}, Gathering(), 0, [])
-        made.append(last)
+    last = _batch_for(made, mark.count - skip, take)
     before = last.marks.get(who)
     first = mark.first + skip if before is None else before.first
     last.marks[who] = Mark(mark.store, mark.boot, first, mark.end - first)
     last.rows.extend(take.rows, skip)
+
+
+def _add_dotted(
+    made: list[Made], known: list[Take], take: Take, there: RowDots, ahead: set[Dot]
+) -> None:
+    """Rows with dots have no order that they could lack: what is there is left out."""
+    rows, dots = take.rows, take.rows.dots
+    fresh = []
+    for number, dot in enumerate(dots):
+        if dot not in ahead and not there.has(dot):
+            ahead.add(dot)
+            fresh.append(number)
+    if not fresh:
+        known.append(take)
+        return
+    last = _batch_for(made, len(fresh), take)
+    last.dots += [dots[number] for number in fresh]
+    last.rows.extend(rows if len(fresh) == len(dots) else rows.chosen(fresh))
+
+
+def _batch_for(made: list[Made], count: int, take: Take) -> Made:
+    """The batch for so many rows: the last one, if they fit in."""
+    last = made[-1] if made else None
+    if last is None or not _fits(last, count, take.size):
+        last = Made({}, Gathering(), 0, [])
+        made.append(last)
     last.size += take.size
     last.takes.append(take)
+    return last
 
 
 def _fits(made: Made, count: int, size: int) -> bool:

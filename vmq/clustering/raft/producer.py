@@ -109,6 +109,10 @@ class Producer:
         keeper: keeps messages while there is no quorum; None: publishers wait.
     """
 
+    #: Batches under way; and what stands in front of this store's name.
+    window = WINDOW
+    prefix = ""
+
     def __init__(
         self,
         group: str,
@@ -125,9 +129,10 @@ class Producer:
         self._backlog = Backlog() if backlog is None else backlog
         self._keeper = keeper
         #: More is kept; what an earlier life kept is so in any case.
-        self.keeps = keeper is not None
+        self.keeps = self.may_keep = keeper is not None
         #: How far the messages are safe, counted from the start of this broker; and how far a leader has them.
         self.safe = Durable()
+        self._told: deque[tuple[int, Callable[[], None]]] = deque()
         self._reached = 0
         self.taken = 0
         self.size = 0
@@ -136,6 +141,7 @@ class Producer:
         self._waiting: deque[Sent] = deque()
         #: How many of those that wait are under way.
         self._flying = 0
+        self._store = self.prefix + road.store
         self._boot = road.boot()
         self._next = 0
         #: Who is asked; and how often everything was handed in anew: what is said of an earlier attempt is no news.
@@ -165,7 +171,7 @@ class Producer:
             self.size += each.size
             self._backlog.size += each.size
             self.taken += each.mark.count
-        self.safe.advance(self.taken)
+        self._are_safe(self.taken)
         self._is_keeping = True
         self._watch()
         self.flush()
@@ -225,6 +231,16 @@ class Producer:
         if self._is_keeping:
             self._keep()
 
+    def when_safe(self, number: int, then: Callable[[], None]) -> None:
+        """Has somebody called once that many are; numbers rise."""
+        self._told.append((number, then))
+        self._are_safe(self.safe.reached)
+
+    def _are_safe(self, number: int) -> None:
+        self.safe.advance(number)
+        while self._told and self._told[0][0] <= self.safe.reached:
+            self._told.popleft()[1]()
+
     # --- without a quorum
 
     def _watch(self) -> None:
@@ -264,7 +280,7 @@ class Producer:
                 return  # it is tried again after a while
             for each in fresh:
                 each.is_kept = True
-            self.safe.advance(number)
+            self._are_safe(number)
             self._drop_kept()
             if self._is_keeping:
                 self._keep()
@@ -288,11 +304,11 @@ class Producer:
             if is_full and not self.is_closed:
                 self._close_batch()
             return
-        if rows and (len(self._waiting) < WINDOW or is_full):
+        if rows and (len(self._waiting) < self.window or is_full):
             self._close_batch()
         if self._is_renumbering:
             return
-        while self._flying < min(len(self._waiting), WINDOW):
+        while self._flying < min(len(self._waiting), self.window):
             sent = self._waiting[self._flying]
             if sent.mark.boot != self._waiting[0].mark.boot:
                 return  # the first row of a boot ends those before it
@@ -303,7 +319,7 @@ class Producer:
     def _close_batch(self, more: int = 0) -> None:
         """What has gathered is a batch, and counts for so many bytes more."""
         rows = self._gathering
-        mark = Mark(self._road.store, self._boot, self._next, len(rows.topics))
+        mark = Mark(self._store, self._boot, self._next, len(rows.topics))
         self._next = mark.end
         self._waiting.append(Sent(mark, rows, self._gathered + more))
         self.size += more
@@ -393,7 +409,7 @@ class Producer:
         for sent in self._waiting:
             if sent.is_done:
                 continue
-            sent.mark = Mark(self._road.store, self._boot, self._next, sent.mark.count)
+            sent.mark = Mark(self._store, self._boot, self._next, sent.mark.count)
             self._next = sent.mark.end
         if any(each.is_kept or self._is_writing for each in self._waiting):
             self._renumber_kept()
@@ -417,7 +433,7 @@ class Producer:
             self._is_renumbering = False
             for each in kept:
                 each.is_kept = True
-            self.safe.advance(number)
+            self._are_safe(number)
             self._drop_kept()
             self.again()
 
@@ -436,7 +452,7 @@ class Producer:
         if reached > self._reached:
             self._reached = reached
             self._is_keeping = False
-            self.safe.advance(max(reached, self.safe.reached))
+            self._are_safe(max(reached, self.safe.reached))
         if was_kept:
             self._drop_kept()
         if self.size <= PAUSE // 2:
@@ -469,7 +485,7 @@ class Producer:
         self._backlog.size -= self.size
         self.size = self._flying = self._gathered = 0
         self._reached = self.taken
-        self.safe.advance(self.taken)
+        self._are_safe(self.taken)
         if self._keeper is not None:
             self._keeper.drop()
 

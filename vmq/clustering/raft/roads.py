@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.raft import Produce, Produced
 from vmq.clustering.raft.appender import ReplicatedAppender
+from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 from vmq.clustering.raft.kept import KeptMessages, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.producer import Backlog, Producer, Sent
 from vmq.clustering.raft.records import node_of
-from vmq.durable import Waiter
+from vmq.core.output import Output
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.log.gathering import Gathering
+from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.messages import Mark
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class Roads:
         self._wall_clock = wall_clock
         self._loop = asyncio.get_running_loop()
         self._producers: dict[Key, Producer] = {}
+        self._dotted: dict[Key, DottedProducer] = {}
         self.backlog = Backlog(limit)
         self._kept = KeptMessages(folder, self._in_loop)
         self._appenders: dict[str, ReplicatedAppender] = {}
@@ -89,7 +92,7 @@ class Roads:
     def close(self) -> None:
         """Nothing is handed in any more."""
         self._is_closed = True
-        for each in self._producers.values():
+        for _, each in self._all():
             each.close()
         self._kept.close()
 
@@ -115,12 +118,13 @@ class Roads:
         """The write side of a stream."""
         found = self._appenders.get(stream.name)
         if found is None or found.stream is not stream or found.options is not stream.options:
-            found = ReplicatedAppender(stream, self.producer, self._places.is_here)
+            find = self.producer, self.dotted
+            found = ReplicatedAppender(stream, *find, self._places.is_here)
             self._appenders[stream.name] = found
-            for (name, _), producer in self._producers.items():
+            for (name, _), producer in self._all():
                 if name == stream.name:
                     producer.early = stream.options.acknowledged_by != "quorum"
-                    producer.keeps = stream.options.without_quorum == "keep"
+                    producer.keeps = producer.may_keep and stream.options.without_quorum == "keep"
         return found
 
     def append_rows(
@@ -138,15 +142,15 @@ class Roads:
             return
         stream.appender.messages += len(rows.topics)
         wanted = producer.add(rows, size)
-        _Told(producer, wanted, done).park()
+        producer.when_safe(wanted, lambda: done(True))
 
     async def written(self) -> None:
         """Returns when what was taken so far is as safe as its streams ask."""
         waiting = []
-        for producer in self._producers.values():
+        for _, producer in self._all():
             if producer.waiting:
                 done: asyncio.Future[bool] = self._loop.create_future()
-                _Told(producer, producer.taken, partial(_settle, done)).park()
+                producer.when_safe(producer.taken, partial(_settle, done))
                 waiting.append(done)
         if waiting:
             await asyncio.wait(waiting)
@@ -173,6 +177,48 @@ class Roads:
         self._producers[key] = made
         return made
 
+    def dotted(self, stream: str, number: int) -> DottedProducer | None:
+        """The same for rows with dots."""
+        key = (stream, number)
+        found = self._dotted.get(key)
+        if found is not None:
+            return found
+        place, known = self._places.places.get(key), self._catalog.streams.get(stream)
+        if known is None or self._is_closed:
+            return None
+        group = "" if place is None else place.group
+        is_early = known.options.acknowledged_by != "quorum"
+        on_loss = partial(self._lose, stream)
+        made = DottedProducer(group, is_early, self, on_loss, self.backlog)
+        made.is_held = stream in self._held
+        self._dotted[key] = made
+        return made
+
+    def add_row(
+        self,
+        address: str,
+        number: int,
+        row: DottedRow,
+        publisher: Output | None,
+        then: Callable[[], None],
+    ) -> None:
+        """Has a row in the log once, where `ReplicatedAppender.reserve` said; `then` follows when it is safe."""
+        stream, partition, store, boot = address.split("\0")
+        producer = self.dotted(stream, int(partition))
+        if producer is not None:
+            wanted = producer.add_row((store, boot, number), row, publisher)
+            producer.when_safe(wanted, then)
+        elif stream not in self._catalog.streams:
+            then()  # it was deleted
+
+    def _of(self, key: Key) -> list[Producer]:
+        found = self._producers.get(key), self._dotted.get(key)
+        return [each for each in found if each is not None]
+
+    def _all(self) -> Iterator[tuple[Key, Producer]]:
+        yield from self._producers.items()
+        yield from self._dotted.items()
+
     def hold(self, stream: str) -> None:
         """What is taken for a stream from now on waits until `let_go`."""
         self._held.add(stream)
@@ -180,7 +226,7 @@ class Roads:
     def let_go(self, stream: str) -> None:
         """Nothing goes before it any more."""
         self._held.discard(stream)
-        for (name, _), producer in self._producers.items():
+        for (name, _), producer in self._all():
             if name == stream:
                 producer.is_held = False
                 producer.flush()
@@ -192,22 +238,23 @@ class Roads:
 
     def follow(self, keys: Collection[Key] | None = None) -> None:
         """Partitions (None: all) have other places: what waits goes to the group of now, or nowhere."""
-        for key in list(self._producers) if keys is None else keys:
-            producer = self._producers.get(key)
-            if producer is None:
-                continue
+        wanted = {key for key, _ in self._all()} if keys is None else keys
+        for key in wanted:
             place = self._places.places.get(key)
-            if key[0] not in self._catalog.streams:
-                del self._producers[key]
-                producer.give_up()
-            elif place is not None and place.group != producer.group:
-                producer.move_to(place.group)
+            is_gone = key[0] not in self._catalog.streams
+            for producer in self._of(key):
+                if is_gone:
+                    producer.give_up()
+                elif place is not None and place.group != producer.group:
+                    producer.move_to(place.group)
+            if is_gone:
+                self._producers.pop(key, None)
+                self._dotted.pop(key, None)
 
     def led(self, group: str) -> None:
         """There is news of a group's leader."""
         key = self._places.keys.get(group)
-        found = None if key is None else self._producers.get(key)
-        if found is not None:
+        for found in () if key is None else self._of(key):
             found.led()
 
     # --- what producers ask
@@ -278,7 +325,7 @@ class Roads:
 
     def on_produce(self, peer: str, message: Produce) -> None:
         """A node hands in rows of its own."""
-        if node_of(message.store) != peer:
+        if node_of(message.store.removeprefix(DOTTED)) != peer:
             return
         rows = gathering_of(message)
         mark = Mark(message.store, message.boot, message.first, len(rows.topics))
@@ -328,26 +375,6 @@ class Roads:
         yield Family("stream_times_clamped", "counter", text, (Sample((), self._clamped),))
 
 
-def _settle(done: "asyncio.Future[bool]", is_safe: bool) -> None:
+def _settle(done: "asyncio.Future[bool]") -> None:
     if not done.done():
-        done.set_result(is_safe)
-
-
-class _Told(Waiter):
-    """Told when a producer's messages are safe up to a number."""
-
-    def __init__(self, producer: Producer, number: int, done: Callable[[bool], None]) -> None:
-        self._producer = producer
-        self._number = number
-        self._done = done
-
-    def park(self) -> None:
-        """Waits, unless it is so already."""
-        self.wake()
-
-    def wake(self) -> None:
-        safe = self._producer.safe
-        if safe.reached >= self._number:
-            self._done(True)
-        else:
-            safe.parked[self] = None
+        done.set_result(True)

@@ -47,7 +47,7 @@ class Taker:
             for take in made.takes:
                 take.answer(REFUSED)
         else:
-            self._wait_for(group, list(made.marks.values()), [rows], made.takes, now)
+            self._wait_for(group, made.all_marks(), [rows], made.takes, now)
 
     def _wait_for(
         self,

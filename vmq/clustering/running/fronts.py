@@ -264,10 +264,9 @@ class SlotFronts:
         if queue is not None and queue.arriving and queue.number in self._clients:
             packet, queue.arriving = queue.arriving, 0
             self._clients[queue.number].publishing[packet] = [] if wait is None else [wait]
-            topic, payload, retain = message.topic, message.payload, message.retain
-            again, number = queue.arrives_again, queue.number
-            is_own = queue.bridge
-            self._front.publish(number, packet, 2, topic, payload, again, slots, retain, is_own)
+            again, is_own, rows, queue.rows = queue.arrives_again, queue.bridge, queue.rows, []
+            given = message.topic, message.payload, again, slots, message.retain, is_own, rows
+            self._front.publish(queue.number, packet, 2, *given)
         else:
             self._publish(queue, slots, message, wait)
         self._soon()
@@ -321,6 +320,10 @@ class SlotFronts:
         origin.publish(addresses, publication)
         self._soon()
 
+    def output_of(self, number: int) -> Output | None:
+        client = self._clients.get(number)
+        return None if client is None else client.queue.output
+
     def acknowledged(self, number: int, packet_id: int) -> None:
         """All slots have a QoS 2 message of a client."""
         client = self._clients.get(number)
@@ -330,13 +333,11 @@ class SlotFronts:
 
     def wait_for_all(self, output: Output) -> None:
         """The answer to a message sent again waits for what the first one waits for."""
-        client = next(
-            (each for each in self._clients.values() if each.queue.output is output), None
-        )
-        if client is None or not client.publishing:
+        found = [each for each in self._clients.values() if each.queue.output is output]
+        if not found or not found[0].publishing:
             return
         wait = output.confirmations()
-        for waiting in client.publishing.values():
+        for waiting in found[0].publishing.values():
             wait.expect()
             waiting.append(wait)
 

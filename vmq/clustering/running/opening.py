@@ -8,6 +8,7 @@ from vmq.clustering.directory.directory import Directory
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.running.migration import Migration
 from vmq.clustering.running.service import SlotService
+from vmq.clustering.streams.replicas import Replicas
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry
@@ -26,6 +27,7 @@ def open_slots(
     outboxes: Outboxes,
     routing: Routing,
     registries: Mapping[str, Registry],
+    replicas: Replicas,
 ) -> SlotService | None:
     """The slots of a node that is not started yet; None: its sessions are those of nodes.
 
@@ -43,7 +45,8 @@ def open_slots(
             )
         return None
     where = None if durability == "memory" else records
-    return SlotService(options, where, durability, node, core, outboxes, routing, registries)
+    parts = node, core, outboxes, routing, registries, replicas
+    return SlotService(options, where, durability, *parts)
 
 
 def migrate(

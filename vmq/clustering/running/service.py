@@ -35,11 +35,13 @@ from vmq.clustering.running.limits import limits_as_configured
 from vmq.clustering.running.links import LinkLives
 from vmq.clustering.running.members import SlotMembers
 from vmq.clustering.running.routes import ClusterRoutes
+from vmq.clustering.running.rows import SlotRows
 from vmq.clustering.running.status import SlotStatus, SlotTally
 from vmq.clustering.running.turn import LoopTurn
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import incarnation_of, slot_of, split_scope, store_of
+from vmq.clustering.streams.replicas import Replicas
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry
@@ -84,6 +86,7 @@ class SlotService:
         outboxes: messages go and come by these.
         routing: which asks for the slots of a topic.
         registries: the topic trees that there are.
+        replicas: the logs with copies.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class SlotService:
         outboxes: Outboxes,
         routing: Routing,
         registries: Mapping[str, Registry],
+        replicas: Replicas,
     ) -> None:
         """Raises `ClusterError`, `StorageError`: the records cannot be used."""
         self._options = options
@@ -110,12 +114,8 @@ class SlotService:
         store, life = self.disk.begin_life(options.slots, core.wall_clock(), self._random)
         self.store = store
         host = options.host or node.name
-        reach = Reach(
-            store,
-            host,
-            int(options.heartbeat_timeout * 1000),
-            int(options.heartbeat_interval * 1000),
-        )
+        beats = options.heartbeat_timeout, options.heartbeat_interval
+        reach = Reach(store, host, *(int(each * 1000) for each in beats))
         self.here = here = LocalNode(incarnation_of(store, life), reach, options.replicas)
         self.machines = SessionNode(here, options.slots, self.disk.records())
         self._tune()
@@ -129,6 +129,8 @@ class SlotService:
         self.fronts = SlotFronts(self.machines, core, self._random, self._turns.soon)
         self.fronts.packets = SlotPackets(self.fronts)
         self._turns.fronts = self.fronts
+        rows = SlotRows(self.machines, replicas, self.fronts.output_of, self._turns.soon)
+        self._turns.hand_in = rows.hand_in
         self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
         #: The stores of other members by name, and names by store.
         self._stores: dict[str, int] = {}

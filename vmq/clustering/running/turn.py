@@ -51,6 +51,8 @@ class LoopTurn:
         self.names: dict[int, str] = {}
         #: Whether anything is carried out.
         self.is_on: Callable[[], bool] = _never
+        #: Hands rows in that sessions know (`vmq.clustering.running.rows`).
+        self.hand_in: Callable[[], None] = _nothing
         #: Something has come that is not carried out.
         self._is_due = False
         self._is_running = False
@@ -121,6 +123,8 @@ class LoopTurn:
             fronts.arrived(each)
         for number, step in steps:
             fronts.step(number, step)
+        if self._machines.front.rows:
+            self.hand_in()
         for number, packet_id, _ in acknowledged:
             fronts.acknowledged(number, packet_id)
         for number in closed:
@@ -133,3 +137,7 @@ class LoopTurn:
 
 def _never() -> bool:
     return False
+
+
+def _nothing() -> None:
+    pass

@@ -13,6 +13,7 @@ from vmq.clustering.messages.streams import Append, AppendRun, PartitionRows
 from vmq.clustering.raft.records import GROUPS, merge
 from vmq.clustering.streams.singles import SingleCopies
 from vmq.core.context import Core
+from vmq.core.output import Output
 from vmq.durable import Durable
 from vmq.runtime.metrics import Family
 from vmq_cluster.node import ClusterNode
@@ -214,6 +215,21 @@ class Replicas:
         """A run of messages at QoS 0: likewise."""
         for tap in self.taps(stream):
             tap.append_run(run.topic, run.payloads, 0, False, run.client_id, run.time)
+
+    def add_row(
+        self,
+        address: str,
+        number: int,
+        given: tuple[bytes, bytes, int, bool, str],
+        publisher: Output | None,
+        then: Callable[[], None],
+    ) -> None:
+        """A QoS 2 message whose row its publisher's session knows: topic, payload, QoS, RETAIN and client id."""
+        if self.groups is not None:
+            from vmq.clustering.raft.dotted import DottedRow
+
+            row = DottedRow(*given, int(self._core.wall_clock() * 1_000_000))
+            self.groups.roads.add_row(address, number, row, publisher, then)
 
     def take_rows(self, peer: str, stream: "Stream", message: PartitionRows) -> None:
         """Rows of a partition that a node had: likewise."""

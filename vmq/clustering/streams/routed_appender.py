@@ -121,6 +121,10 @@ class RoutedAppender:
         """The stream's."""
         return self._name
 
+    def reserve(self, _topic: bytes, _payload: bytes, _client_id: str) -> tuple[str, int] | None:
+        """A dot by which the next message is taken once, whoever hands it in: none is known here."""
+        return None
+
     def safe_of(self, topic: bytes, client_id: str) -> Durable:
         """How far this node's log of the partition is safe that a message belongs to."""
         return self.stream.appender.safe_of(topic, client_id)

@@ -64,6 +64,10 @@ class MappingTap:
         """Whether a message can be sent on now."""
         return self.sender.has_room()
 
+    def reserve(self, _topic: bytes, _payload: bytes, _client_id: str) -> tuple[str, int] | None:
+        """A dot by which the next message is taken once, whoever hands it in: none is known here."""
+        return None
+
     def safe_of(self, _topic: bytes, _client_id: str) -> Durable:
         """How far what it sent on is safe."""
         return self.sender.commit.stored

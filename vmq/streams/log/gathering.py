@@ -26,9 +26,12 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 class Gathering:
-    """Columns that grow. `headers` is kept for the rows that have any, `receipts` likewise, in order."""
+    """Columns that grow. `headers` is kept for the rows that have any, `receipts` likewise, in order.
 
-    __slots__ = ("clients", "flags", "headers", "payloads", "receipts", "times", "topics")
+    `dots` is of each row or of none: a log with copies takes it once by that (`vmq_cluster.raft.dots`).
+    """
+
+    __slots__ = ("clients", "dots", "flags", "headers", "payloads", "receipts", "times", "topics")
 
     def __init__(self) -> None:
         self.topics: list[bytes] = []
@@ -38,6 +41,7 @@ class Gathering:
         self.clients: list[str] = []
         self.headers: dict[int, Headers] = {}
         self.receipts: list[tuple[int, str]] = []
+        self.dots: list[tuple[str, str, int]] = []
 
     def add_run(
         self, topic: bytes, payloads: list[bytes], flags: int, client_id: str, time: int
@@ -68,7 +72,7 @@ class Gathering:
         return made
 
     def extend(self, other: "Gathering", skip: int = 0) -> None:
-        """The rows of another one, from one on; they have no receipts."""
+        """The rows of another one, from one on; they have no receipts, and no dots."""
         begin = len(self.topics) - skip
         self.topics += other.topics[skip:]
         self.payloads += other.payloads[skip:]
@@ -84,10 +88,10 @@ class Gathering:
         begin = size = 0
         for number, payload in enumerate(self.payloads):
             if number > begin and (number - begin == most_rows or size + len(payload) > most_bytes):
-                yield self._chosen(range(begin, number))
+                yield self.chosen(range(begin, number))
                 begin, size = number, 0
             size += len(payload)
-        yield self if not begin else self._chosen(range(begin, len(self.payloads)))
+        yield self if not begin else self.chosen(range(begin, len(self.payloads)))
 
     def newest(self) -> int:
         """The highest timestamp; there must be a row."""
@@ -107,7 +111,7 @@ class Gathering:
             if not left_out:
                 raise
             log.error("left %d messages out of a stream: %s", left_out, error)
-            return self._chosen(good)._rows(keys), left_out
+            return self.chosen(good)._rows(keys), left_out
 
     def _rows(self, keys: Keys) -> pa.RecordBatch:
         count = len(self.topics)
@@ -151,11 +155,11 @@ class Gathering:
             fits(self.topics[number].decode)
             and fits(self.clients[number].encode)
             and fits(lambda: pa.array([self.payloads[number]], pa.binary()))
-            and fits(lambda: self._chosen([number])._header_column(1))
+            and fits(lambda: self.chosen([number])._header_column(1))
         )
 
-    def _chosen(self, numbers: Iterable[int]) -> "Gathering":
-        """A gathering of some of the rows."""
+    def chosen(self, numbers: Iterable[int]) -> "Gathering":
+        """A gathering of some of the rows, without receipts and dots."""
         chosen = Gathering()
         for place, number in enumerate(numbers):
             chosen.topics.append(self.topics[number])

@@ -19,6 +19,7 @@ from vmq.streams.log.frame import BadFrameError, Frame, check, encode, parse, wr
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import Header
 from vmq.streams.log.small import FewRows
+from vmq_cluster.raft.dots import DOTTED
 from vmq_cluster.raft.messages import ROWS, Batch, Mark
 
 _TOLD: Final = msgspec.msgpack.Decoder(tuple[int, int, tuple[Mark, ...], bytes])
@@ -63,9 +64,14 @@ class Codec:
 
 
 def united(marks: Iterable[Mark]) -> tuple[Mark, ...]:
-    """What several batches, one behind the other, say of their producers, as one says it."""
+    """What several batches, one behind the other, say of their producers, as one says it.
+
+    Not of dots, which have gaps: the segments behind those that are merged begin with them.
+    """
     found: dict[tuple[str, str], Mark] = {}
     for each in marks:
+        if each.store.startswith(DOTTED):
+            continue
         known = found.get((each.store, each.boot), each)
         first = min(known.first, each.first)
         count = max(known.end, each.end) - first

@@ -30,6 +30,7 @@ from vmq.clustering.raft.records import ReplicaPlace
 from vmq.clustering.streams.metadata import chosen
 from vmq.streams.catalog import Stream
 from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.gathering import Gathering
 
 NAMES = ("a", "b", "c")
 
@@ -54,6 +55,19 @@ async def test_a_row_is_on_all_replicas_in_order_wherever_it_was_published(tmp_p
         for name in NAMES:
             own = [each for each in found[0] if int(each) % 3 == NAMES.index(name)]
             assert own == sorted(own, key=int), "those of one node are in its order"
+
+
+async def test_who_hands_rows_in_is_told_when_they_are_safe(tmp_path: Path) -> None:
+    """As what programs publish with a commit is; and who asks when all is."""
+    async with replicated(tmp_path, *NAMES) as brokers:
+        for name in NAMES:
+            roads, told = groups(brokers[name]).roads, asyncio.Queue[bool]()
+            rows = Gathering()
+            rows.add_run(b"s/t", [name.encode()], 1, "program", 0)
+            roads.append_rows(stream(brokers[name], "s"), 0, rows, 10, told.put_nowait)
+            await asyncio.wait_for(roads.written(), PATIENCE)
+            assert await asyncio.wait_for(told.get(), PATIENCE)
+            await has(brokers[name], NAMES.index(name) + 1)
 
 
 async def test_partitions_have_their_leaders_spread(tmp_path: Path) -> None:

@@ -1,0 +1,187 @@
+"""QoS 2 in a log with copies, when the publisher's node dies, or is left, before it has answered."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.until import until
+from tests.support.wire import PUBREC
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.house import House, house
+from tests.vmq.clustering.raft.replicas import groups, is_led, leader, payloads
+from tests.vmq.clustering.running.slotted import SLOTS, are_owned
+from tests.vmq.streamed import streams_of
+from tests.vmq.streams.support import options
+from vmq.clustering.raft.dotted import DottedProducer, DottedRow
+
+
+@asynccontextmanager
+async def logged(folder: Path, sessions: str = "slots", **given: Any) -> AsyncIterator[House]:
+    """Three nodes with a stream `s` of three copies."""
+    made = options(**{"filters": ["s/#"], "replicas": 3, "acks": "quorum", **given})
+    async with house(folder, sessions=sessions, slots=SLOTS, streams={"s": made}) as nodes:
+        await until(lambda: all(is_led(each) for each in nodes.brokers.values()))
+        if sessions == "slots":
+            await until(lambda: are_owned(nodes))
+        yield nodes
+
+
+def names(nodes: House) -> list[str]:
+    """The leader, and two others."""
+    first = leader(nodes["a"])
+    return [first, *(each for each in "abc" if each != first)]
+
+
+async def lose_answers(device: Device, *texts: str) -> None:
+    """It publishes at QoS 2, is answered, and does not hear of it."""
+    device.answers = False
+    for text in texts:
+        device.publish("s/1", text, 2)
+    await device.until(lambda: len(device.found(PUBREC)) == len(texts))
+    for number, text in enumerate(texts, 1):
+        device.unfinished[number] = device.again(number, "s/1", text)
+    device.answers = True
+
+
+async def finish(device: Device) -> None:
+    """Everything that it has published is acknowledged, and one message more."""
+    await device.until(lambda: not device.unfinished)
+    device.publish("s/1", "end", 2)
+    await device.until(lambda: not device.unfinished)
+
+
+async def has(nodes: House, name: str, *wanted: str) -> None:
+    """What readers see."""
+    await until(lambda: payloads(nodes[name])[-1:] == [b"end"])
+    assert payloads(nodes[name]) == [each.encode() for each in wanted]
+
+
+def dotted(nodes: House, name: str, stream: str = "s") -> DottedProducer:
+    found = groups(nodes[name]).roads.dotted(stream, 0)
+    assert found is not None
+    return found
+
+
+async def test_what_was_committed_before_its_node_died_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
+        _, here, there = names(nodes)
+        await publisher.connect(nodes[here])
+        await lose_answers(publisher, "1", "2")
+        await until(lambda: payloads(nodes[there]) == [b"1", b"2"])
+        await nodes.kill(here, monkeypatch)
+        assert await publisher.connect(nodes[there])
+        await finish(publisher)
+        await has(nodes, there, "1", "2", "end")
+
+
+async def test_it_is_there_once_also_when_the_leader_dies_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
+        here, there, _ = names(nodes)
+        await publisher.connect(nodes[here])
+        await lose_answers(publisher, "1", "2")
+        await nodes.kill(here, monkeypatch)
+        assert await publisher.connect(nodes[there])
+        await finish(publisher)
+        await has(nodes, there, "1", "2", "end")
+
+
+async def test_what_its_node_had_not_handed_in_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
+        _, here, there = names(nodes)
+        await publisher.connect(nodes[here])
+        monkeypatch.setattr(groups(nodes[here]).roads, "hand_in", lambda *_: False)
+        publisher.publish("s/1", "1", 2)
+        await until(lambda: dotted(nodes, here).waiting == 1)
+        publisher.unfinished[1] = publisher.again(1, "s/1", "1")
+        await nodes.kill(here, monkeypatch)
+        assert await publisher.connect(nodes[there])
+        await finish(publisher)
+        await has(nodes, there, "1", "end")
+
+
+async def test_what_a_node_hands_in_late_that_its_client_has_left_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
+        _, here, there = names(nodes)
+        await publisher.connect(nodes[here])
+        with monkeypatch.context() as patch:
+            patch.setattr(groups(nodes[here]).roads, "hand_in", lambda *_: False)
+            publisher.publish("s/1", "1", 2)
+            publisher.publish("s/1", "2", 2)
+            await until(lambda: dotted(nodes, here).waiting == 2)
+            for number in (1, 2):
+                publisher.unfinished[number] = publisher.again(number, "s/1", str(number))
+            assert await publisher.connect(nodes[there])
+            await finish(publisher)
+            await has(nodes, there, "1", "2", "end")
+        await until(lambda: not dotted(nodes, here).waiting)
+        await has(nodes, there, "1", "2", "end")
+
+
+async def test_another_message_under_its_packet_id_is_another_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
+        _, here, there = names(nodes)
+        await publisher.connect(nodes[here])
+        await lose_answers(publisher, "1")
+        publisher.unfinished[1] = publisher.again(1, "s/1", "other")
+        await nodes.kill(here, monkeypatch)
+        assert await publisher.connect(nodes[there])
+        await finish(publisher)
+        await has(nodes, there, "1", "other", "end")
+
+
+async def test_a_stream_that_is_deleted_meanwhile_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
+        roads, catalog = groups(nodes["a"]).roads, streams_of(nodes["a"]).catalog
+        catalog.create("m", options(filters=["m/#"], replicas=3, acks="quorum"))
+        await until(lambda: groups(nodes["a"]).places.leader("m", 0) != "")
+        await publisher.connect(nodes["a"])
+        monkeypatch.setattr(roads, "hand_in", lambda *_: False)
+        publisher.publish("m/1", "1", 2)
+        await until(lambda: dotted(nodes, "a", "m").waiting == 1)
+        catalog.delete("m")
+        await publisher.until(lambda: not publisher.unfinished)
+        assert not roads.backlog.size
+        found: list[str] = []
+        row = DottedRow(b"m/1", b"1", 2, False, "publisher", 0)
+        roads.add_row("m\0000\0a\0001", 1, row, None, partial(found.append, "gone"))
+        assert found == ["gone"]
+
+
+@pytest.mark.parametrize("given", [{"acks": "none"}, {"without_quorum": "keep"}])
+async def test_rows_that_are_acknowledged_without_a_quorum_have_no_dots(
+    tmp_path: Path, given: dict[str, str]
+) -> None:
+    async with logged(tmp_path, **given) as nodes, Device("publisher") as publisher:
+        await publisher.connect(nodes["a"])
+        await finish(publisher)
+        await has(nodes, "a", "end")
+        assert not groups(nodes["a"]).roads._dotted
+
+
+async def test_with_sessions_of_nodes_it_is_there_rather_twice_than_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logged(tmp_path, "nodes") as nodes, Device("publisher") as publisher:
+        _, here, there = names(nodes)
+        await publisher.connect(nodes[here])
+        await lose_answers(publisher, "1", "2")
+        await nodes.kill(here, monkeypatch)
+        assert await publisher.connect(nodes[there])
+        await finish(publisher)
+        await has(nodes, there, "1", "2", "1", "2", "end")
