@@ -2,7 +2,8 @@
 
 Clusters of three nodes, with sessions in slots and of nodes, with one copy of each session and with two, in alternating
 rounds of one run. Publishers send at QoS 1 to durable sessions that are connected; publisher, session and client are
-all at node `a`: of sessions in slots those are used whose slot is there.
+all at node `a`: of sessions in slots those are used whose slot is there; with `--anywhere` any, most of which have it
+at another node.
 
     paced       so many messages a second, one by one; publishers take turns
     bursts      of 100 from each publisher, the next when everything has come and is acknowledged
@@ -116,11 +117,13 @@ def cluster(
         yield nodes
 
 
-def clients_at(node: BrokerProcess, count: int) -> list[str]:
-    """Client ids whose sessions are at a node, when it owns their slots."""
-    candidates = [f"reader-{index}" for index in range(8 * count)]
+def clients_at(node: BrokerProcess, count: int, anywhere: bool) -> list[str]:
+    """Client ids whose sessions are at a node, when it owns their slots; `anywhere`: or another node does."""
+    candidates = [f"reader-{index}" for index in range(count if anywhere else 8 * count)]
     for each in candidates:
         Peer(node.tcp, each, False).close()
+    if anywhere:
+        return candidates
 
     def found() -> list[str]:
         client = AdminClient(None, str(node.data_dir), {"limit": 0})
@@ -138,12 +141,17 @@ class Sessions:
     """Publishers and connected durable sessions at one node."""
 
     def __init__(
-        self, nodes: Sequence[BrokerProcess], pairs: int, payload: int, burst: int
+        self,
+        nodes: Sequence[BrokerProcess],
+        pairs: int,
+        payload: int,
+        burst: int,
+        anywhere: bool = False,
     ) -> None:
         self.nodes = nodes
         self.samples: dict[str, list[float]] = {}
         self.slots = owned(nodes)
-        names = clients_at(nodes[0], pairs)
+        names = clients_at(nodes[0], pairs, anywhere)
         topics = [f"bench/{index:03}" for index in range(pairs)]
         self.frames = [Frames(topic, payload, 1, burst) for topic in topics]
         self.burst = burst
@@ -237,6 +245,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--payload", type=int, default=64, help="bytes")
     parser.add_argument("--burst", type=int, default=100)
+    parser.add_argument("--anywhere", action="store_true", help="their slots may be anywhere")
     parser.add_argument("--durability", default="os", choices=["memory", "os", "fsync"])
     parser.add_argument("--only", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument(
@@ -251,7 +260,9 @@ def main() -> None:
             nodes = stack.enter_context(
                 cluster(Path(folder) / kind, sessions, replicas, **durability)
             )
-            found[kind] = Sessions(nodes, options.pairs, options.payload, options.burst)
+            found[kind] = Sessions(
+                nodes, options.pairs, options.payload, options.burst, options.anywhere
+            )
         for _ in range(options.rounds):
             for flow in options.flows:
                 for each in found.values():
