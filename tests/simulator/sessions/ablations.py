@@ -34,6 +34,7 @@ from vmq.clustering.slots.register import ClientRegister, SentMessage
 from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import Subscribers
+from vmq.clustering.slots.turns import Turns
 from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage, incarnation_of
 from vmq_cluster.clocks import NodeClock
 
@@ -261,7 +262,10 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "anew": Ablation(
         "what a client ended before it asked for it anew has ended, wherever it is read late",
-        ((ClientRegister, "begin", _begin_anew),),
+        (
+            (ClientRegister, "begin", _begin_anew),
+            (Turns, "is_patient", lambda self: False),  # no rule: the schedule that shows it
+        ),
         ("pause",),
         seeds=(197,),
     ),
@@ -414,7 +418,7 @@ ABLATIONS: dict[str, Ablation] = {
         "of two registers the one attached in the later lineage wins, whatever the clocks say",
         ((ClientRegister, "age", _age_by_clock),),
         ("pause", "skew"),
-        seeds=(10,),
+        seeds=(61,),
     ),
     "clocks": Ablation(
         "what follows from what another node has stamped is stamped later",
