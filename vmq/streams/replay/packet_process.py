@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from vmq.streams.far import FarCursor, FarLog, Located, Spot, opened
 from vmq.streams.log.cursor import Chunk, LogReader
-from vmq.streams.log.errors import PassingError
+from vmq.streams.log.errors import PassingError, StreamError
 from vmq.streams.places import PageQuery
 from vmq.streams.replay.frames import frames_of
 
@@ -195,7 +195,7 @@ def times_in(rows: pa.RecordBatch) -> memoryview:
 
 
 def serve(source: BinaryIO, sink: BinaryIO, maker: PacketMaker) -> None:
-    """Carries out orders until the input ends."""
+    """Carries out orders until the input ends. A defect ends the process, which the broker tells, and does without."""
     decoder = msgspec.msgpack.Decoder(PacketOrder)
     sink.write(ANSWER.pack(READY, 0, 0, 0))
     sink.flush()
@@ -203,7 +203,7 @@ def serve(source: BinaryIO, sink: BinaryIO, maker: PacketMaker) -> None:
         order = decoder.decode(source.read(LENGTH.unpack(head)[0]))
         try:
             answer = maker.carry_out(order)
-        except Exception:  # noqa: BLE001 - whoever reads by himself meets it, and tells
+        except (StreamError, OSError):  # whoever reads by himself meets it, and tells
             answer = ANSWER.pack(NONE, 0, 0, 0)
         sink.write(answer)
         sink.flush()

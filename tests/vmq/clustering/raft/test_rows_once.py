@@ -16,6 +16,7 @@ from tests.vmq.clustering.raft.replicas import groups, is_led, leader, payloads
 from tests.vmq.clustering.running.slotted import SLOTS, are_owned
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
+from vmq.broker import Broker
 from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 
 
@@ -66,30 +67,25 @@ def dotted(nodes: House, name: str, stream: str = "s") -> DottedProducer:
     return found
 
 
+async def comes_to(publisher: Device, node: Broker) -> None:
+    """Its session is there, and it publishes there what was not answered, and one message more."""
+    assert await publisher.connect(node)
+    await finish(publisher)
+
+
+@pytest.mark.parametrize("leads", [False, True])
 async def test_what_was_committed_before_its_node_died_is_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leads: bool
 ) -> None:
     async with logged(tmp_path) as nodes, Device("publisher") as publisher:
-        _, here, there = names(nodes)
+        first, second, there = names(nodes)
+        here = first if leads else second
         await publisher.connect(nodes[here])
         await lose_answers(publisher, "1", "2")
-        await until(lambda: payloads(nodes[there]) == [b"1", b"2"])
+        if not leads:
+            await until(lambda: payloads(nodes[there]) == [b"1", b"2"])
         await nodes.kill(here, monkeypatch)
-        assert await publisher.connect(nodes[there])
-        await finish(publisher)
-        await has(nodes, there, "1", "2", "end")
-
-
-async def test_it_is_there_once_also_when_the_leader_dies_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with logged(tmp_path) as nodes, Device("publisher") as publisher:
-        here, there, _ = names(nodes)
-        await publisher.connect(nodes[here])
-        await lose_answers(publisher, "1", "2")
-        await nodes.kill(here, monkeypatch)
-        assert await publisher.connect(nodes[there])
-        await finish(publisher)
+        await comes_to(publisher, nodes[there])
         await has(nodes, there, "1", "2", "end")
 
 
@@ -104,8 +100,7 @@ async def test_what_its_node_had_not_handed_in_is_there_once(
         await until(lambda: dotted(nodes, here).waiting == 1)
         publisher.unfinished[1] = publisher.again(1, "s/1", "1")
         await nodes.kill(here, monkeypatch)
-        assert await publisher.connect(nodes[there])
-        await finish(publisher)
+        await comes_to(publisher, nodes[there])
         await has(nodes, there, "1", "end")
 
 
@@ -122,8 +117,7 @@ async def test_what_a_node_hands_in_late_that_its_client_has_left_is_left_out(
             await until(lambda: dotted(nodes, here).waiting == 2)
             for number in (1, 2):
                 publisher.unfinished[number] = publisher.again(number, "s/1", str(number))
-            assert await publisher.connect(nodes[there])
-            await finish(publisher)
+            await comes_to(publisher, nodes[there])
             await has(nodes, there, "1", "2", "end")
         await until(lambda: not dotted(nodes, here).waiting)
         await has(nodes, there, "1", "2", "end")
@@ -138,8 +132,7 @@ async def test_another_message_under_its_packet_id_is_another_row(
         await lose_answers(publisher, "1")
         publisher.unfinished[1] = publisher.again(1, "s/1", "other")
         await nodes.kill(here, monkeypatch)
-        assert await publisher.connect(nodes[there])
-        await finish(publisher)
+        await comes_to(publisher, nodes[there])
         await has(nodes, there, "1", "other", "end")
 
 
@@ -182,6 +175,5 @@ async def test_with_sessions_of_nodes_it_is_there_rather_twice_than_never(
         await publisher.connect(nodes[here])
         await lose_answers(publisher, "1", "2")
         await nodes.kill(here, monkeypatch)
-        assert await publisher.connect(nodes[there])
-        await finish(publisher)
+        await comes_to(publisher, nodes[there])
         await has(nodes, there, "1", "2", "1", "2", "end")

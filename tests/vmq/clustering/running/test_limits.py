@@ -9,8 +9,10 @@ from msgspec.structs import replace
 from tests.support.until import until
 from tests.support.wire import PUBLISH, PUBREL, puback_packet, pubcomp_packet, pubrec_packet
 from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.house import House
 from tests.vmq.clustering.running.slotted import named, owner_of, owners_of, slotted
 from vmq.broker import Broker, StartError
+from vmq.clustering.slots.owner import SlotOwner
 from vmq.config.options import QueueOptions, SessionOptions
 from vmq.protocol.front_queue import FrontQueue
 
@@ -53,17 +55,23 @@ async def test_the_next_owner_knows_since_when_a_client_is_away(tmp_path: Path) 
         assert heir.attachments.away.left[name] == since
 
 
+async def four_wait(nodes: House, device: Device) -> SlotOwner:
+    """A device subscribes, goes, and four messages come for it; the owner of its slot."""
+    await device.connect(nodes["a"])
+    await device.subscribe(("t", 1))
+    await device.disconnect()
+    [owner] = owners_of(nodes, device.client_id).values()
+    await until(lambda: device.client_id not in owner.attachments.serving)
+    for each in range(4):
+        await nodes["a"].publish("t", b"%d" % each, 1)
+    return owner
+
+
 @pytest.mark.parametrize("drops", ["newest", "oldest"])
 async def test_a_queue_has_its_limit(tmp_path: Path, drops: Literal["newest", "oldest"]) -> None:
     queue = QueueOptions(max_offline_messages=2, drop=drops)
     async with slotted(tmp_path, queue=queue) as nodes, Device(named(nodes, "b", "s")) as device:
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
-        await device.disconnect()
-        [owner] = owners_of(nodes, device.client_id).values()
-        await until(lambda: device.client_id not in owner.attachments.serving)
-        for each in range(4):
-            await nodes["a"].publish("t", b"%d" % each, 1)
+        await four_wait(nodes, device)
         await device.connect(nodes["b"])
         wanted = ["0", "1"] if drops == "newest" else ["2", "3"]
         await device.until(lambda: device.log == wanted)
@@ -74,13 +82,7 @@ async def test_one_message_goes_for_one_in_a_queue_beyond_its_limit(tmp_path: Pa
         drop="oldest", max_inflight_messages=1, max_online_messages=1, max_offline_messages=4
     )
     async with slotted(tmp_path, queue=queue) as nodes, Device(named(nodes, "b", "s")) as device:
-        await device.connect(nodes["a"])
-        await device.subscribe(("t", 1))
-        await device.disconnect()
-        [owner] = owners_of(nodes, device.client_id).values()
-        await until(lambda: device.client_id not in owner.attachments.serving)
-        for each in range(4):
-            await nodes["a"].publish("t", b"%d" % each, 1)
+        owner = await four_wait(nodes, device)
         device.answers = False
         await device.connect(nodes["b"])
         await until(lambda: len(owner.state.registers[device.client_id].window) == 1)

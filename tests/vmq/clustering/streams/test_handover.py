@@ -2,8 +2,11 @@
 
 import asyncio
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import randbytes
+from typing import Any
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
@@ -172,43 +175,44 @@ async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
         assert [each["payload"] for each in read_all(partition)] == words
 
 
-async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> None:
-    given = options(filters=["x/#"], partitions=2, key="topic", replicas=1)
+#: What two nodes have that join, each its own.
+FILLED = sorted(f"{word} {each}".encode() for word in "ab" for each in TOPICS)
+
+
+@asynccontextmanager
+async def joined(folder: Path, **given: Any) -> AsyncIterator[tuple[Broker, Broker]]:
+    """Two nodes that each had a stream of one name before one joined the other."""
+    made = options(filters=["x/#"], partitions=2, key="topic", **given)
     async with (
-        Broker(with_streams(tmp_path, "a", s=given)) as a,
-        Broker(with_streams(tmp_path, "b", s=given)) as b,
+        Broker(with_streams(folder, "a", s=made)) as a,
+        Broker(with_streams(folder, "b", s=made)) as b,
     ):
         await fill(a, TOPICS, 1, "a")
         await fill(b, TOPICS, 1, "b")
         await clustering(b).joining.join(address(a), PATIENCE)
         await together(a, b)
+        yield a, b
+
+
+async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> None:
+    async with joined(tmp_path, replicas=1) as (a, b):
         await until(lambda: agree(a, b, streams=["s"]))
-        expected = sorted(f"{word} {each}".encode() for word in "ab" for each in TOPICS)
         [owner, *others] = sorted(set(owners(a, "s")))
         assert not others, "they stay where they are, with the node that had them first"
         first, second = (a, b) if owner == "a" else (b, a)
-        await until(lambda: kept([first], "s") == len(expected) and not kept([second], "s"))
-        assert await total([first], "s") == expected
+        await until(lambda: kept([first], "s") == len(FILLED) and not kept([second], "s"))
+        assert await total([first], "s") == FILLED
 
 
 async def test_what_two_nodes_had_before_they_joined_is_in_both_copies(tmp_path: Path) -> None:
-    given = options(filters=["x/#"], partitions=2, key="topic")
-    async with (
-        Broker(with_streams(tmp_path, "a", s=given)) as a,
-        Broker(with_streams(tmp_path, "b", s=given)) as b,
-    ):
-        await fill(a, TOPICS, 1, "a")
-        await fill(b, TOPICS, 1, "b")
-        await clustering(b).joining.join(address(a), PATIENCE)
-        await together(a, b)
-        expected = sorted(f"{word} {each}".encode() for word in "ab" for each in TOPICS)
+    async with joined(tmp_path) as (a, b):
 
         def rows(broker: Broker) -> list[bytes]:
             found = stream(broker, "s").partitions
             return sorted(row["payload"] for each in found for row in read_all(each))
 
         await until(lambda: all(each.is_replica for each in stream(b, "s").partitions))
-        await until(lambda: rows(a) == rows(b) == expected)
+        await until(lambda: rows(a) == rows(b) == FILLED)
 
 
 async def test_messages_wait_for_an_owner_that_is_down(tmp_path: Path) -> None:

@@ -40,13 +40,13 @@ from vmq.streams.replay.reading import ReplayReader
 
 #: Ends at once.
 FAILS = (sys.executable, "-c", "raise SystemExit(1)")
-#: Says that it can be asked, and answers nothing.
+#: Says that it can be asked, and answers nothing until its input ends.
 SILENT = (
     sys.executable,
     "-c",
     (
-        "import sys, time; from vmq.streams.replay.packet_process import ANSWER, READY; "
-        "sys.stdout.buffer.write(ANSWER.pack(READY, 0, 0, 0)); sys.stdout.flush(); time.sleep(1000)"
+        "import sys; from vmq.streams.replay.packet_process import ANSWER, READY; "
+        "sys.stdout.buffer.write(ANSWER.pack(READY, 0, 0, 0)); sys.stdout.flush(); sys.stdin.buffer.read()"
     ),
 )
 

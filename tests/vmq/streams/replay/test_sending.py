@@ -1,5 +1,6 @@
 """How far a replay is: against a set of what is acknowledged."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import given
@@ -56,13 +57,17 @@ async def test_a_run_that_is_acknowledged_whole_is_passed(tmp_path: Path) -> Non
         progress = replay.sender.progress[0]
         runs = [each.left for each in progress.order if isinstance(each, SentRun)]
         assert len(runs) > 3
+
+        def leaves(count: int) -> Callable[[], bool]:
+            return lambda: replay.sender.waiting == count
+
         done = 0
         for number, count in enumerate(runs):
             acks = [puback_packet(each) for each in ids[done : done + count]]
             done += count
             for each in acks if number % 2 else [b"".join(acks)]:
                 peer.send(each)
-            await until(lambda: replay.sender.waiting == many - done)  # noqa: B023 - now
+            await until(leaves(many - done))
             assert replay.sender.positions() == {0: done}
             assert progress.done == done
         assert done == many
