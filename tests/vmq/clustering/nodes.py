@@ -50,6 +50,17 @@ def hush(broker: Broker, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(link, "send", send_others)
 
 
+def suspend_commits(broker: Broker, patch: pytest.MonkeyPatch) -> None:
+    """Nothing is committed from now on; what was due already is, for its timer would do so later."""
+    committer = broker.parts.committer
+    assert committer is not None
+    if committer.handle is not None:
+        committer.handle.cancel()
+        committer.commit()
+    assert committer.handle is None
+    patch.setattr(committer, "commit", lambda: None)
+
+
 def address(broker: Broker) -> str:
     return clustering(broker).node.address
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tests.support.peer import Peer
 from tests.support.until import until
-from tests.vmq.clustering.nodes import clustering, config, together
+from tests.vmq.clustering.nodes import clustering, config, suspend_commits, together
 from vmq.broker import Broker
 from vmq.clustering.delivery.inbox import M
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -142,7 +142,7 @@ class Side:
         core.outbox.flush()
 
     def suspend_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(self.running.parts.committer, "commit", lambda: None)
+        suspend_commits(self.running, monkeypatch)
 
 
 BY_NAME: dict[str, Side] = {}

@@ -11,7 +11,7 @@ from tests.support.until import until
 from tests.support.wire import PUBLISH, PUBREL, pubrec_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, store_of, subscribed
-from tests.vmq.clustering.nodes import clustering, is_subscribed, knows
+from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, suspend_commits
 from vmq.broker import Broker
 from vmq.clustering.messages.replication import ProvenanceIs
 from vmq.clustering.routing.stale_routes_stored import ELSEWHERE
@@ -211,7 +211,7 @@ async def test_a_node_that_is_killed_while_it_takes_a_session_in_a_split_gets_on
         await s.disconnect()
         await nodes.part("b", "a", "c")
         with monkeypatch.context() as patch:
-            patch.setattr(nodes["a"].parts.committer, "commit", lambda: None)
+            suspend_commits(nodes["a"], patch)
             await s.open(nodes["a"])
             await until(lambda: knows(nodes["c"], "s", "a"))
             storage = clustering(nodes["a"])._storage

@@ -17,7 +17,7 @@ from tests.vmq.clustering.house import (
     store_of,
     subscribed,
 )
-from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, knows
+from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, knows, suspend_commits
 from tests.vmq.sockets import peer_of
 from vmq.clustering.directory.records import Record
 from vmq.clustering.directory.rendezvous import ranked
@@ -340,7 +340,7 @@ async def test_an_acknowledgement_waits_for_the_store_of_the_sessions_node_while
         await publish(nodes["a"], b"quick")
         assert not outbox.has_any()
         with monkeypatch.context() as patch:
-            patch.setattr(nodes["b"].parts.committer, "commit", lambda: None)
+            suspend_commits(nodes["b"], patch)
             async with peer_of(nodes["a"]) as peer:
                 await peer.connect("p")
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=1))

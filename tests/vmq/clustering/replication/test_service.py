@@ -18,7 +18,7 @@ from tests.vmq.clustering.house import (
     store_of,
     subscribed,
 )
-from tests.vmq.clustering.nodes import clustering, together
+from tests.vmq.clustering.nodes import clustering, suspend_commits, together
 from tests.vmq.sockets import peer_of
 from vmq.broker import Broker
 from vmq.clustering.directory.rendezvous import ranked
@@ -153,7 +153,7 @@ async def test_an_acknowledgement_waits_for_the_copy_and_no_longer_than_the_limi
     async with house(tmp_path, "ab", replica_timeout=0.5) as nodes:
         await subscribed(nodes["a"], "s")
         with monkeypatch.context() as patch:
-            patch.setattr(nodes["b"].parts.committer, "commit", lambda: None)
+            suspend_commits(nodes["b"], patch)
             async with peer_of(nodes["a"]) as peer:
                 await peer.connect("p")
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=1))

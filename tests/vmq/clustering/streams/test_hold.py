@@ -8,7 +8,7 @@ import pytest
 from tests.support.until import PATIENCE, until
 from tests.support.wire import PUBACK, PUBREC, publish_packet
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import address, clustering
+from tests.vmq.clustering.nodes import address, clustering, suspend_commits
 from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total, with_streams
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
@@ -110,7 +110,7 @@ async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
         await until(lambda: waiting(other) == 1)
         await committer.finish_all()
         with monkeypatch.context() as patch:
-            patch.setattr(committer, "commit", lambda: None)
+            suspend_commits(other, patch)
             holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 0))
             await q.connect(other)
             assert len(p.unfinished) == 1

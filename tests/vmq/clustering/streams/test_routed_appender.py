@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import clustering
+from tests.vmq.clustering.nodes import clustering, suspend_commits
 from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
@@ -124,7 +124,7 @@ async def test_a_message_is_acknowledged_when_the_store_has_it_for_the_owner(
         assert store is not None
         await committer.finish_all()
         with monkeypatch.context() as patch:
-            patch.setattr(committer, "commit", lambda: None)
+            suspend_commits(other, patch)
             p.publish("x/1", "one", 1)
             await until(lambda: bool(store.dirty))
             await q.connect(other)
