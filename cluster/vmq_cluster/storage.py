@@ -13,14 +13,18 @@ from typing import Protocol
 Batch = Mapping[bytes, bytes | None]
 
 
-class Storage(Protocol):
-    """Ordered keys with values. Whatever fails raises `StorageError`."""
+class Readable(Protocol):
+    """Ordered keys with values, to be read. Whatever fails raises `StorageError`."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, if it has one."""
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys from `first` to before `end`, ascending. Nothing is written while it is used."""
+
+
+class Storage(Readable, Protocol):
+    """The same, to be written as well."""
 
     def write(self, batch: Batch, sync: bool) -> None:
         """Writes all or nothing; with `sync` it also survives the loss of power, like all before it."""

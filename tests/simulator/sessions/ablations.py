@@ -113,6 +113,17 @@ def _mixed_registers(
         register.received = {**theirs.received, **ours.received}
 
 
+def _unwritten_heads(self: Effects) -> list[dict[bytes, bytes | None]]:
+    """What is not on disk yet, without the messages."""
+    return [
+        {key: value for key, value in writes.items() if key[7:8] != b"m"}
+        for writes in _unwritten(self)
+    ]
+
+
+_unwritten = Effects._unwritten
+
+
 def _whole_context(
     context: NodeClock, included: dict[Lineage, int], register: ClientRegister, points: Any
 ) -> NodeClock:
@@ -342,6 +353,12 @@ ABLATIONS: dict[str, Ablation] = {
         ((Effects, "send_stored", _before_the_disk),),
         ("kill", "disk", "wipe"),
         strict=False,
+    ),
+    "unwritten": Ablation(
+        "a copy that becomes a state has what is on its way to the disk",
+        ((Effects, "_unwritten", _unwritten_heads),),
+        ("kill", "disk", "handover"),
+        seeds=(0,),
     ),
     "stamps": Ablation(
         "a stamp is greater than all in the state, whatever the clock says",

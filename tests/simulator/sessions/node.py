@@ -1,6 +1,7 @@
 """A node of the world: its machines in each life of the broker, its disk, its clock."""
 
 from collections import deque
+from collections.abc import Iterator
 from random import Random
 
 from vmq.clustering.front.sessions import SessionNode
@@ -24,6 +25,13 @@ class Disk:
         #: What commits since the last sync replaced, newest last.
         self.undo: list[Writes] = []
 
+    def get(self, key: bytes) -> bytes | None:
+        return self.records.get(key)
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        found = sorted(key for key in self.records if first <= key < end)
+        return iter([(key, self.records[key]) for key in found])
+
     def commit(self, writes: Writes, is_synced: bool) -> None:
         self.undo.append({key: self.records.get(key) for key in writes})
         self._apply(writes)
@@ -40,7 +48,6 @@ class Disk:
     def lose_tail(self, random: Random) -> None:
         for _ in range(random.randint(0, len(self.undo))):
             self._apply(self.undo.pop())
-        self.records = dict(sorted(self.records.items()))
 
 
 class WorldNode:
@@ -68,10 +75,10 @@ class WorldNode:
         reach = Reach(self.store, self.host, TIMEOUT, INTERVAL)
         reach.set_members(hosts)
         here = LocalNode(
-            incarnation_of(self.store, self.boot), reach, self.replicas, 3, part_bytes=300
+            incarnation_of(self.store, self.boot), reach, self.replicas, 3, 300, self.disk
         )
         here.is_leaving = self.is_leaving
-        return SessionNode(here, self.slots, dict(self.disk.records))
+        return SessionNode(here, self.slots)
 
     def start(self, hosts: dict[int, str]) -> None:
         self.boot += 1

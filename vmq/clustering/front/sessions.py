@@ -17,16 +17,12 @@ from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of, 
 
 
 class SessionNode:
-    """One node's part in the durable sessions of a cluster.
+    """One node's part in the durable sessions of a cluster."""
 
-    Args:
-        disk: what the store has of slots at the start.
-    """
-
-    def __init__(self, here: LocalNode, slots: int, disk: dict[bytes, bytes]) -> None:
+    def __init__(self, here: LocalNode, slots: int) -> None:
         self.here = here
         self.effects = here.effects
-        self.slots = SlotMachine(here, slots, disk)
+        self.slots = SlotMachine(here, slots)
         self.origin = Origin(here, self.slots.view)
         self.origin.owners, self.origin.turns = self.slots.owners, self.slots.turns
         self.front = SessionFront(here, self.origin, self.slots.view)

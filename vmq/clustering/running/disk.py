@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from vmq.clustering.slots.copies import RECORD, VIEW
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.words import BOOT_BITS, STORE_BITS
 from vmq_cluster.errors import ClusterError, StorageError
@@ -50,7 +49,7 @@ class SlotDisk:
 
     def __init__(self, folder: Path | None, durability: str) -> None:
         """Raises `StorageError`."""
-        self._storage: Storage = MemoryStorage() if folder is None else LevelStorage(folder)
+        self.storage: Storage = MemoryStorage() if folder is None else LevelStorage(folder)
         self._is_synced = durability == "fsync"
         self._is_memory = folder is None
         self._writing: asyncio.Future[None] | None = None
@@ -65,38 +64,31 @@ class SlotDisk:
             ClusterError: its cluster has another number of slots.
             StorageError: it cannot be read or written.
         """
-        raw = self._storage.get(_OWN)
+        raw = self.storage.get(_OWN)
         own = _Store(random.randrange(1, 1 << STORE_BITS), 0, slots)
         if raw is not None:
             own = msgspec.msgpack.decode(raw, type=_Store)
         if own.slots != slots:
-            self._storage.close()
+            self.storage.close()
             raise ClusterError(
                 f"cluster.slots is {slots}, and this store's cluster has {own.slots}"
             )
         own.life = max(own.life + 1, int(now - _EPOCH) // 60) & (1 << BOOT_BITS) - 1
-        self._storage.write({_OWN: msgspec.msgpack.encode(own)}, sync=not self._is_memory)
+        self.storage.write({_OWN: msgspec.msgpack.encode(own)}, sync=not self._is_memory)
         return own.number, own.life
 
     def own_store(self) -> int:
         """The number of the store; 0: it has none yet."""
-        raw = self._storage.get(_OWN)
+        raw = self.storage.get(_OWN)
         return 0 if raw is None else msgspec.msgpack.decode(raw, type=_Store).number
 
     def release(self) -> None:
         """Ends the use of a disk to which nothing was committed."""
-        self._storage.close()
-
-    def records(self) -> dict[bytes, bytes]:
-        """What it has of slots."""
-        found: dict[bytes, bytes] = {}
-        for kind in (RECORD, VIEW):
-            found.update(self._storage.scan(kind, kind + b"\xff" * 8))
-        return found
+        self.storage.close()
 
     def imported(self) -> bytes:
         """How far it is with what the broker's store had of sessions, as `import_all` was told; b"": not begun."""
-        return self._storage.get(_IMPORTED) or b""
+        return self.storage.get(_IMPORTED) or b""
 
     def had_sessions(self) -> bool:
         """Whether there was anything to import."""
@@ -109,7 +101,7 @@ class SlotDisk:
             StorageError: it cannot be written.
         """
         number, writes, _ = effects.begin_commit()
-        self._storage.write({**writes, _IMPORTED: stage}, sync=not self._is_memory)
+        self.storage.write({**writes, _IMPORTED: stage}, sync=not self._is_memory)
         effects.end_commit(number)
 
     def commit(self, effects: Effects, stored: Callable[[int], None]) -> None:
@@ -127,7 +119,7 @@ class SlotDisk:
     ) -> None:
         if self._is_memory or not (must_sync or self._is_synced):
             try:
-                self._storage.write(writes, sync=False)
+                self.storage.write(writes, sync=False)
             except StorageError as error:
                 self._fail(error, number, writes, must_sync, stored)
             else:
@@ -135,7 +127,7 @@ class SlotDisk:
                 stored(number)
             return
         loop = asyncio.get_running_loop()
-        self._writing = loop.run_in_executor(None, lambda: self._storage.write(writes, sync=True))
+        self._writing = loop.run_in_executor(None, lambda: self.storage.write(writes, sync=True))
 
         def done(future: "asyncio.Future[None]") -> None:
             self._writing = None
@@ -181,7 +173,7 @@ class SlotDisk:
         if effects.writes and not self.failure:
             _, writes, _ = effects.begin_commit()
             try:
-                self._storage.write(writes, sync=not self._is_memory)
+                self.storage.write(writes, sync=not self._is_memory)
             except StorageError as error:
                 log.error("the records of slots cannot be written: %s", error)
-        self._storage.close()
+        self.storage.close()

@@ -65,7 +65,8 @@ class Return:
     def __init__(self, store: Store, disk: SlotDisk) -> None:
         self._store = store
         self._own = disk.own_store()
-        self._views, self._copies = load_copies(disk.records())
+        self._disk = disk.storage
+        self._views, self._copies = load_copies(self._disk)
         stored_sessions(store)  # a new one gets a number that none has
         self._numbers = dict(_sessions(store))
         #: What waits for whoever is a member of a share group, and a member of each.
@@ -106,10 +107,10 @@ class Return:
         self._store.end_commit()
 
     def _states(self) -> Iterator[SlotState]:
-        effects = Effects()  # what it writes is for nobody
         for slot, copy in self._copies.items():
+            effects = Effects(self._disk)  # what it writes is for nobody
             copy.settle(effects, self._own, self._views.get(slot, SlotView()))
-            yield copy.state()
+            yield copy.state(effects)
 
     def _check(self) -> None:
         others = [

@@ -116,8 +116,10 @@ class SlotService:
         host = options.host or node.name
         beats = options.heartbeat_timeout, options.heartbeat_interval
         reach = Reach(store, host, *(int(each * 1000) for each in beats))
-        self.here = here = LocalNode(incarnation_of(store, life), reach, options.replicas)
-        self.machines = SessionNode(here, options.slots, self.disk.records())
+        self.here = here = LocalNode(
+            incarnation_of(store, life), reach, options.replicas, disk=self.disk.storage
+        )
+        self.machines = SessionNode(here, options.slots)
         self._tune()
         self._routes: ClusterRoutes | None = None
         self._barrier: SubscribeBarrier | None = None

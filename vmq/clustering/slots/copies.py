@@ -1,4 +1,4 @@
-"""A slot's state on a node that does not own it: records on its disk, as they came from an owner.
+"""A slot's state on a node that does not own it: records on its disk, as they came from an owner. In memory is none.
 
 A copy is whole, or it is being built: parts of a state, and over them the changes that came meanwhile. What is being
 built replaces nothing until it is whole; until then it counts only for the messages in it. A copy that stays unfinished
@@ -6,6 +6,7 @@ is merged into what there was before (`settle`), under a lineage of this incarna
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -13,12 +14,22 @@ import msgspec
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.merge import merge
-from vmq.clustering.slots.records import all_records, head_of, lacks_of, load_state, salvage
+from vmq.clustering.slots.records import (
+    HEAD_KEY,
+    all_records,
+    head_of,
+    lacks_of,
+    load_state,
+    salvage,
+)
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage, includes
+from vmq_cluster.storage import Readable, after_prefix
 
 RECORD: Final = b"S"
 VIEW: Final = b"V"
+#: Bytes of a key that say which set of records it is of.
+_PREFIX: Final = 7
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _VIEWS: Final = msgspec.msgpack.Decoder(tuple[SlotView, int])
 
@@ -61,31 +72,29 @@ class RecordSet:
         self.slot = slot
         self.number = number
         #: Of its keys on disk.
-        self._prefix = RECORD + slot.to_bytes(2, "big") + number.to_bytes(4, "big")
+        self.prefix = RECORD + slot.to_bytes(2, "big") + number.to_bytes(4, "big")
         self.lineage = lineage
         #: Every change up to it is in here.
         self.version = version
-        self.records: dict[bytes, bytes] = {}
+        #: The head's record; b"": there is none yet.
+        self.head = b""
         #: Keys that changes have set while parts come: of these a part is older.
         self.fresh: set[bytes] = set()
         self.next_part = 0
         self.recent = RecentKeys()
 
     def put(self, effects: Effects, key: bytes, value: bytes | None) -> None:
-        if value is None:
-            self.records.pop(key, None)
-        else:
-            self.records[key] = value
-        self.write(effects, key, value)
+        if key == HEAD_KEY:
+            self.head = value or b""
+        effects.put(self.prefix + key, value)
 
-    def write(self, effects: Effects, key: bytes, value: bytes | None) -> None:
-        """The same, of a set whose owner has what is in it as a state."""
-        effects.put(self._prefix + key, value)
+    def read(self, effects: Effects) -> dict[bytes, bytes]:
+        """All of it."""
+        return effects.read(self.prefix)
 
     def delete(self, effects: Effects) -> None:
-        for key in self.records:
-            effects.put(self._prefix + key, None)
-        self.records = {}
+        for key in self.read(effects):
+            effects.put(self.prefix + key, None)
 
 
 class SlotCopy:
@@ -111,7 +120,7 @@ class SlotCopy:
 
     def lacks(self) -> bool:
         """Whether its owner had begun without a current copy."""
-        return self.whole is not None and lacks_of(self.whole.records) != NO_LINEAGE
+        return self.whole is not None and lacks_of(self.whole.head) != NO_LINEAGE
 
     def is_included(self, included: dict[Lineage, int]) -> bool:
         """Whether a state with this has everything that is in here."""
@@ -202,11 +211,11 @@ class SlotCopy:
         """What was not finished joins what is whole."""
         if self.building is None and not self.remains:
             return
-        state = SlotState() if self.whole is None else load_state(self.whole.records)
+        state = self.state(effects)
         if self.building is not None:
             self.remains.append(self.building)
         for each in self.remains:
-            merge(state, salvage(each.records))
+            merge(state, salvage(each.read(effects)))
         self._become(effects, me, view, state)
 
     def join(self, effects: Effects, me: Incarnation, view: SlotView, other: SlotState) -> None:
@@ -214,7 +223,7 @@ class SlotCopy:
         self.settle(effects, me, view)
         state = other
         if self.whole is not None:
-            state = self.state()
+            state = self.state(effects)
             merge(state, other)
         self._become(effects, me, view, state)
 
@@ -229,9 +238,9 @@ class SlotCopy:
             self.building.put(effects, key, value)
         self.finish(effects, view)
 
-    def state(self) -> SlotState:
-        """The state; there is nothing unfinished."""
-        return SlotState() if self.whole is None else load_state(self.whole.records)
+    def state(self, effects: Effects) -> SlotState:
+        """The state, without what is unfinished."""
+        return SlotState() if self.whole is None else load_state(self.whole.read(effects))
 
     def delete(self, effects: Effects, view: SlotView) -> None:
         for each in [self.whole, self.building, *self.remains]:
@@ -243,31 +252,37 @@ class SlotCopy:
         self.note(effects, view)
 
 
-def load_copies(disk: dict[bytes, bytes]) -> tuple[dict[int, SlotView], dict[int, SlotCopy]]:
-    """What a store has of slots at the start of the broker."""
+def load_copies(disk: Readable) -> tuple[dict[int, SlotView], dict[int, SlotCopy]]:
+    """What a store has of slots at the start of the broker. Of records only the heads are read."""
     views: dict[int, SlotView] = {}
     copies: dict[int, SlotCopy] = {}
     numbers: dict[int, int] = {}
-    sets: dict[tuple[int, int], RecordSet] = {}
-    for key, value in disk.items():
-        if key[:1] == VIEW:
-            slot = int.from_bytes(key[1:3], "big")
-            view, numbers[slot] = _VIEWS.decode(value)
-            if view.epoch:
-                views[slot] = view
-        elif key[:1] == RECORD:
-            slot, number = int.from_bytes(key[1:3], "big"), int.from_bytes(key[3:7], "big")
-            found = sets.get((slot, number))
-            if found is None:
-                found = sets[slot, number] = RecordSet(slot, number, NO_LINEAGE, 0)
-            found.records[key[7:]] = value
-    for (slot, number), each in sets.items():
+    for key, value in disk.scan(VIEW, after_prefix(VIEW)):
+        slot = int.from_bytes(key[1:3], "big")
+        view, numbers[slot] = _VIEWS.decode(value)
+        if view.epoch:
+            views[slot] = view
+    for slot, number in _numbers(disk):
+        each = RecordSet(slot, number, NO_LINEAGE, 0)
         copy = copies.setdefault(slot, SlotCopy(slot))
         copy.last_number = max(copy.last_number, number)
-        if b"h" in each.records:
-            each.lineage, each.version, _ = head_of(each.records)
+        each.head = disk.get(each.prefix + HEAD_KEY) or b""
+        if each.head:
+            each.lineage, each.version, _ = head_of(each.head)
         if number == numbers.get(slot):
             copy.whole = each
         else:
             copy.remains.append(each)
     return views, copies
+
+
+def _numbers(disk: Readable) -> Iterator[tuple[int, int]]:
+    """The sets of records that there are: slots and numbers, by their first keys."""
+    end, first = after_prefix(RECORD), RECORD
+    while first < end:
+        found = next(iter(disk.scan(first, end)), None)
+        if found is None:
+            return
+        prefix = found[0][:_PREFIX]
+        yield int.from_bytes(prefix[1:3], "big"), int.from_bytes(prefix[3:], "big")
+        first = (int.from_bytes(prefix, "big") + 1).to_bytes(_PREFIX, "big")

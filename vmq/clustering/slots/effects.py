@@ -1,7 +1,7 @@
 """What the machines of a node want done: messages, steps for clients, writes, and what waits for these.
 
 Writes gather as in a group commit: those of many turns may go to the disk in one, and while one is under way the next
-gathers. Whatever relies on a write waits for the number of its commit.
+gathers. Whatever relies on a write waits for the number of its commit; who reads finds what was written in any case.
 """
 
 from collections import deque
@@ -10,12 +10,18 @@ from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import Attached
 from vmq.clustering.slots.flow import Given
 from vmq.clustering.slots.queued import StoredMessage
+from vmq_cluster.storage import MemoryStorage, Readable, after_prefix
 
 
 class Effects:
-    """The effects of one node's machines, until somebody takes them."""
+    """The effects of one node's machines, until somebody takes them.
 
-    def __init__(self) -> None:
+    Args:
+        disk: what commits have written, and earlier lives of the node; None: nothing yet, nor ever.
+    """
+
+    def __init__(self, disk: Readable | None = None) -> None:
+        self.disk: Readable = MemoryStorage() if disk is None else disk
         #: For other nodes, by store, in order.
         self.sent: list[tuple[int, NodeMessage]] = []
         #: For this node itself.
@@ -46,6 +52,8 @@ class Effects:
         #: The commit that gathers now, and the last that is on disk.
         self.number: int = 1
         self.stored: int = 0
+        #: Commits that are on their way to the disk.
+        self._under_way: deque[tuple[int, dict[bytes, bytes | None]]] = deque()
         self._waiting: deque[tuple[int, int, NodeMessage]] = deque()
 
     def send(self, store: int, message: NodeMessage) -> None:
@@ -54,6 +62,24 @@ class Effects:
     def put(self, key: bytes, value: bytes | None) -> None:
         """Writes a record, or deletes it."""
         self.writes[key] = value
+
+    def read(self, prefix: bytes) -> dict[bytes, bytes]:
+        """The records whose keys begin so, by what is behind that: as they were written, on disk or not yet."""
+        at = len(prefix)
+        found = {key[at:]: value for key, value in self.disk.scan(prefix, after_prefix(prefix))}
+        for writes in self._unwritten():
+            for key, value in writes.items():
+                if not key.startswith(prefix):
+                    continue
+                if value is None:
+                    found.pop(key[at:], None)
+                else:
+                    found[key[at:]] = value
+        return found
+
+    def _unwritten(self) -> list[dict[bytes, bytes | None]]:
+        """What may not be on disk yet, the oldest first."""
+        return [*(writes for _, writes in self._under_way), self.writes]
 
     def commit(self) -> int:
         """The commit with everything that was written so far."""
@@ -67,6 +93,7 @@ class Effects:
     def begin_commit(self) -> tuple[int, dict[bytes, bytes | None], bool]:
         """Closes the gathering commit: its number, what it writes, and whether it has to be synced."""
         taken = self.number, self.writes, self.must_sync
+        self._under_way.append((self.number, self.writes))
         self.number += 1
         self.writes = {}
         self.must_sync = False
@@ -75,6 +102,8 @@ class Effects:
     def end_commit(self, number: int) -> None:
         """A commit is on disk, and all before it."""
         self.stored = number
+        while self._under_way and self._under_way[0][0] <= number:
+            self._under_way.popleft()
         self._release()
 
     def _release(self) -> None:

@@ -14,7 +14,7 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.records import HEAD_KEY
 from vmq.clustering.slots.words import NO_LINEAGE, Lineage
 
-#: Bytes of changes that an owner keeps for followers that come late, but never less than what is not safe yet.
+#: Bytes of changes that an owner keeps for followers that lack them, but never less than what is not safe yet.
 LOG_BYTES: Final = 1 << 20
 #: Kinds of records in the order in which a state is sent.
 _ORDER: Final = b"hqcruixm"
@@ -110,11 +110,24 @@ class FollowerSet:
         size = sum(len(key) + len(value or b"") for key, value in records)
         self._log.append((version, records, size))
         self._log_bytes += size
-        while self._log_bytes > LOG_BYTES and self._log[0][0] <= self.safe:
-            self._log_bytes -= self._log.popleft()[2]
+        self._shorten()
         for store, progress in self.progress.items():
             if progress.sent == version - 1:
                 self._send(view, store, progress, version, records)
+
+    def are_safe(self, version: int) -> None:
+        """Everything up to this version is."""
+        if version > self.safe:
+            self.safe = version
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """What all have needs no place; of what one does not, there is as much as is allowed."""
+        log, had = self._log, -1
+        if self.progress and all(each.is_whole for each in self.progress.values()):
+            had = min(each.stored for each in self.progress.values())
+        while log and log[0][0] <= self.safe and (log[0][0] <= had or self._log_bytes > LOG_BYTES):
+            self._log_bytes -= log.popleft()[2]
 
     def _send(
         self,

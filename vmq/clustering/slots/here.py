@@ -8,6 +8,7 @@ from vmq.clustering.slots.flow import Given
 from vmq.clustering.slots.limits import Limits
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import Incarnation, Lineage, store_of
+from vmq_cluster.storage import Readable
 
 
 class LocalFront:
@@ -29,6 +30,7 @@ class LocalNode:
         replicas: how many hosts are to have each slot.
         window: how many messages may be under way to a client.
         part_bytes: about how large a part of a state is that is sent.
+        disk: as in `Effects`.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class LocalNode:
         replicas: int = 2,
         window: int = 20,
         part_bytes: int = 1 << 16,
+        disk: Readable | None = None,
     ) -> None:
         self.incarnation = incarnation
         self.store = store_of(incarnation)
@@ -45,7 +48,7 @@ class LocalNode:
         self.replicas = replicas
         self.limits = Limits(window)
         self.part_bytes = part_bytes
-        self.effects = Effects()
+        self.effects = Effects(disk)
         self.front = LocalFront()
         #: Milliseconds, by this node's own clock, which may go wrong.
         self.now: int = 0

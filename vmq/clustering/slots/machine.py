@@ -28,7 +28,6 @@ from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
-from vmq.clustering.slots.records import all_records
 from vmq.clustering.slots.turns import Rounds, Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
 
@@ -45,13 +44,12 @@ class SlotMachine:
 
     Args:
         slots: how many the cluster has.
-        disk: what the store has of them at the start.
     """
 
-    def __init__(self, here: LocalNode, slots: int, disk: dict[bytes, bytes]) -> None:
+    def __init__(self, here: LocalNode, slots: int) -> None:
         self.here = here
         self.slots = slots
-        self.views, self.copies = load_copies(disk)
+        self.views, self.copies = load_copies(here.effects.disk)
         self.owners: dict[int, SlotOwner] = {}
         self.turns = Turns()
         #: Views that changed here since they were told.
@@ -121,7 +119,6 @@ class SlotMachine:
         """Another lineage has begun: what this node has is a copy, or a fork."""
         owner.state.tell_late()
         owner.publish()
-        owner.disk.records = all_records(owner.state)
         del self.owners[slot]
         self._rounds.note(slot, False)
         self.copies[slot] = copy = self._holder(owner)
@@ -135,7 +132,7 @@ class SlotMachine:
         old = self.view(slot)
         is_current = self._is_current(old, copy)
         copy.settle(self.here.effects, me, old)
-        state = copy.state()
+        state = copy.state(self.here.effects)
         if old.epoch and not is_current:
             state.lacks = max(old.lineage, state.lacks)
         disk = copy.whole or copy.new_set(state.lineage, 0)
@@ -381,7 +378,7 @@ class SlotMachine:
             return
         assert copy.whole is not None
         view = self.view(slot)
-        records = copy.whole.records
+        records = copy.whole.read(self.here.effects)
         size = self.here.part_bytes
         for part in cut(slot, view, lineage, version, records, size, None, copy.current):
             self.here.effects.send_stored(sender, part)

@@ -35,7 +35,6 @@ class OwnedSlot:
         base = state.lineage, state.version
         self.followers = FollowerSet(here, slot, base, disk.recent.keys())
         disk.recent = RecentKeys()
-        disk.records = {}  # they are the state
         state.begin(view.lineage)
         #: Versions and the commits of this disk with them.
         self._commits: deque[tuple[int, int]] = deque()
@@ -132,7 +131,7 @@ class OwnedSlot:
             while self._commits and self._commits[0][1] <= self.here.effects.stored:
                 self._stored = self._commits.popleft()[0]
             safe = self.safe_version()
-            self.followers.safe = max(safe, self.followers.safe)
+            self.followers.are_safe(safe)
             if not self._waiting or self._waiting[0][0] > safe:
                 return
             while self._waiting and self._waiting[0][0] <= safe:
@@ -145,7 +144,7 @@ class OwnedSlot:
         self.state.close()
         records = take_changes(self.state)
         for key, value in records:
-            self.disk.write(self.here.effects, key, value)
+            self.disk.put(self.here.effects, key, value)
         self.disk.lineage, self.disk.version = self.state.lineage, self.state.version
         self._commits.append((self.state.version, self.here.effects.commit()))
         self.followers.publish(self.view, self.state.version, records)

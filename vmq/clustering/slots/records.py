@@ -184,15 +184,15 @@ def all_records(state: SlotState) -> dict[bytes, bytes]:
     return found
 
 
-def head_of(records: dict[bytes, bytes]) -> tuple[Lineage, int, dict[Lineage, int]]:
+def head_of(head: bytes) -> tuple[Lineage, int, dict[Lineage, int]]:
     """Lineage, version, and what is included."""
-    lineage, version, included, *_ = _DECODER.decode(records[HEAD_KEY])
+    lineage, version, included, *_ = _DECODER.decode(head)
     return _pair(lineage), version, {_pair(each): number for each, number in included}
 
 
-def lacks_of(records: dict[bytes, bytes]) -> Lineage:
+def lacks_of(head: bytes) -> Lineage:
     """What the state says that it lacks."""
-    return _pair(_DECODER.decode(records[HEAD_KEY])[4])
+    return _pair(_DECODER.decode(head)[4])
 
 
 def load_state(records: dict[bytes, bytes]) -> SlotState:

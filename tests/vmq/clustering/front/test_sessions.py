@@ -20,7 +20,7 @@ class Alone:
 
     def __init__(self) -> None:
         here = LocalNode(incarnation_of(1, 1), Reach(1, "x", 1000, 200), replicas=1)
-        self.node = SessionNode(here, 1, {})
+        self.node = SessionNode(here, 1)
         self.now = 0
         self.acknowledged = 0
         self.node.slots.found()

@@ -146,7 +146,7 @@ class Near(World):
         super().__init__()
         self.told = object()
         self.view = SlotView(1, incarnation_of(1, 1))
-        owner = SlotMachine(self.here, 8, {})
+        owner = SlotMachine(self.here, 8)
         owner.found()
         owner.take_over(3)
         self.origin.owners = owner.owners

@@ -7,6 +7,7 @@ from vmq.clustering.slots.followers import cut
 from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.records import all_records, load_state, take_changes
 from vmq.clustering.slots.state import SlotState
+from vmq_cluster.storage import MemoryStorage
 
 OWNER = 5 << 24 | 1
 ME = 6 << 24 | 1
@@ -23,8 +24,8 @@ class Follower:
         register = self.owner.register("c")
         register.session = self.owner.stamp(0)
         self.owner.subscribe("c", "#", 2, 0)
-        self.effects = Effects()
-        self.disk: dict[bytes, bytes] = {}
+        self.disk = MemoryStorage()
+        self.effects = Effects(self.disk)
         self.copy = SlotCopy(SLOT)
 
     def take(self, number: int, size: int = 50) -> list[tuple[bytes, bytes | None]]:
@@ -52,13 +53,10 @@ class Follower:
 
     def restart(self) -> SlotCopy:
         """What the disk has of it."""
-        _, writes, _ = self.effects.begin_commit()
-        for key, value in writes.items():
-            if value is None:
-                self.disk.pop(key, None)
-            else:
-                self.disk[key] = value
-        _, found = load_copies(dict(self.disk))
+        number, writes, _ = self.effects.begin_commit()
+        self.disk.write(writes, sync=False)
+        self.effects.end_commit(number)
+        _, found = load_copies(self.disk)
         return found[SLOT]
 
 
@@ -74,10 +72,10 @@ def test_parts_and_changes_make_the_owners_state() -> None:
     there.transfer()
     assert there.change(there.take(11))
     assert there.copy.whole is not None
-    assert there.copy.whole.records == all_records(there.owner)
+    assert there.copy.whole.read(there.effects) == all_records(there.owner)
     whole = there.restart().whole
     assert whole is not None
-    assert whole.records == all_records(there.owner)
+    assert whole.read(there.effects) == all_records(there.owner)
 
 
 def test_a_change_while_parts_come_is_newer_than_they_are() -> None:
@@ -93,7 +91,7 @@ def test_a_change_while_parts_come_is_newer_than_they_are() -> None:
         there.copy.add_part(there.effects, part.records)
     there.copy.finish(there.effects, VIEW)
     assert there.copy.whole is not None
-    assert there.copy.whole.records == all_records(there.owner)
+    assert there.copy.whole.read(there.effects) == all_records(there.owner)
 
 
 def test_of_what_is_unfinished_only_messages_count_and_what_was_whole_stays() -> None:
@@ -102,9 +100,10 @@ def test_of_what_is_unfinished_only_messages_count_and_what_was_whole_stays() ->
     for number in range(3, 13):
         there.take(number)
     there.transfer(parts=3)
-    for found in (there.copy, there.restart()):
-        found.settle(there.effects, ME, VIEW)
-        state = found.state()
+    restarted = there.restart()
+    for found, effects in ((there.copy, there.effects), (restarted, Effects(there.disk))):
+        found.settle(effects, ME, VIEW)
+        state = found.state(effects)
         assert {(OWNER, 1), (OWNER, 2)} < set(state.queues["c"])
         # The context says no more than what is there: the owner can hand in the rest.
         for number in range(1, 13):
@@ -141,7 +140,7 @@ def test_what_is_deleted_is_gone_from_disk() -> None:
     there.copy.delete(there.effects, VIEW)
     there.effects.put(b"Vother", None)
     _, writes, must_sync = there.effects.begin_commit()
-    left = {key for key in there.disk if key[:1] == b"S" and writes.get(key, b"") is not None}
+    left = {key for key, _ in there.disk.scan(b"S", b"T") if writes.get(key, b"") is not None}
     assert left == set()
     assert must_sync
 
@@ -159,7 +158,7 @@ def test_the_head_of_a_state_says_what_it_is() -> None:
     there.transfer()
     assert there.copy.base() == (VIEW.lineage, there.owner.version)
     assert there.copy.whole is not None
-    assert load_state(there.copy.whole.records).version == there.owner.version
+    assert load_state(there.copy.whole.read(there.effects)).version == there.owner.version
 
 
 def test_recent_keys_are_those_behind_what_is_safe() -> None:

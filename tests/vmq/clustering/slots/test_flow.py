@@ -28,7 +28,7 @@ class Stream:
 
     def __init__(self, window: int = WINDOW) -> None:
         here = LocalNode(incarnation_of(1, 1), Reach(1, "x", 1000, 200), replicas=1, window=window)
-        self.node = SessionNode(here, 1, {})
+        self.node = SessionNode(here, 1)
         self.now = 0
         #: What is on the disk, and what it has been told to write.
         self.disk: dict[bytes, bytes] = {}

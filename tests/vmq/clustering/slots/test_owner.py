@@ -48,7 +48,7 @@ class World:
         reach = Reach(1, "a", 1000, 100)
         reach.set_members({1: "a", 2: "b", 3: "c"})
         self.here = LocalNode(incarnation_of(1, 1), reach, part_bytes=100)
-        self.slots = SlotMachine(self.here, 1, {})
+        self.slots = SlotMachine(self.here, 1)
         self.now = 0
         for store in (2, 3):
             reach.on_link(store, 10 + store)
