@@ -147,6 +147,7 @@ COMPILED_SLOTS = (
     "vmq/clustering/slots/register.py",
     "vmq/clustering/slots/queued.py",
     "vmq/clustering/slots/flow.py",
+    "vmq/clustering/slots/cold.py",
     "vmq/clustering/slots/state.py",
     "vmq/clustering/slots/effects.py",
     "vmq/clustering/slots/reach.py",

@@ -23,6 +23,7 @@ from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import copies, merge, records
 from vmq.clustering.slots.attachment import Attachment
 from vmq.clustering.slots.attachments import Attachments
+from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.here import LocalNode
@@ -122,6 +123,14 @@ def _unwritten_heads(self: Effects) -> list[dict[bytes, bytes | None]]:
 
 
 _unwritten = Effects._unwritten
+
+
+def _gather_as_they_came(self: ColdQueues) -> None:
+    self.is_mixed = False
+    _gather(self)
+
+
+_gather = ColdQueues.gather
 
 
 def _whole_context(
@@ -359,6 +368,18 @@ ABLATIONS: dict[str, Ablation] = {
         ((Effects, "_unwritten", _unwritten_heads),),
         ("kill", "disk", "handover"),
         seeds=(0,),
+    ),
+    "bodies": Ablation(
+        "a record of messages stays until nobody lacks any of it, in memory or not",
+        ((ColdQueues, "_holders", lambda self, dot: 1),),
+        ("kill", "handover"),
+        seeds=(1,),
+    ),
+    "mixed": Ablation(
+        "what has come into its place in a queue later is in memory, and what was there before",
+        ((ColdQueues, "gather", _gather_as_they_came),),
+        ("split", "deaf", "kill", "handover"),
+        seeds=(9,),
     ),
     "stamps": Ablation(
         "a stamp is greater than all in the state, whatever the clock says",

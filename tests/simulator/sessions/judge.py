@@ -38,9 +38,16 @@ def results(world: SessionWorld) -> Counter[str]:
     found["unlimited"] = sum(map(partial(_is_unlimited, world), world.clients.values()))
     for slot in range(SLOTS):
         owner = owner_of(world, slot)
-        found["stuck"] += owner is None or any(
+        if owner is None:
+            found["stuck"] += 1
+            continue
+        owned = owner.machines.slots.owners[slot]
+        found["stuck"] += any(
             client != UNCLAIMED or not world.gone  # else one that is dead could still claim it
-            for client in owner.machines.slots.owners[slot].state.queues
+            for client in (*owned.state.queues, *owned.state.cold)
+        )
+        found["kept"] += not owned.state.waits() and any(
+            key.startswith(b"m") for key in owned.disk.read(owner.machines.effects)
         )
     return found
 

@@ -75,7 +75,7 @@ class WorldNode:
         reach = Reach(self.store, self.host, TIMEOUT, INTERVAL)
         reach.set_members(hosts)
         here = LocalNode(
-            incarnation_of(self.store, self.boot), reach, self.replicas, 3, 300, self.disk
+            incarnation_of(self.store, self.boot), reach, self.replicas, 3, 300, self.disk, 2
         )
         here.is_leaving = self.is_leaving
         return SessionNode(here, self.slots)

@@ -116,9 +116,8 @@ class SlotService:
         host = options.host or node.name
         beats = options.heartbeat_timeout, options.heartbeat_interval
         reach = Reach(store, host, *(int(each * 1000) for each in beats))
-        self.here = here = LocalNode(
-            incarnation_of(store, life), reach, options.replicas, disk=self.disk.storage
-        )
+        me = incarnation_of(store, life)
+        self.here = here = LocalNode(me, reach, options.replicas, disk=self.disk.storage)
         self.machines = SessionNode(here, options.slots)
         self._tune()
         self._routes: ClusterRoutes | None = None

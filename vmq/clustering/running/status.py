@@ -76,6 +76,7 @@ class SlotStatus:
         if owner is None or register is None or not register.session:
             return None
         state, found, sent = owner.state, [], set()
+        state.load(client_id)
         for packet_id, each in register.window.items():
             sent.add(each.dot)
             message = state.messages.get(each.dot)
@@ -122,7 +123,7 @@ class SlotStatus:
             for owner in owners
             for register in owner.state.registers.values()
         )
-        queued = sum(len(queue) for owner in owners for queue in owner.state.queues.values())
+        queued = sum(owner.state.all_waiting() for owner in owners)
         for name, text, value in (
             ("cluster_slots_owned", "Slots of durable sessions that this node owns.", owned),
             ("cluster_slots_followed", "Slots that it has a copy of.", followed),
@@ -216,7 +217,7 @@ def _figures(owner: SlotOwner, client_id: str) -> SessionFigures:
         peer=None,
         protocol=None,
         keep_alive=None,
-        queue_size=max(0, len(owner.state.queues.get(client_id, ())) - under_way),
+        queue_size=max(0, owner.state.waiting(client_id) - under_way),
         waiting_acks=under_way,
         dropped=0,
         connected_at=0.0,

@@ -12,7 +12,7 @@ Read in this order:
     away         who has no connection: wills, expiry          limits       of queues, as a plugin decided
     owner        followers, forks, messages                    machine      all slots of one node: views, takeover
     turns        which of them a turn, or a heartbeat, looks at
-    flow         what goes straight to its client, in runs    holding      what waits for room in queues
+    flow         what goes straight to its client, in runs    cold         what waits on the disk alone
 
 A client's id hashes to a **slot**, which has an **owner** and **followers** on other hosts. A message is addressed to
 slots and known by its **dot**: the incarnation where it was published, and its place there for that slot. The
@@ -47,7 +47,7 @@ handed over as hints. One path for one node and for fifty is to follow:
 - `SlotState` is then the view that merging has of those records; `Attachments` is the compiled session's, which keeps
   window and packet ids in its registers already; the table of a front is the in-flight window of its connection.
 
-Until then the state of a slot is in its owner's memory as well as on its disk; so are a follower's records. What an
+Until then the state of a slot is in its owner's memory as well as on its disk, but for messages that wait. What an
 origin, an owner and a front that are one node say to each other are calls. What these machines leave to it:
 payloads stored once for many slots; a state's changes in one turn are one message to a follower, however many; contexts
 keep a run of numbers for each life of each store; when a session was left is known to its owner alone, and counts anew

@@ -133,7 +133,8 @@ class SlotFlows:
         flow = self._state.flows.get(client)
         if flow is not None:
             return flow
-        if register.single_window or client in self._state.single_queues:
+        state = self._state
+        if register.single_window or client in state.single_queues or client in state.cold:
             return None
         if register.ahead.runs or self._is_held(client):
             return None

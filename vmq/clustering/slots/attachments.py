@@ -21,12 +21,12 @@ from vmq.clustering.messages.fronts import (
 )
 from vmq.clustering.slots.attachment import Attachment, SlotFlows, another_place
 from vmq.clustering.slots.away import AwayClients
+from vmq.clustering.slots.cold import ALL
 from vmq.clustering.slots.flow import PACKETS, steps_of
-from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
-from vmq.clustering.slots.subscribers import Subscribers
+from vmq.clustering.slots.subscribers import HeldOffers, Subscribers
 from vmq.clustering.slots.words import (
     GONE,
     PUBACK,
@@ -155,6 +155,7 @@ class Attachments:
         if not register.session and not asked.is_clean:
             state.begin_session(client, self._here.time())
         state.touch(client)
+        state.load(client, len(register.window) + self._here.ahead)
         self._believe_done(client, register, asked.done)
         for entry in asked.table:
             self._believe(client, register, entry)
@@ -208,7 +209,7 @@ class Attachments:
     ) -> None:
         """Goes on with an exchange that another connection or owner has begun."""
         client = attachment.client
-        if not sent.is_received and not is_told and sent.dot not in self._queue(client):
+        if not sent.is_received and not is_told and not self._state.has(client, sent.dot):
             if sent.qos == 1:  # another fork has done it
                 self._state.unsend(client, packet)
                 return
@@ -218,9 +219,6 @@ class Attachments:
             self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBREL, packet))
         elif not is_told:
             self._transmit(attachment, packet, sent, True)
-
-    def _queue(self, client: str) -> dict[Dot, int]:
-        return self._state.queues.get(client, {})
 
     # Sending
 
@@ -248,7 +246,7 @@ class Attachments:
     def _transmit(
         self, attachment: Attachment, packet: int, sent: SentMessage, is_again: bool = False
     ) -> None:
-        message = self._state.messages[sent.dot]
+        message = self._state.message_of(attachment.client, sent.dot)
         sending = Sending(self._owned.slot, packet, sent, message, is_again)
         if sent.qos < 2:
             self._put_message(attachment, sending)
@@ -274,7 +272,8 @@ class Attachments:
         if self.flows.deliver(attachment, limits):
             self._touched[client] = None
             return
-        queue = self._queue(client)
+        self._state.load(client, ALL if limits.newest_first else limits.window + self._here.ahead)
+        queue = self._state.queues.get(client, {})
         room = limits.window - len(register.window)
         if room <= 0 or not queue:
             return
@@ -448,6 +447,7 @@ class Attachments:
     def _on_gone(self, attachment: Attachment, in_order: bool) -> None:
         client = attachment.client
         del self.serving[client]
+        self._state.grown[client] = None
         self.held.release(client)
         register = self._state.registers[client]
         self.away.went(client)
@@ -461,7 +461,7 @@ class Attachments:
 
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
-        has_aging = self._here.limits.all.age > 0 and bool(self._state.queues)
+        has_aging = self._here.limits.all.age > 0 and self._state.waits()
         is_waited_for = self._refused or self._with_unsafe or self.away.are_waited_for()
         is_waited_for = is_waited_for or self.held.are_any()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)

@@ -89,7 +89,7 @@ class AwayClients:
             if register.session and 0 < limits.expiry <= now - left:
                 subscribers.end(client)
                 self._here.effects.expired.append(client)
-            is_used = register.session or register.will or client in state.queues
+            is_used = register.session or register.will or state.waiting(client) > 0
             since = max(register.ended, register.attached_at)
             if has_all and not is_used and now - since > FORGOTTEN_AFTER:
                 state.forget(client)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from vmq.clustering.messages.slots import SlotView
+from vmq.clustering.slots.cold import RunReader
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.merge import merge
 from vmq.clustering.slots.records import (
@@ -20,6 +21,8 @@ from vmq.clustering.slots.records import (
     head_of,
     lacks_of,
     load_state,
+    mixed_of,
+    run_key,
     salvage,
 )
 from vmq.clustering.slots.state import SlotState
@@ -92,9 +95,30 @@ class RecordSet:
         """All of it."""
         return effects.read(self.prefix)
 
+    def read_cold(self, effects: Effects) -> dict[bytes, bytes]:
+        """All of it but the messages that an owner needs not have in memory."""
+        found: dict[bytes, bytes] = {}
+        for first, end in ((b"", run_key(mixed_of(self.head) + 1)), (b"n", b"\xff")):
+            for key, value in effects.scan(self.prefix + first, self.prefix + end):
+                found[key[_PREFIX:]] = value
+        return found
+
     def delete(self, effects: Effects) -> None:
         for key in self.read(effects):
             effects.put(self.prefix + key, None)
+
+
+class StoredRuns(RunReader):
+    """The messages of a set of records."""
+
+    def __init__(self, effects: Effects, records: RecordSet) -> None:
+        self._effects = effects
+        self._prefix = records.prefix
+
+    def runs(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        at = self._prefix + run_key(first)
+        for key, value in self._effects.scan(at, self._prefix + run_key(last + 1)):
+            yield int.from_bytes(key[_PREFIX + 1 :], "big"), value
 
 
 class SlotCopy:
@@ -241,6 +265,12 @@ class SlotCopy:
     def state(self, effects: Effects) -> SlotState:
         """The state, without what is unfinished."""
         return SlotState() if self.whole is None else load_state(self.whole.read(effects))
+
+    def cold_state(self, effects: Effects) -> SlotState:
+        """The same, for an owner who reads messages when their clients come."""
+        if self.whole is None:
+            return SlotState()
+        return load_state(self.whole.read_cold(effects), True)
 
     def delete(self, effects: Effects, view: SlotView) -> None:
         for each in [self.whole, self.building, *self.remains]:

@@ -5,6 +5,7 @@ gathers. Whatever relies on a write waits for the number of its commit; who read
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import Attached
@@ -66,16 +67,26 @@ class Effects:
     def read(self, prefix: bytes) -> dict[bytes, bytes]:
         """The records whose keys begin so, by what is behind that: as they were written, on disk or not yet."""
         at = len(prefix)
-        found = {key[at:]: value for key, value in self.disk.scan(prefix, after_prefix(prefix))}
+        return {key[at:]: value for key, value in self.scan(prefix, after_prefix(prefix))}
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Records from a key to before another, ascending. Nothing is written while it is used."""
+        late: dict[bytes, bytes | None] = {}
         for writes in self._unwritten():
-            for key, value in writes.items():
-                if not key.startswith(prefix):
-                    continue
-                if value is None:
-                    found.pop(key[at:], None)
-                else:
-                    found[key[at:]] = value
-        return found
+            late.update({key: writes[key] for key in writes if first <= key < end})
+        keys = deque(sorted(late))
+        for key, stored in self.disk.scan(first, end):
+            while keys and keys[0] < key:
+                early = keys.popleft()
+                value = late[early]
+                if value is not None:
+                    yield early, value
+            if key not in late:
+                yield key, stored
+        for key in keys:
+            value = late[key]
+            if value is not None:
+                yield key, value
 
     def _unwritten(self) -> list[dict[bytes, bytes | None]]:
         """What may not be on disk yet, the oldest first."""

@@ -159,12 +159,14 @@ class SlotQueues:
         #: Those that are awaited and done since somebody looked.
         self.had: list[FlowRun] = []
         self.gone: list[int] = []
-        #: What is in the queues, as their records say it, and which of those changed.
-        self.blocks: dict[tuple[str, int, int], QueueBlock] = {}
+        #: What is in the queues, as their records say it: by origin and block, and client; and which of those changed.
+        self.blocks: dict[tuple[int, int], dict[str, QueueBlock]] = {}
         self.changed_blocks: list[QueueBlock] = []
         self._block = QueueBlock("", 0, 0)
         #: The last record of messages.
         self.last_run: int = 0
+        #: Records of which messages are in memory, by number.
+        self.warm_runs: dict[int, SharedRecord] = {}
 
     @property
     def messages(self) -> dict[Dot, StoredMessage]:
@@ -196,10 +198,12 @@ class SlotQueues:
         """The record of a queue with a block of places, which changes."""
         block = self._block
         if block.number != number or block.origin != origin or block.client != client:
-            name = client, origin, number
-            found = self.blocks.get(name)
+            blocks = self.blocks.get((origin, number))
+            if blocks is None:
+                blocks = self.blocks[origin, number] = {}
+            found = blocks.get(client)
             if found is None:
-                found = self.blocks[name] = QueueBlock(client, origin, number)
+                found = blocks[client] = QueueBlock(client, origin, number)
             self._block = block = found
         if not block.is_changed:
             block.is_changed = True
@@ -211,9 +215,28 @@ class SlotQueues:
         block.is_changed = False
         block.is_stored = not block.is_empty()
         if not block.is_stored:
-            del self.blocks[block.client, block.origin, block.number]
+            blocks = self.blocks[block.origin, block.number]
+            del blocks[block.client]
+            if not blocks:
+                del self.blocks[block.origin, block.number]
             if self._block is block:
                 self._block = QueueBlock("", 0, 0)
+
+    def join_run(self, message: StoredMessage, run: SharedRecord) -> None:
+        """A message that is in memory is in a record."""
+        message.run = run
+        run.here += 1
+        if run.here == 1:
+            self.warm_runs[run.number] = run
+
+    def forget_run(self, message: StoredMessage) -> None:
+        """It is not in memory any more, or is to be in another record."""
+        run = message.run
+        if run is not None:
+            message.run = None
+            run.here -= 1
+            if run.here == 0:
+                self.warm_runs.pop(run.number, None)
 
     def gather_runs(self) -> list[tuple[int, list[Any]]]:
         """Runs that are in no record yet come into new ones: their numbers, and what is in them."""
@@ -368,9 +391,10 @@ class ClientFlow(AnyFlow):
                 dot: Dot = (run.origin, run.place + at)
                 message = run.message(at)
                 message.holders = 1
-                message.run = run.record
                 if run.record is None:
                     state.fresh.append(dot)
+                else:
+                    state.join_run(message, run.record)
                 state.single_messages[dot] = message
                 queue[dot] = 1
                 size += message.size()

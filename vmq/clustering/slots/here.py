@@ -31,6 +31,7 @@ class LocalNode:
         window: how many messages may be under way to a client.
         part_bytes: about how large a part of a state is that is sent.
         disk: as in `Effects`.
+        ahead: about how many messages of a client that is connected are in memory before they are sent.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class LocalNode:
         window: int = 20,
         part_bytes: int = 1 << 16,
         disk: Readable | None = None,
+        ahead: int = 64,
     ) -> None:
         self.incarnation = incarnation
         self.store = store_of(incarnation)
@@ -48,6 +50,7 @@ class LocalNode:
         self.replicas = replicas
         self.limits = Limits(window)
         self.part_bytes = part_bytes
+        self.ahead = ahead
         self.effects = Effects(disk)
         self.front = LocalFront()
         #: Milliseconds, by this node's own clock, which may go wrong.

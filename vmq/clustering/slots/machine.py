@@ -132,7 +132,7 @@ class SlotMachine:
         old = self.view(slot)
         is_current = self._is_current(old, copy)
         copy.settle(self.here.effects, me, old)
-        state = copy.state(self.here.effects)
+        state = copy.cold_state(self.here.effects)
         if old.epoch and not is_current:
             state.lacks = max(old.lineage, state.lacks)
         disk = copy.whole or copy.new_set(state.lineage, 0)

@@ -40,6 +40,7 @@ def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> No
 
     `current` is the lineage of which `other` had all that was safe, as far as whoever had it can say.
     """
+    one.load_all()
     before = one.context.copy()
     included = dict(one.included)
     for origin in one.context.merge(other.context):
@@ -67,6 +68,7 @@ def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> No
     one.lacks = _what_both_lack(one, included, other, current)
     one.claim()
     one.sort()
+    one.is_mixed = one.is_mixed or bool(one.fresh)
     one.changed["h", "", 0, 0] = None
 
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from vmq.clustering.messages.slots import SlotView
-from vmq.clustering.slots.copies import RecentKeys, RecordSet
+from vmq.clustering.slots.copies import RecentKeys, RecordSet, StoredRuns
 from vmq.clustering.slots.flow import FlowRun
 from vmq.clustering.slots.followers import FollowerSet
 from vmq.clustering.slots.here import LocalNode
@@ -35,6 +35,7 @@ class OwnedSlot:
         base = state.lineage, state.version
         self.followers = FollowerSet(here, slot, base, disk.recent.keys())
         disk.recent = RecentKeys()
+        state.reader = StoredRuns(here.effects, disk)
         state.begin(view.lineage)
         #: Versions and the commits of this disk with them.
         self._commits: deque[tuple[int, int]] = deque()

@@ -73,6 +73,10 @@ class SlotOwner(OwnedSlot):
         self._release_leftovers()
         self.attachments.flush()
 
+    def publish(self) -> None:
+        super().publish()
+        self.state.cool(self.attachments.serving, self.here.ahead)
+
     def is_idle(self) -> bool:
         """Whether a turn that does not concern it may pass it over."""
         return not (self.has_open_commits() or self.waits() or self._leftover)

@@ -1,12 +1,13 @@
 """Messages in queues of a slot, and the records that they are in: side by side, as one version took them."""
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from mypy_extensions import i64, mypyc_attr
 
 from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.register import SentMessage
-from vmq.clustering.slots.words import ONLY, SEND, split_scope
+from vmq.clustering.slots.words import ONLY, SEND, Dot, split_scope
 from vmq.mqtt.message import Delivery, Message
 
 #: Places of an origin in one record of a queue, fewer than a C int has bits (compiled, `1 << place` is one), and packet
@@ -16,6 +17,7 @@ WINDOW: Final = 16
 #: Messages in one record, and about as many bytes of them.
 RUN: Final = 256
 RUN_BYTES: Final = 1 << 18
+_DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder()
 
 
 # Numbers only, and what holds nothing but these and bytes: the garbage collector needs not look at them.
@@ -25,8 +27,9 @@ class SharedRecord:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        #: How many of them are not done.
+        #: How many of them are not done, each as often as clients lack it, and how many are in memory.
         self.left: i64 = 0
+        self.here: i64 = 0
 
 
 @mypyc_attr(acyclic=True)
@@ -64,6 +67,12 @@ class QueueBlock:
             self.least |= bits
         else:
             self.least &= ~bits
+
+    def qos(self, place: i64) -> i64:
+        """That of a place; 0: it is not in the queue."""
+        if self.least >> place & 1:
+            return 1
+        return 2 * (self.once >> place & 1)
 
     def is_empty(self) -> bool:
         return self.once == 0 and self.least == 0
@@ -122,6 +131,17 @@ class StoredMessage:
     def size(self) -> int:
         """What it counts in a queue."""
         return len(self.topic) + len(self.payload)
+
+
+def messages_of(value: bytes) -> list[tuple[Dot, StoredMessage]]:
+    """What is in a record of messages."""
+    found: list[tuple[Dot, StoredMessage]] = []
+    for origin, place, stamp, topic, payloads, *rest in _DECODER.decode(value):
+        several = payloads if isinstance(payloads, list) else [payloads]
+        for at, payload in enumerate(several):
+            message = StoredMessage(stamp + at, topic, payload, *rest)
+            found.append(((origin, place + at), message))
+    return found
 
 
 class Sending:

@@ -6,7 +6,14 @@ import msgspec
 
 from vmq.clustering.messages.fronts import SessionLimits
 from vmq.clustering.slots.flow import ClientFlow
-from vmq.clustering.slots.queued import PLACES, WINDOW, QueueBlock, SharedRecord, StoredMessage
+from vmq.clustering.slots.queued import (
+    PLACES,
+    WINDOW,
+    QueueBlock,
+    SharedRecord,
+    StoredMessage,
+    messages_of,
+)
 from vmq.clustering.slots.register import BornAt, ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import Dot, Lineage
@@ -15,6 +22,8 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder()
 
 HEAD_KEY: Final = b"h"
+#: More records of messages than there ever are.
+_ALL: Final = 1 << 62
 
 _Change = tuple[str, str, int, int]
 
@@ -56,6 +65,8 @@ def _plain(state: SlotState, change: _Change) -> Any:
             state.last,
             state.lacks,
             sorted(state.runs_of.items()),
+            state.mixed,
+            state.last_run,
         ]
     if kind == "c":
         return state.context.runs.get(first)
@@ -163,15 +174,18 @@ def all_records(state: SlotState) -> dict[bytes, bytes]:
     state.spread()
     state.gather()
     found: dict[bytes, bytes] = {}
+    if state.cold and state.reader is not None:
+        found = {run_key(number): value for number, value in state.reader.runs(0, state.last_run)}
     runs: dict[int, list[Any]] = {}
-    for dot, message in state.messages.items():
+    for dot, message in {} if found else state.messages.items():
         assert message.run is not None
         runs.setdefault(message.run.number, []).append(_message(dot, message))
     for number, messages in runs.items():
         found[run_key(number)] = _ENCODER.encode(messages)
-    for block in state.blocks.values():
-        if not block.is_empty():
-            found[block_key(block)] = _ENCODER.encode((block.least, block.once))
+    for blocks in state.blocks.values():
+        for block in blocks.values():
+            if not block.is_empty():
+                found[block_key(block)] = _ENCODER.encode((block.least, block.once))
     changes: list[_Change] = [("h", "", 0, 0)]
     changes += [("c", "", origin, 0) for origin in state.context.runs]
     for client, register in state.registers.items():
@@ -195,18 +209,28 @@ def lacks_of(head: bytes) -> Lineage:
     return _pair(_DECODER.decode(head)[4])
 
 
-def load_state(records: dict[bytes, bytes]) -> SlotState:
-    """The state of whole records."""
+def mixed_of(head: bytes) -> int:
+    """Up to which record of messages an owner is to have them in memory."""
+    of_runs: list[int] = _DECODER.decode(head)[6:]
+    return of_runs[0] if of_runs else _ALL  # a version that had all of them there did not say
+
+
+def load_state(records: dict[bytes, bytes], is_cold: bool = False) -> SlotState:
+    """The state of whole records; `is_cold`: those of messages come only so far as they are mixed."""
     state = SlotState()
     lineage, version, included, last, lacks, *rest = _DECODER.decode(records[HEAD_KEY])
     state.lineage, state.version, state.last = _pair(lineage), version, last
     state.lacks = _pair(lacks)
     state.included = {_pair(each): number for each, number in included}
     state.runs_of = {_pair(each): number for each, number in rest[0]} if rest else {}
+    state.mixed = rest[1] if rest[1:] else _ALL
     for key, value in records.items():
         if key[:1] == b"c":
             state.context.runs[int.from_bytes(key[1:9], "big")] = _DECODER.decode(value)
-    runs = _load_clients(state, records)
+    runs = _load_clients(state, records, is_cold)
+    if rest[2:]:
+        state.last_run = rest[2]
+    state.mixed = min(state.mixed, state.last_run)
     state.forget_changes()
     state.gone = [each.number for each in runs if not each.left]
     return state
@@ -236,17 +260,13 @@ def _load_runs(state: SlotState, records: dict[bytes, bytes]) -> list[SharedReco
     for key in sorted(key for key in records if key[:1] == b"m"):
         run = SharedRecord(int.from_bytes(key[1:9], "big"))
         runs.append(run)
-        for origin, place, stamp, topic, payloads, *rest in _DECODER.decode(records[key]):
-            several = payloads if isinstance(payloads, list) else [payloads]
-            for at, payload in enumerate(several):
-                before = state.messages.get((origin, place + at))
-                if before is not None and before.run is not None:
-                    before.run.left -= 1
-                message = StoredMessage(stamp + at, topic, payload, *rest)
-                state.messages[origin, place + at] = message
-                message.run = run
-                run.left += 1
-            state.last = max(state.last, stamp + len(several) - 1)
+        for dot, message in messages_of(records[key]):
+            before = state.messages.get(dot)
+            if before is not None:
+                state.forget_run(before)
+            state.messages[dot] = message
+            state.join_run(message, run)
+            state.last = max(state.last, message.stamp)
         state.last_run = run.number
     return runs
 
@@ -254,18 +274,19 @@ def _load_runs(state: SlotState, records: dict[bytes, bytes]) -> list[SharedReco
 def _drop_done(state: SlotState) -> None:
     """Messages that nobody lacks are done: others of their records are not."""
     for dot in [each for each, message in state.messages.items() if not message.holders]:
-        run = state.messages.pop(dot).run
-        if run is not None:
-            run.left -= 1
+        state.forget_run(state.messages.pop(dot))
 
 
-def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> list[SharedRecord]:
+def _load_clients(
+    state: SlotState, records: dict[bytes, bytes], is_cold: bool = False
+) -> list[SharedRecord]:
     """Everything but head and context; returns the records of messages."""
     runs = _load_runs(state, records)
+    cold: list[tuple[str, Dot, int]] = []
     for key, value in records.items():
         kind = key[:1]
         if kind == b"q":
-            _load_block(state, key, *_DECODER.decode(value))
+            cold += _load_block(state, key, *_DECODER.decode(value))
         elif kind == b"r":
             _load_head(state.register(key[1:].decode()), _DECODER.decode(value))
         elif kind == b"u":
@@ -294,13 +315,17 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> list[SharedR
             )
     _drop_done(state)
     state.sort()
+    if is_cold:
+        for client, dot, qos in cold:
+            state.put_cold(client, dot, qos)
     for each in state.registers.values():
         each.window = dict(sorted(each.window.items(), key=lambda item: item[1].order))
     return runs
 
 
-def _load_block(state: SlotState, key: bytes, least: int, once: int) -> None:
-    """What a client lacks of the messages that are there."""
+def _load_block(state: SlotState, key: bytes, least: int, once: int) -> list[tuple[str, Dot, int]]:
+    """What a client lacks of the messages that are there; returns what of those that are not."""
+    found: list[tuple[str, Dot, int]] = []
     client = key[17:].decode()
     origin, number = int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:17], "big")
     for bit in range(PLACES):
@@ -308,6 +333,9 @@ def _load_block(state: SlotState, key: bytes, least: int, once: int) -> None:
         dot = origin, number * PLACES + bit
         if qos and dot in state.messages:
             state.put(client, dot, qos, state.messages[dot])
+        elif qos:
+            found.append((client, dot, qos))
+    return found
 
 
 def _points(found: list[list[Any]]) -> tuple[BornAt, ...]:

@@ -187,13 +187,13 @@ class ShareGroups:
 
         None: there is no member.
         """
-        queues, size = self._state.queues, message.size()
+        size = message.size()
         ranked = [
             (
                 not self._is_served(client),
                 self._is_full(client, size),
                 near != 0 and self._front_of(client) != near,
-                len(queues.get(client, ())),
+                self._state.waiting(client),
                 client,
             )
             for client in members

@@ -3,11 +3,13 @@
 Everybody who holds a slot holds the same records: the owner writes those that a commit changed to its disk and sends
 them to the followers, who put them into theirs as they came. The kinds, by the first byte of a key:
 
-    h                      -> the head: lineage, version, included, last stamp, what it lacks, records of others
+    h                      -> the head: lineage, version, included, last stamp, what it lacks, records of others, up to
+                              which one messages are mixed, and the last
     c origin               -> runs of the numbers seen of it
     m run                  -> messages that one version took, each once however many get it: dot, stamp, topic,
                               payload (of messages that flow: those of one after the other, the first with this dot
-                              and stamp), QoS, share group, moves; the record goes when all of them are done
+                              and stamp), QoS, share group, moves; the record goes when all of them are done. Most are
+                              on the disk alone (`vmq.clustering.slots.cold`)
     q origin block client  -> which messages of a block of places the client does not have yet, by granted QoS
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, how it ended, and where it began
@@ -21,18 +23,9 @@ its lineage.
 
 from typing import Final
 
-from mypy_extensions import i64
-
-from vmq.clustering.slots.flow import SlotQueues
+from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.limits import Limits
-from vmq.clustering.slots.queued import (
-    PLACES,
-    RUN,
-    RUN_BYTES,
-    WINDOW,
-    SharedRecord,
-    StoredMessage,
-)
+from vmq.clustering.slots.queued import WINDOW
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.words import (
     NO_LINEAGE,
@@ -51,7 +44,7 @@ _TOPICS: Final = 256
 _HEAD: Final = ("h", "", 0, 0)
 
 
-class SlotState(SlotQueues):
+class SlotState(ColdQueues):
     """What is known of the clients of a slot."""
 
     def __init__(self) -> None:
@@ -68,8 +61,6 @@ class SlotState(SlotQueues):
         #: The greatest stamp.
         self.last: int = 0
         self.context = NodeClock()
-        #: Of these, what share groups chose the queue for.
-        self.shared: dict[str, dict[Dot, None]] = {}
         self.registers: dict[str, ClientRegister] = {}
         #: The last origin of which something was seen since the last commit.
         self._seen = 0
@@ -82,7 +73,6 @@ class SlotState(SlotQueues):
         self.changed: dict[tuple[str, str, int, int], None] = {}
         #: Clients of whose registers the heads changed.
         self.touched: dict[str, None] = {}
-        self.new_runs: list[tuple[SharedRecord, list[Dot]]] = []
         #: Clients and blocks of packet ids of which there are records.
         self.windows: set[tuple[str, int]] = set()
         #: The last record of messages of other lineages, up to the versions that are included: what was in a queue
@@ -159,81 +149,13 @@ class SlotState(SlotQueues):
             self._seen = origin
             self.changed["c", "", origin, 0] = None
 
-    def put(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
-        """A message joins a client's queue, where it is not already."""
-        queue = self.queues.get(client)
-        if queue is None:
-            queue = self.queues[client] = {}
-        elif dot in queue:
-            return
-        present = self.messages.get(dot)
-        if present is None:
-            # One of another state, or that was this one's, stays as it is.
-            if message.holders or message.run is not None:
-                message = message.placed(message.stamp, message.moves)
-            self.messages[dot] = present = message
-            self.fresh.append(dot)
-        queue[dot] = qos
-        if present.is_shared():
-            self.shared.setdefault(client, {})[dot] = None
-        self.sizes[client] = self.sizes.get(client, 0) + present.size()
-        present.holders += 1
-        self.block_of(client, dot[0], dot[1] // PLACES).add(dot[1] % PLACES, qos)
-
-    def put_late(self, client: str, dot: Dot, qos: int, message: StoredMessage) -> None:
-        """The same of a message that may have been here for others before: it comes into another record.
-
-        Who has the record that it was in does not know that it is for this client, too.
-        """
-        present = self.messages.get(dot)
-        if present is not None and present.run is not None:
-            self._leave_run(present)
-            self.fresh.append(dot)
-        self.put(client, dot, qos, message)
-
     def done(self, client: str, dot: Dot) -> None:
         """The client has it: seen, and not in the queue."""
         if dot not in self.context:
             self.registers[client].ahead.add(dot)
             self.touch(client)
             return
-        queue = self.queues.get(client)
-        if queue is None or queue.pop(dot, -1) < 0:
-            return
-        self.block_of(client, dot[0], dot[1] // PLACES).remove(dot[1] % PLACES)
-        message = self.messages[dot]
-        self.sizes[client] -= message.size()
-        if message.is_shared():
-            del self.shared[client][dot]
-            if not self.shared[client]:
-                del self.shared[client]
-        if not queue:
-            del self.queues[client]
-            del self.sizes[client]
-        message.holders -= 1
-        if message.holders == 0:
-            del self.messages[dot]
-            self._leave_run(message)
-
-    def _leave_run(self, message: StoredMessage) -> None:
-        """A message is done, or is in another record."""
-        run = message.run
-        if run is not None:
-            message.run = None
-            run.left -= 1
-            if run.left == 0:
-                self.gone.append(run.number)
-
-    def place(self, dot: Dot, stamp: int, moves: int) -> None:
-        """A message gets another place in the queues, which are sorted later."""
-        before = self.messages[dot]
-        self.messages[dot] = after = before.placed(stamp, moves)
-        after.holders, before.holders = before.holders, 0
-        self._leave_run(before)
-        self.fresh.append(dot)
-        for client, queue in self.queues.items():
-            if dot in queue:  # a copy that has the message knows whom it is for
-                self.block_of(client, dot[0], dot[1] // PLACES)
+        self.take_out(client, dot)
 
     def forget_changes(self) -> None:
         """The records are as the state is now."""
@@ -245,41 +167,18 @@ class SlotState(SlotQueues):
         self._seen = 0
         self.gone, self.new_runs, self.changed_blocks = [], [], []
 
-    def gather(self) -> None:
-        """Messages that are in no record yet come into new ones."""
-        fresh, self.fresh = self.fresh, []
-        dots: list[Dot] = []
-        run: SharedRecord | None = None
-        size: i64 = 0
-        for dot in fresh:
-            message = self.single_messages.get(dot)  # what flows has records of its own
-            if message is None or message.run is not None:
-                continue
-            if run is None or run.left >= RUN or size >= RUN_BYTES:
-                self.last_run += 1
-                run, dots = SharedRecord(self.last_run), []
-                self.new_runs.append((run, dots))
-                size = 0
-            message.run = run
-            run.left += 1
-            dots.append(dot)
-            size += message.size()
-
     def move(self, client: str, dot: Dot, to: str, qos: int) -> None:
         """What a share group chose one queue for goes to another one instead."""
         message = self.messages[dot]
         self.done(client, dot)
         self.put(to, dot, qos, message.placed(message.stamp, message.moves + 1))
 
-    def sort(self) -> None:
-        """Brings queues into the order of stamps, after a merge or from disk."""
-        for client, queue in self.queues.items():
-            stamped = sorted(queue, key=lambda dot: (self.messages[dot].stamp, dot))
-            self.queues[client] = {dot: queue[dot] for dot in stamped}
-
     def claim(self) -> None:
         """Gives what was kept for unknown clients to those who are known now, where no side had seen it for them."""
-        for dot in list(self.queues.get(UNCLAIMED, ())):
+        dots = list(self.queues.get(UNCLAIMED, ()))
+        if dots:
+            self.load_all()
+        for dot in dots:
             message = self.messages[dot]
             one = NodeClock({dot[0]: [dot[1], dot[1] + 1]})
             for client in sorted(self.registers):
@@ -371,6 +270,9 @@ class SlotState(SlotQueues):
             if qos and not is_served(topic_filter)
         }
 
+    def is_newest_first(self, client: str) -> bool:
+        return self.limits.of(self.registers[client].limits).newest_first
+
     def touch(self, client: str) -> None:
         """A client's register has a new record."""
         self.registers[client].records += 1
@@ -456,8 +358,10 @@ class SlotState(SlotQueues):
             self.unsend(client, packet)
         for packet in list(register.received):
             self.release(client, packet)
-        for dot in list(self.queues.get(client, ())):
-            self.done(client, dot)
+        while self.waiting(client):
+            self.load(client, 1)
+            for dot in list(self.queues.get(client, ())):
+                self.done(client, dot)
         for each in register.granted():
             self.subscribe(client, each, -1, now)
         register.session, register.ended = 0, self.stamp(now)

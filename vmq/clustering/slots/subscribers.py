@@ -6,6 +6,7 @@ A subscription is a record of its slot; SUBACK waits until it is safe and the no
 from collections.abc import Callable
 from typing import Final
 
+from vmq.clustering.messages.fronts import OfferTaken
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.queued import StoredMessage
@@ -23,6 +24,55 @@ from vmq.mqtt.special import is_served
 #: Why a client lost a message, as plugins are told.
 QUEUE_FULL: Final = "queue_full"
 EXPIRED: Final = "expired"
+#: Milliseconds that a publisher waits for a client that is slow (`vmq.core.queue.LONGEST_PAUSE`).
+LONGEST: Final = 5_000
+
+
+class HeldOffers:
+    """Messages that full queues took, of which the origins are not told until there is room: `queue.overflow`.
+
+    So their publishers wait for their acknowledgements, and nobody else's do.
+    """
+
+    def __init__(self, owned: OwnedSlot) -> None:
+        self._owned = owned
+        self._here = owned.here
+        #: By client whose queue is full: since when, and what was offered by which store.
+        self._held: dict[str, tuple[int, list[tuple[int, Dot]]]] = {}
+
+    def hold(self, client: str, store: int, dot: Dot) -> None:
+        """A message waits for room in this client's queue, where it is."""
+        found = self._held.get(client)
+        if found is None:
+            found = self._held[client] = self._here.now, []
+        found[1].append((store, dot))
+
+    def has(self, client: str) -> bool:
+        return client in self._held
+
+    def are_any(self) -> bool:
+        return bool(self._held)
+
+    def release(self, client: str) -> None:
+        """There is room, or the client is gone: origins are told what is safe."""
+        found = self._held.pop(client, None)
+        if found is None:
+            return
+        by_store: dict[int, list[Dot]] = {}
+        for store, dot in found[1]:
+            by_store.setdefault(store, []).append(dot)
+        self._owned.when_safe(lambda: self._tell(by_store))
+
+    def _tell(self, by_store: dict[int, list[Dot]]) -> None:
+        slot, lineage = self._owned.slot, self._owned.view.lineage
+        for store, dots in by_store.items():
+            self._here.send(store, OfferTaken(slot, lineage, dots, False, self._here.clock))
+
+    def look(self) -> None:
+        """Time has passed: nobody waits for ever."""
+        for client, (since, _) in list(self._held.items()):
+            if self._here.now - since >= LONGEST:
+                self.release(client)
 
 
 class Subscribers:
@@ -202,20 +252,24 @@ class Subscribers:
         limits = self._limits(client)
         most, state = self._most(client, limits), self._state
         if most >= 0:
-            waiting = len(state.queues.get(client, ())) - len(state.registers[client].window)
+            waiting = state.waiting(client) - len(state.registers[client].window)
             if most <= waiting:
                 return True
         return self._lacks_bytes(client, size, limits)
 
     def _lacks_bytes(self, client: str, size: int, limits: QueueLimits) -> bool:
         """Whether so many bytes more would be too many for a client, whatever their number."""
-        return 0 <= limits.bytes < self._state.sizes.get(client, 0) + size
+        return 0 <= limits.bytes < self._state.size_of(client) + size
 
     def _oldest(self, client: str) -> Dot | None:
         """What waits longest for a client and is not under way to it."""
-        under_way = {sent.dot for sent in self._state.registers[client].window.values()}
-        queue = self._state.queues.get(client, {})
-        return next((dot for dot in queue if dot not in under_way), None)
+        state = self._state
+        under_way = {sent.dot for sent in state.registers[client].window.values()}
+        while True:
+            queue = state.queues.get(client, {})
+            found = next((dot for dot in queue if dot not in under_way), None)
+            if found is not None or not state.load(client, len(queue) + 1):
+                return found
 
     def _lose(self, client: str, dot: Dot, reason: str) -> None:
         lost, qos = self._state.messages[dot], self._state.queues[client][dot]
@@ -236,7 +290,7 @@ class Subscribers:
         if not age:
             return
         state, oldest = self._state, self._here.time() - age
-        for client in [each for each in state.queues if each in state.registers]:
+        for client in [each for each in (*state.queues, *state.cold) if each in state.registers]:
             while True:
                 first = self._oldest(client)
                 if first is None or state.messages[first].stamp >= oldest:

@@ -61,7 +61,7 @@ async def test_it_gets_nothing_of_its_own(tmp_path: Path, qos: int) -> None:
             other.publish("t", "other", qos)
             await bridge.until(lambda: bridge.log == ["other"])
             [owner] = owners_of(nodes, bridge.client_id).values()
-            await until(lambda: not owner.state.queues)
+            await until(lambda: not owner.state.waits())
             await leave(nodes, bridge)
             assert await bridge.connect(nodes["b"])
             assert bridge.log == ["other"]

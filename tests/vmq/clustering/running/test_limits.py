@@ -127,7 +127,7 @@ async def test_publishers_wait_for_a_slow_client_instead_of_losing_messages(
             if int(text) < 4:  # one is under way, three wait
                 await publisher.until(lambda: not publisher.unfinished)
         [owner] = owners_of(nodes, device.client_id).values()
-        await until(lambda: len(owner.state.queues.get(device.client_id, ())) == 10)
+        await until(lambda: owner.state.waiting(device.client_id) == 10)
         assert owner.attachments.held.has(device.client_id)
         await nodes["b"].publish("other", b"", qos)  # nobody else waits
         assert len(publisher.unfinished) == 6

@@ -42,7 +42,7 @@ async def publish(broker: Broker, *texts: str, qos: int = 1) -> None:
 
 def waiting(nodes: House, device: Device) -> int:
     [owner] = owners_of(nodes, device.client_id).values()
-    return len(owner.state.queues.get(device.client_id, ()))
+    return owner.state.waiting(device.client_id)
 
 
 async def test_a_window_that_a_plugin_decided_holds_at_the_owner(tmp_path: Path) -> None:

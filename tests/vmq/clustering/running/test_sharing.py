@@ -98,7 +98,7 @@ async def test_what_waits_for_who_is_away_goes_to_who_comes(tmp_path: Path, qos:
             publisher.publish("t/1", text, qos)
         await publisher.until(lambda: not publisher.unfinished)
         [owner] = owners_of(nodes, away.client_id).values()
-        assert len(owner.state.queues[away.client_id]) == 3
+        assert owner.state.waiting(away.client_id) == 3
         await comes.connect(nodes["a"])
         await comes.subscribe((GROUP, 2))
         await comes.until(lambda: len(comes.log) == (2 if qos == 2 else 3))
@@ -106,7 +106,7 @@ async def test_what_waits_for_who_is_away_goes_to_who_comes(tmp_path: Path, qos:
         away.answers = True
         await away.connect(nodes["b"])
         if qos == 2:
-            await until(lambda: away.client_id not in owner.state.queues)
+            await until(lambda: not owner.state.waiting(away.client_id))
         assert away.log == ["sent"]
 
 

@@ -21,11 +21,11 @@ from vmq.clustering.messages.slots import (
     StatePart,
 )
 from vmq.clustering.slots.here import LocalNode
-from vmq.clustering.slots.holding import LONGEST
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.subscribers import LONGEST
 from vmq.clustering.slots.words import (
     NO_LINEAGE,
     PUBACK,
@@ -34,6 +34,7 @@ from vmq.clustering.slots.words import (
     Lineage,
     incarnation_of,
 )
+from vmq_cluster.storage import MemoryStorage
 
 T = TypeVar("T", bound=NodeMessage)
 
@@ -47,7 +48,8 @@ class World:
     def __init__(self) -> None:
         reach = Reach(1, "a", 1000, 100)
         reach.set_members({1: "a", 2: "b", 3: "c"})
-        self.here = LocalNode(incarnation_of(1, 1), reach, part_bytes=100)
+        self.disk = MemoryStorage()
+        self.here = LocalNode(incarnation_of(1, 1), reach, part_bytes=100, disk=self.disk)
         self.slots = SlotMachine(self.here, 1)
         self.now = 0
         for store in (2, 3):
@@ -77,6 +79,7 @@ class World:
         self.slots.flush()
         number, writes, _ = self.here.effects.begin_commit()
         if writes:
+            self.disk.write(writes, sync=False)
             self.here.effects.end_commit(number)
         self.slots.flush()
 
