@@ -25,6 +25,8 @@ _PATIENCE = 1.0
 _PLACING = 10.0
 #: Seconds that a move has to be decided.
 _DECIDING = 10.0
+#: Seconds that the files of a stream have to go.
+_DELETING = 10.0
 #: Partitions of a stream that are looked at between two passes of the loop.
 _SLICE = 128
 #: Copies of each partition of a stream, if there are so many nodes and nobody says another number.
@@ -265,21 +267,27 @@ def _copies(broker: "BrokerView", options: dict[str, Any]) -> dict[str, Any]:
     return {"replicas": options.get("replicas", found)}
 
 
-def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
-    """Deletes a stream with its messages; returns what it was.
+async def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
+    """Deletes a stream with its messages; returns what it was, when its files are gone or a while has gone by.
 
     Raises:
         NotFoundError: there is none of this name.
-        RefusedError: the configuration names it.
+        RefusedError: the configuration names it, or the disk fails: it may be there again after a restart.
     """
     catalog = _catalog(broker, name)
     from vmq.streams import admin
     from vmq.streams.log.errors import StreamError
 
     try:
-        return _row(broker, admin.delete_stream(catalog, name))
+        row, done = admin.delete_stream(catalog, name)
     except StreamError as error:
         raise RefusedError(str(error)) from error
+    deleted = _row(broker, row)
+    gone = asyncio.wrap_future(done)
+    await asyncio.wait([gone], timeout=_DELETING)
+    if gone.done() and isinstance(failure := gone.exception(), OSError):
+        raise RefusedError(f"cannot delete the stream's files: {failure.strerror or failure}")
+    return deleted
 
 
 async def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) -> StreamRow:
