@@ -127,6 +127,8 @@ async def test_a_change_of_one_partition_has_no_other_looked_at(
     """Of thousands one moves, or is read from another node: to look at all each time would take more than that."""
     async with replicated(tmp_path, *NAMES, partitions=6, replicas=2) as brokers:
         a = groups(brokers["a"])
+        # Two are enough to have all of them led: the third takes copies as soon as that is known.
+        await until(lambda: all(groups(each).places.hosts == 3 for each in brokers.values()))
         for name in NAMES:  # what is posted to the groups is done, and told
             await asyncio.wrap_future(groups(brokers[name]).thread.post(lambda: None))
         looked: set[tuple[str, int]] = set()
