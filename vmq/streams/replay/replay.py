@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -13,6 +14,7 @@ from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
+from vmq.streams.replay.duty_cycle import GROWING, DutyCycle
 from vmq.streams.replay.frames import cut, fits, frames_of, pieces_of
 from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.packets import PacketProcess, Packets, PacketSource
@@ -29,10 +31,11 @@ _UNPACKED: Final = 256
 
 
 class Readers(NamedTuple):
-    """Those who read for replays: threads, and a process that does it for them where much is read."""
+    """Those who read for replays: threads, and a process that does it for them where much is read; and when."""
 
     threads: Executor
     packets: PacketProcess
+    duty: DutyCycle
 
 
 class ReplayStart:
@@ -84,6 +87,7 @@ class Replay:
         self.topic_filter = topic_filter
         self.sender = sender
         self.threads = readers.threads
+        self.duty = readers.duty
         self.source = PacketSource(
             readers.packets,
             start.stream.name,
@@ -97,6 +101,17 @@ class Replay:
         self.loop = asyncio.get_running_loop()
         self.is_over = False
         self.is_reading = False
+        #: There was more than was read: it reads history. Others are given way to, and it reads on when they have been.
+        self.is_behind = False
+        self.rest: asyncio.TimerHandle | None = None
+        #: It rested before it read the last time, and seconds that this took.
+        self.has_rested = False
+        self.took = 0.0
+        #: Messages that it was behind when it looked last, and when.
+        self.lag = math.inf
+        self.lag_at = -math.inf
+        #: It fell further behind because of rests, and has not caught up since.
+        self.is_hasty = False
         #: It has read all that there is.
         self.waits = False
         #: It is in the line of those that send.
@@ -117,6 +132,8 @@ class Replay:
         sender = self.sender
         if self.is_reading or self.is_over or self.waits or sender.size > AHEAD // 2:
             return
+        if self.rest is not None or self.rests():
+            return
         self.change()
         self.is_reading = True
         try:
@@ -125,14 +142,30 @@ class Replay:
             return  # the broker stops
         reading.add_done_callback(self._read)
 
+    def rests(self) -> bool:
+        """Whether it reads later, for the sake of others."""
+        wait = self.duty.wait(self.queue.core.clock()) if self.is_behind else 0.0
+        if wait:
+            self.has_rested = True
+            self.rest = self.loop.call_later(wait, self.go_on)
+        return wait > 0.0
+
+    def go_on(self) -> None:
+        """It has rested."""
+        self.rest = None
+        self.fill()
+
     def read(self, room: int) -> tuple[list[ReadyRows], bool]:
         """Reads, in a thread."""
+        began = time.monotonic()
         qos = self.sender.qos
         one_by_one = self.queue.core.hooks.on_deliver is not None
         self.source.qos = qos
         self.reader.source = None if one_by_one else self.source
         slabs, more = self.reader.read(room)
-        return [self.ready(slab, qos, one_by_one) for slab in slabs], more
+        found = [self.ready(slab, qos, one_by_one) for slab in slabs]
+        self.took = time.monotonic() - began
+        return found, more
 
     def ready(self, slab: Slab, qos: int, one_by_one: bool) -> ReadyRows:
         """Rows as they go out."""
@@ -178,6 +211,9 @@ class Replay:
             log.exception("a replay of stream %s cannot be read", self.stream.name)
             self.on_over(self, "it cannot be read")
             return
+        self.is_behind = more
+        self.duty.spend(self.took)
+        self.measure_lag()
         # What was read of a partition that it has no more, or anew, is of before.
         changed = {partition for partition, _ in self.changes}
         self.change()
@@ -195,6 +231,20 @@ class Replay:
         if more or self.blind:
             self.again = self.loop.call_later(AGAIN, self.wake)
         self.look()
+
+    def measure_lag(self) -> None:
+        """Tells when it falls further behind because it gives way, not because its client is slow."""
+        rested, self.has_rested = self.has_rested or self.is_due, False
+        now = self.queue.core.clock()
+        if now < self.lag_at + GROWING:
+            return
+        ends = self.reader.ends()
+        lag = sum(max(0, end - ends.get(at, end)) for at, end in self.reader.seen.items())
+        grows = rested and lag > self.lag
+        self.is_hasty = self.is_behind and (self.is_hasty or grows)
+        if self.is_hasty:
+            self.duty.backlogs.tell(now, grows=grows)
+        self.lag, self.lag_at = lag, now
 
     def change(self) -> None:
         """Reads other partitions from now on."""
@@ -259,9 +309,10 @@ class Replay:
     def stop(self) -> None:
         """Nothing more is read or sent."""
         self.is_over = True
-        if self.again is not None:
-            self.again.cancel()
-            self.again = None
+        for timer in (self.again, self.rest):
+            if timer is not None:
+                timer.cancel()
+        self.again = self.rest = None
 
 
 def unpack(
