@@ -47,6 +47,7 @@ def results(world: SessionWorld) -> Counter[str]:
         _judge_rows(world, publisher, found)
     for client in world.clients.values():
         found["again"] += client.again
+        found["held"] += len(client.held)
         found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:
