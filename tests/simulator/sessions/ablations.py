@@ -166,11 +166,11 @@ def _in_any_step(self: Attachments, attachment: Attachment, kind: int, packet: i
 
 
 def _end_without_record(
-    self: SlotState, client: str, topic_filter: str, qos: int, now: int, request: int = 0
+    self: SlotState, client: str, topic_filter: str, qos: int, now: int, *rest: Any, **more: Any
 ) -> None:
     """The end of a subscription leaves nothing."""
     if qos >= 0:
-        _subscribe(self, client, topic_filter, qos, now, request)
+        _subscribe(self, client, topic_filter, qos, now, *rest, **more)
         return
     self.registers[client].subscriptions.pop(topic_filter, None)
     self.registers[client].born.pop(topic_filter, None)
