@@ -64,8 +64,8 @@ class FrontConnection:
         self.rank = 0
         self.attached: tuple[Lineage, int] | None = None
         self._table: dict[int, SentMessage] = {}
-        #: What flows to it from an owner of this node: runs that are not all acknowledged, which come behind the table;
-        #: and acknowledgements of these for the owner, which gets them as one: so many from a packet id on.
+        #: What flows to it at QoS 1: runs that are not all acknowledged, which come behind the table; and
+        #: acknowledgements of these for the owner, which gets them as one: so many from a packet id on.
         self._flow: deque[SendingRun] = deque()
         self.first_done = 0
         self.flow_done: i64 = 0
@@ -95,16 +95,18 @@ class FrontConnection:
         return self._table
 
     def sends(self, run: SendingRun) -> None:
-        """An owner of this node has a run for it."""
+        """Its owner has a run for it."""
         self._flow.append(run)
 
     def is_next_done(self, packet: int) -> bool:
         """PUBACK of what flows, in its turn; False: it is another one."""
-        if not self._flow or self.attached is None or not self._is_here:
+        if not self._flow or self.attached is None:
             return False
         run = self._flow[0]
         if packet != run.packet + run.acknowledged:
             return False
+        if not self._is_here:
+            self.is_done((run.run.origin, run.run.place + run.at + run.acknowledged))
         if self.flow_done and packet != (self.first_done + self.flow_done - 1) % PACKETS + 1:
             self.tell_done()
         if self.flow_done == 0:
@@ -116,11 +118,10 @@ class FrontConnection:
         return True
 
     def tell_done(self) -> None:
-        """Acknowledgements of what flows are packets like others."""
-        for index in range(self.flow_done):
-            packet = (self.first_done + index - 1) % PACKETS + 1
-            self.steps.append(SessionStep(PUBACK, packet))
-        self.flow_done = 0
+        """Acknowledgements of what flows are packets like others, as one."""
+        if self.flow_done:
+            self.steps.append(SessionStep(PUBACK, self.first_done, count=self.flow_done))
+            self.flow_done = 0
 
     def began(self, qos: int, packet: int) -> None:
         """A PUBLISH came."""

@@ -23,7 +23,7 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.attachment import is_for_later
-from vmq.clustering.slots.flow import Given, SendingRun
+from vmq.clustering.slots.flow import Given, SendingRun, run_of
 from vmq.clustering.slots.here import LocalFront, LocalNode
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.register import SentMessage
@@ -226,7 +226,13 @@ class SessionFront(LocalFront):
             for each in connection.take_registered(step.packet, list(step.addresses)):
                 self._publish(connection, each)
             return
-        if kind == SEND:
+        if kind == SEND and step.qos == 1:
+            run = run_of(step)
+            connection.sends(run)
+            if step.more:
+                self._here.effects.steps.append((connection.number, run))
+                return
+        elif kind == SEND:
             dot = step.addresses[0][1]
             connection.table[step.packet] = SentMessage(dot, False, step.qos)
         elif kind in _ANSWERED and not connection.answered(_ANSWERED[kind], step.packet):

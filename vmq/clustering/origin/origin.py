@@ -92,7 +92,7 @@ class Origin:
         else:
             publication.then()
         self._open = None
-        if told is not None and len(addresses) == 1 and addresses[0][0] in self.owners:
+        if told is not None and len(addresses) == 1:
             slot, _, group = addresses[0]
             self._open = OpenRun(publication, self._outbox(slot), group, told)
 
@@ -205,7 +205,7 @@ class Origin:
                     dot, each.topic, each.payloads, group, each.retain, each.but
                 )
             if flowing is not None:
-                if self.turns.is_patient():
+                if flowing.is_here and self.turns.is_patient():
                     self._await(owner, flowing, outbox, dot)
                 else:
                     taken.append(dot)

@@ -90,8 +90,8 @@ class Publication:
 
     def offered(self, dot: Dot, group: str) -> OfferedMessage:
         """It, on its way to a slot."""
-        topic, payload, retain = self.topic, self.payloads[0], self.retain
-        return OfferedMessage(dot, topic, payload, self.qos, group, retain, self.but)
+        topic, payload, retain, more = self.topic, self.payloads[0], self.retain, self.payloads[1:]
+        return OfferedMessage(dot, topic, payload, self.qos, group, retain, self.but, more)
 
 
 class SlotOutbox:
@@ -166,12 +166,14 @@ class SlotOutbox:
 
     def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
         """What the owner of the slot is to be sent now."""
-        unsent = self.spread(self.take_unsent(lineage, link))
         offers: list[Offer] = []
         batch: list[OfferedMessage] = []
         size = 0
-        for dot in unsent:
-            group, publication = self.entries[dot]
+        for dot in self.take_unsent(lineage, link):
+            entry = self.entries.get(dot)
+            if entry is None:
+                continue
+            group, publication = entry
             if batch and (len(batch) == BATCH or size + publication.size > BATCH_BYTES):
                 offers.append(self._offer(lineage, link, batch, clock))
                 batch, size = [], 0

@@ -369,7 +369,7 @@ class Attachments:
         for step in steps:
             self._on_step(attachment, step)
         if front != self._here.store:
-            self._are_done(attachment, sum(step.kind == PUBACK for step in steps))
+            self._are_done(attachment, sum([each.count for each in steps if each.kind == PUBACK]))
         self._here.heard_of(self._state.last)
         self._to_deliver[client] = None
         if self.held.has(client) and not self.subscribers.is_full(client):
@@ -378,7 +378,12 @@ class Attachments:
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
         kind: int = step.kind
         client = attachment.client
-        if kind <= PUBCOMP:  # PUBACK, PUBREC or PUBCOMP
+        if kind == PUBACK:
+            if not self.flows.are_done(client, step.packet, step.count):
+                for at in range(step.count):
+                    packet = (step.packet + at - 1) % PACKETS + 1 if at else step.packet
+                    self._on_acknowledgement(attachment, kind, packet)
+        elif kind <= PUBCOMP:  # PUBREC or PUBCOMP
             self._on_acknowledgement(attachment, kind, step.packet)
         elif kind == PUBLISHED:
             self._on_publish(attachment, step)

@@ -1,7 +1,7 @@
 """What flows straight through a slot, kept as runs instead of messages.
 
-Nearly always a client with a durable session is connected to the node that owns its slot, and gets what is published
-there at QoS 1: the messages of a pass come side by side, are sent in that order and acknowledged in it. While that is
+Nearly always a client with a durable session gets what is published at QoS 1, connected to the node that owns its slot
+or to another: the messages of a pass come side by side, are sent in that order and acknowledged in it. While that is
 all that there is for a client, its queue and its window are runs: messages of one origin on one topic, with one place
 and one stamp after the other, and packet ids that follow each other. A run comes, is written, sent and done as one.
 
@@ -26,7 +26,7 @@ from vmq.clustering.slots.queued import (
     StoredMessage,
 )
 from vmq.clustering.slots.register import AnyFlow, ClientRegister, SentMessage
-from vmq.clustering.slots.words import Dot
+from vmq.clustering.slots.words import SEND, Dot
 
 #: The packet ids of a session; those above are for what its connection is sent besides.
 PACKETS: Final = 32_767
@@ -61,6 +61,8 @@ class FlowRun:
         self.record: SharedRecord | None = None
         #: Their publisher is answered when all are done, though they are in no record (`OwnedSlot.when_had`).
         self.is_awaited = False
+        #: Their client is connected to this node.
+        self.is_here = False
 
     def size(self, first: i64, end: i64) -> i64:
         """Bytes of some of them."""
@@ -115,6 +117,20 @@ class SendingRun:
     def payloads(self) -> list[bytes]:
         return self.run.payloads[self.at : self.at + self.count]
 
+    def step(self) -> SessionStep:
+        """They, as they go over a link."""
+        run, payloads = self.run, self.payloads()
+        return SessionStep(
+            SEND,
+            self.packet,
+            [(self.slot, (run.origin, run.place + self.at), run.scope)],
+            topic=run.topic,
+            payload=payloads[0],
+            qos=1,
+            retain=run.retain,
+            more=payloads[1:],
+        )
+
     def each(self) -> list[Sending]:
         """Those that are not acknowledged, one by one."""
         found = []
@@ -131,15 +147,14 @@ Given = SessionStep | Sending | SendingRun
 
 def steps_of(steps: list[Given]) -> list[SessionStep]:
     """These, as they go over a link."""
-    found: list[SessionStep] = []
-    for each in steps:
-        if isinstance(each, SendingRun):
-            found += [one.step() for one in each.each()]
-        elif isinstance(each, Sending):
-            found.append(each.step())
-        else:
-            found.append(each)
-    return found
+    return [each if isinstance(each, SessionStep) else each.step() for each in steps]
+
+
+def run_of(step: SessionStep) -> SendingRun:
+    """Messages at QoS 1 that came over a link. Their stamps are nothing to a front."""
+    slot, (origin, place), scope = step.addresses[0]
+    run = FlowRun(origin, place, 0, step.topic, [step.payload, *step.more], scope, step.retain)
+    return SendingRun(slot, step.packet, run, 0, run.count)
 
 
 class SlotQueues:

@@ -265,8 +265,7 @@ class SlotOwner(OwnedSlot):
         self.here.heard_of(offer.clock)
         dots: list[Dot] = []
         for message in offer.messages:
-            self.take(message)
-            full = self.attachments.subscribers.take_full()
+            full = self.take(message)
             if full:
                 self.attachments.held.hold(full, store, message.dot)
             else:
@@ -283,17 +282,24 @@ class SlotOwner(OwnedSlot):
         """Whether everything that was offered before it was taken."""
         return offer.index == 0 or self._offers.get(store) == (offer.link, offer.index)
 
-    def take(self, message: OfferedMessage) -> None:
-        """A message joins the queues of those who want it, unless it was seen."""
-        dot, topic, payload, qos = message.dot, message.topic, message.payload, message.qos
-        if self.state.see(dot):
-            retain, but = message.retain, message.but
-            self.attachments.subscribers.take(dot, topic, payload, qos, message.group, retain, but)
+    def take(self, message: OfferedMessage) -> str:
+        """Messages join the queues of those who want them, unless they were seen; returns whose is full, or ""."""
+        (origin, place), topic, qos = message.dot, message.topic, message.qos
+        payloads, group = [message.payload, *message.more], message.group
+        retain, but = message.retain, message.but
+        if qos == 1 and self.take_run(message.dot, topic, payloads, group, retain, but) is not None:
+            return ""
+        subscribers = self.attachments.subscribers
+        for at, payload in enumerate(payloads):
+            dot = origin, place + at
+            if self.state.see(dot):
+                subscribers.take(dot, topic, payload, qos, group, retain, but)
+        return subscribers.take_full()
 
     def take_run(
         self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
     ) -> FlowRun | None:
-        """Messages of this node at QoS 1 flow to their client; None: they are to be taken one by one."""
+        """Messages at QoS 1 flow to their client; None: they are to be taken one by one."""
         return self.attachments.flows.take(dot, topic, payloads, group, retain, but)
 
     def take_here(

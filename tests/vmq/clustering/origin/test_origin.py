@@ -42,7 +42,10 @@ class World:
         self.origin.flush()
         sent, self.here.effects.sent = self.here.effects.sent, []
         found = [message for _, message in sent if isinstance(message, Offer)]
-        return [(each.index, [one.payload.decode() for one in each.messages]) for each in found]
+        several = [
+            (each.index, [[one.payload, *one.more] for one in each.messages]) for each in found
+        ]
+        return [(at, [text.decode() for texts in each for text in texts]) for at, each in several]
 
     def take(self, *addresses: Address, again: bool = False) -> None:
         for slot, dot, _ in addresses:
@@ -166,7 +169,7 @@ class Near(World):
         self.origin.on_moved(3)
 
 
-def test_messages_with_one_answer_are_one_until_their_slot_is_elsewhere() -> None:
+def test_messages_with_one_answer_are_one_wherever_their_slot_is() -> None:
     world = Near()
     world.run("1", "2", "3")
     assert world.origin.waiting() == 3
