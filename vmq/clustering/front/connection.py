@@ -67,6 +67,7 @@ class FrontConnection:
         #: What flows to it at QoS 1: runs that are not all acknowledged, which come behind the table; and
         #: acknowledgements of these for the owner, which gets them as one: so many from a packet id on.
         self._flow: deque[SendingRun] = deque()
+        self._flowing: i64 = 0
         self.first_done = 0
         self.flow_done: i64 = 0
         self.unanswered: list[Unanswered] = []
@@ -88,7 +89,7 @@ class FrontConnection:
     def table(self) -> dict[int, SentMessage]:
         """Packet ids that are in use on it, with their messages."""
         if self._flow:
-            flow, self._flow = self._flow, deque()
+            flow, self._flow, self._flowing = self._flow, deque(), 0
             for run in flow:
                 for each in run.each():
                     self._table[each.packet] = each.sent
@@ -97,6 +98,7 @@ class FrontConnection:
     def sends(self, run: SendingRun) -> None:
         """Its owner has a run for it."""
         self._flow.append(run)
+        self._flowing += run.count
 
     def is_next_done(self, packet: int) -> bool:
         """PUBACK of what flows, in its turn; False: it is another one."""
@@ -112,6 +114,7 @@ class FrontConnection:
         if self.flow_done == 0:
             self.first_done = packet
         run.acknowledged += 1
+        self._flowing -= 1
         self.flow_done += 1
         if run.acknowledged == run.count:
             self._flow.popleft()
@@ -122,6 +125,17 @@ class FrontConnection:
         if self.flow_done:
             self.steps.append(SessionStep(PUBACK, self.first_done, count=self.flow_done))
             self.flow_done = 0
+
+    def may_be_late(self, window: int) -> bool:
+        """Whether nobody waits for what there is for an owner elsewhere: PUBACKs, while half the window is free."""
+        if self._is_here or self.attached is None:
+            return False
+        known: i64 = len(self._table) + self._flowing + self.flow_done
+        for each in self.steps:
+            if each.kind != PUBACK:
+                return False
+            known += each.count
+        return 2 * known <= window
 
     def began(self, qos: int, packet: int) -> None:
         """A PUBLISH came."""

@@ -68,6 +68,8 @@ class SessionFront(LocalFront):
         self._in_slot: dict[int, dict[int, FrontConnection]] = {}
         #: Connections with steps for their owners.
         self._touched: dict[int, None] = {}
+        #: Those of them whose owners get them with what else goes there, or soon.
+        self.late: dict[int, None] = {}
         #: Rows that sessions know, for logs with copies: address, message, its client.
         self.rows: list[tuple[Address, Publication, str]] = []
         #: The last connection of each client here.
@@ -372,8 +374,24 @@ class SessionFront(LocalFront):
         touched, self._touched = self._touched, {}
         for number in touched:
             connection = self.connections.get(number)
-            if connection is not None and (connection.steps or connection.flow_done):
+            if connection is None or not (connection.steps or connection.flow_done):
+                continue
+            if connection.may_be_late(self._here.limits.of(connection.limits).window):
+                self.late[number] = None
+            else:
                 self._flush(connection)
+
+    def flush_late(self, is_due: bool) -> None:
+        """Owners to whom something goes in this turn get what may be late as well; `is_due`: all do."""
+        stores = () if is_due else {store for store, _ in self._here.effects.sent}
+        for number in list(self.late):
+            connection = self.connections.get(number)
+            if connection is None or connection.attached is None:
+                del self.late[number]
+            elif is_due or store_of(connection.attached[0][1]) in stores:
+                del self.late[number]
+                if connection.steps or connection.flow_done:
+                    self._flush(connection)
 
     def _flush(self, connection: FrontConnection) -> None:
         if connection.flow_done and not connection.steps and self._give_done(connection):

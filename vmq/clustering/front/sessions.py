@@ -78,6 +78,7 @@ class SessionNode:
     def tick(self, now: int) -> None:
         """Time has passed, by this node's clock, in milliseconds."""
         self.here.now = now
+        self.front.flush_late(True)
         is_beat = self.here.reach.tick(now)
         self._catch_up()
         self.slots.look(is_beat)
@@ -201,6 +202,8 @@ class SessionNode:
             self.origin.flush()
             self.slots.flush()
             if not local:
+                if self.front.late:
+                    self.front.flush_late(False)
                 return
             while local:
                 self._take(self.here.store, local.popleft())

@@ -150,6 +150,11 @@ def steps_of(steps: list[Given]) -> list[SessionStep]:
     return [each if isinstance(each, SessionStep) else each.step() for each in steps]
 
 
+def packets_from(first: int, count: int) -> list[int]:
+    """So many packet ids, from one on."""
+    return [first, *[(first + at - 1) % PACKETS + 1 for at in range(1, count)]]
+
+
 def run_of(step: SessionStep) -> SendingRun:
     """Messages at QoS 1 that came over a link. Their stamps are nothing to a front."""
     slot, (origin, place), scope = step.addresses[0]
