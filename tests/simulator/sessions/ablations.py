@@ -6,7 +6,7 @@ An ablation is what takes the place of some methods; the faults that show it, an
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,10 +21,11 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import copies, merge, records
-from vmq.clustering.slots.attachment import Attachment
+from vmq.clustering.slots.attachment import Attachment, SlotFlows
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
 from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.flow import FlowRun
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owned import OwnedSlot
@@ -220,6 +221,24 @@ def _later_lineage(one: SlotState, ours: str, other: SlotState, theirs: str, dot
     return other.lineage > one.lineage
 
 
+_take = SlotFlows.take
+
+
+def _take_here(self: SlotFlows, *given: Any) -> FlowRun | None:
+    """As `SlotFlows.take`, of clients that are connected to this node."""
+    here = self._here.store
+    return (
+        _take(self, *given) if all(each.front == here for each in self._serving.values()) else None
+    )
+
+
+#: No rules: with these a schedule may show what it otherwise does not.
+_AT_ONCE: Final = (
+    (Turns, "is_patient", lambda self: False),
+    (FrontConnection, "may_be_late", lambda self, window: False),
+    (SlotFlows, "take", _take_here),
+)
+
 ABLATIONS: dict[str, Ablation] = {
     "oldest": Ablation(
         "origins offer the oldest first, and owners take nothing out of turn",
@@ -264,7 +283,7 @@ ABLATIONS: dict[str, Ablation] = {
         "what a client ended before it asked for it anew has ended, wherever it is read late",
         (
             (ClientRegister, "begin", _begin_anew),
-            (Turns, "is_patient", lambda self: False),  # no rule: the schedule that shows it
+            *_AT_ONCE,
         ),
         ("pause",),
         seeds=(197,),
@@ -301,10 +320,10 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "finished": Ablation(
         "what a client does not send again before anything new, it has finished with another owner",
-        ((FrontConnection, "knows", _ignore),),
+        ((FrontConnection, "knows", _ignore), *_AT_ONCE),
         ("split", "kill", "deaf"),
         strict=False,
-        seeds=(77,),
+        seeds=(81,),
     ),
     "unanswered": Ablation(
         "what no owner has answered follows to the next, and held acknowledgements",
@@ -381,9 +400,9 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "earlier": Ablation(
         "what an earlier connection of a client asked for is older, wherever it is read late",
-        ((merge, "is_of", lambda connection, request: False),),
+        ((merge, "is_of", lambda connection, request: False), *_AT_ONCE),
         ("pause",),
-        seeds=(191, 275, 427),
+        seeds=(275, 191, 427),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",

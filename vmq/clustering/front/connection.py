@@ -40,6 +40,15 @@ class Unanswered:
         self.addresses: list[Address] | None = None
 
 
+class DoneRun:
+    """Messages of one origin that a client has, one place after the other."""
+
+    def __init__(self, origin: int, place: int) -> None:
+        self.origin = origin
+        self.place = place
+        self.count: i64 = 1
+
+
 class FrontConnection:
     """One connection."""
 
@@ -68,12 +77,15 @@ class FrontConnection:
         #: acknowledgements of these for the owner, which gets them as one: so many from a packet id on.
         self._flow: deque[SendingRun] = deque()
         self._flowing: i64 = 0
+        #: Of what was offered here and is for nobody else, what it has acknowledged: slot, first dot, how many.
+        self.had: list[tuple[int, Dot, int]] = []
         self.first_done = 0
         self.flow_done: i64 = 0
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
-        #: Oldest first; the owner counts how many of them are safe.
-        self.done: deque[Dot] = deque()
+        #: Oldest first, and how many; the owner counts how many of them are safe.
+        self._done: deque[DoneRun] = deque()
+        self._done_count: i64 = 0
         self._safe_done = 0
         self._is_here = False
         #: Packet ids of QoS 2 messages that came on it and are not released; and of others that its owner has.
@@ -108,7 +120,7 @@ class FrontConnection:
         if packet != run.packet + run.acknowledged:
             return False
         if not self._is_here:
-            self.is_done((run.run.origin, run.run.place + run.at + run.acknowledged))
+            self.is_done(run.run.origin, run.run.place + run.at + run.acknowledged)
         if self.flow_done and packet != (self.first_done + self.flow_done - 1) % PACKETS + 1:
             self.tell_done()
         if self.flow_done == 0:
@@ -118,6 +130,8 @@ class FrontConnection:
         self.flow_done += 1
         if run.acknowledged == run.count:
             self._flow.popleft()
+            if run.offered[1]:
+                self.had.append((run.slot, run.offered, run.count))
         return True
 
     def tell_done(self) -> None:
@@ -180,21 +194,38 @@ class FrontConnection:
         self._safe_done = 0
         self.flow_done = 0
         if is_here:
-            self.done.clear()
+            self._done.clear()
+            self._done_count = 0
 
-    def is_done(self, dot: Dot) -> None:
-        """The client has a message at QoS 1."""
+    def done(self) -> list[Dot]:
+        """What the client has at QoS 1, and no owner has called safe."""
+        return [(run.origin, run.place + at) for run in self._done for at in range(run.count)]
+
+    def is_done(self, origin: int, place: int) -> None:
+        """The client has a message at QoS 1, by its dot."""
         if self._is_here:
             return
-        if len(self.done) == MAX_DONE:
+        if self._done_count == MAX_DONE:
             self.done_is_safe(self._safe_done + 1)
-        self.done.append(dot)
+        self._done_count += 1
+        if self._done:
+            last = self._done[-1]
+            if last.origin == origin and last.place + last.count == place:
+                last.count += 1
+                return
+        self._done.append(DoneRun(origin, place))
 
     def done_is_safe(self, count: int) -> None:
         """So many of what it has done are safe, or dropped: no owner needs to be told."""
-        while self._safe_done < count and self.done:
-            self.done.popleft()
-            self._safe_done += 1
+        while self._safe_done < count and self._done:
+            first = self._done[0]
+            many = min(count - self._safe_done, first.count)
+            first.place += many
+            first.count -= many
+            self._done_count -= many
+            self._safe_done += many
+            if first.count == 0:
+                self._done.popleft()
 
     def send(self, step: SessionStep) -> None:
         """A packet for the owner, which has it when it serves the connection."""

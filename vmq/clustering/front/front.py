@@ -167,7 +167,7 @@ class SessionFront(LocalFront):
             self._here.clock,
             connection.user,
             connection.limits,
-            list(connection.done),
+            connection.done(),
         )
         self._here.send(store_of(lineage[1]), asked)
 
@@ -340,7 +340,8 @@ class SessionFront(LocalFront):
         elif connection.attached is None:
             connection.held.append(step)
         elif step.kind == PUBACK and connection.is_next_done(step.packet):
-            return
+            if connection.had:
+                self._tell_origin(connection)
         else:
             self._acknowledge(connection, step)
 
@@ -354,6 +355,14 @@ class SessionFront(LocalFront):
             packet = run[index + 2] << 8 | run[index + 3]
             if not connection.is_next_done(packet):
                 self.step(number, SessionStep(PUBACK, packet))
+        if connection.had:
+            self._tell_origin(connection)
+
+    def _tell_origin(self, connection: FrontConnection) -> None:
+        """What was published here and is for this client alone, it has: its publishers wait for nothing else."""
+        had, connection.had = connection.had, []
+        for slot, dot, count in had:
+            self._origin.had(slot, dot, count)
 
     def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
         """PUBACK, PUBREC or PUBCOMP."""
@@ -364,7 +373,7 @@ class SessionFront(LocalFront):
         elif entry is not None:
             del connection.table[step.packet]
             if step.kind == PUBACK:
-                connection.is_done(entry.dot)
+                connection.is_done(*entry.dot)
         elif step.kind == PUBACK:
             return  # nothing awaits it
         connection.send(step)

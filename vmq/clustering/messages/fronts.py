@@ -160,7 +160,8 @@ class SessionStep(Struct, array_like=True, frozen=True):
     """A packet of a client, or one for it, on its way between front and owner.
 
     `kind` is one of `vmq.clustering.slots.words`: what of the rest it has, it says there. `more`: the payloads of
-    messages that follow, with the dots and packet ids that do; `count`: it is of so many packet ids, from `packet` on.
+    messages that follow, with the dots and packet ids that do; `count`: it is of so many packet ids, from `packet` on;
+    `place`: nobody else is to get what was offered as one, and this is so far in it, from 1 on.
     """
 
     kind: Annotated[int, Meta(ge=0, le=20)]
@@ -175,6 +176,7 @@ class SessionStep(Struct, array_like=True, frozen=True):
     retain: bool = False
     more: list[bytes] = []
     count: PacketId = 1
+    place: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
 class FromClient(NodeMessage, frozen=True, tag=114):

@@ -133,6 +133,17 @@ class Origin:
             outbox.restart()
             self._touched[message.slot] = None
 
+    def had(self, slot: int, dot: Dot, count: int) -> None:
+        """A client of this node has so many more of what was offered as one, which nobody else is to get."""
+        outbox = self._outboxes.get(slot)
+        entry = None if outbox is None else outbox.entries.get(dot)
+        if outbox is None or entry is None:
+            return
+        _, publication = entry
+        publication.had += count
+        if publication.had == len(publication.payloads):
+            self.confirm(outbox.remove(dot))
+
     def confirm(self, publication: Publication | None) -> None:
         """Somebody has a message who was to get it."""
         if publication is None:
@@ -205,7 +216,7 @@ class Origin:
                     dot, each.topic, each.payloads, group, each.retain, each.but
                 )
             if flowing is not None:
-                if flowing.is_here and self.turns.is_patient():
+                if flowing.front == self._here.store and self.turns.is_patient():
                     self._await(owner, flowing, outbox, dot)
                 else:
                     taken.append(dot)

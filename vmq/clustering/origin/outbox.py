@@ -64,6 +64,9 @@ class Publication:
         self.but = but
         self.size: i64 = len(topic) + len(payload) + OVERHEAD
         self.left: int = 0
+        #: How many of a run a client of this node has, since it was offered, whose owner has told that it is for nobody
+        #: else.
+        self.had: int = 0
 
     def grow(self, topic: bytes, payload: bytes, retain: bool, but: str) -> bool:
         """The next message becomes one of the run; False: it is another one."""
@@ -90,6 +93,7 @@ class Publication:
 
     def offered(self, dot: Dot, group: str) -> OfferedMessage:
         """It, on its way to a slot."""
+        self.had = 0
         topic, payload, retain, more = self.topic, self.payloads[0], self.retain, self.payloads[1:]
         return OfferedMessage(dot, topic, payload, self.qos, group, retain, self.but, more)
 

@@ -33,7 +33,9 @@ class SlotPatience:
         if self._timer is None:
             self._machines.here.answered = 0
             self._patience.begin(self._machines.awaited(), 0, self._loop.time())
-            self._timer = self._loop.call_later(SPAN, self._look)
+            # Acknowledgements of clients elsewhere may be late by a span.
+            span = 2 * SPAN if self._machines.are_far() else SPAN
+            self._timer = self._loop.call_later(span, self._look)
 
     def begin_late(self) -> None:
         """What may be late goes to owners elsewhere after a span, if nothing else does before."""

@@ -124,7 +124,7 @@ class SlotFlows:
         state.last += count - 1
         self._here.heard_of(state.last)
         run = FlowRun(dot[0], dot[1], stamp, topic, payloads, scope, retain)
-        run.is_here = attachment.front == self._here.store
+        run.front = attachment.front
         flow.take(run)
         self._to_deliver[client] = None
         return run
@@ -164,7 +164,6 @@ class SlotFlows:
             return False
         if not self.are_done(client, packet, count):
             return False
-        self._here.answered += count
         self._here.heard_of(self._state.last)
         self._to_deliver[client] = None
         return True
@@ -175,4 +174,5 @@ class SlotFlows:
         if flow is None or count > flow.under_way or packet != flow.first_packet():
             return False
         flow.done(count)
+        self._here.answered += count
         return True

@@ -61,8 +61,8 @@ class FlowRun:
         self.record: SharedRecord | None = None
         #: Their publisher is answered when all are done, though they are in no record (`OwnedSlot.when_had`).
         self.is_awaited = False
-        #: Their client is connected to this node.
-        self.is_here = False
+        #: The store to which their client is connected.
+        self.front = 0
 
     def size(self, first: i64, end: i64) -> i64:
         """Bytes of some of them."""
@@ -113,6 +113,8 @@ class SendingRun:
         self.count = count
         #: So many were acknowledged, as the client's front knows.
         self.acknowledged: i64 = 0
+        #: The dot of the first that was offered with them, if nobody else is to get them; place 0: others may be.
+        self.offered: Dot = (run.origin, 0)
 
     def payloads(self) -> list[bytes]:
         return self.run.payloads[self.at : self.at + self.count]
@@ -129,6 +131,7 @@ class SendingRun:
             qos=1,
             retain=run.retain,
             more=payloads[1:],
+            place=self.at + 1 if run.is_awaited else 0,
         )
 
     def each(self) -> list[Sending]:
@@ -159,7 +162,10 @@ def run_of(step: SessionStep) -> SendingRun:
     """Messages at QoS 1 that came over a link. Their stamps are nothing to a front."""
     slot, (origin, place), scope = step.addresses[0]
     run = FlowRun(origin, place, 0, step.topic, [step.payload, *step.more], scope, step.retain)
-    return SendingRun(slot, step.packet, run, 0, run.count)
+    found = SendingRun(slot, step.packet, run, 0, run.count)
+    if step.place:
+        found.offered = origin, place - step.place + 1
+    return found
 
 
 class SlotQueues:

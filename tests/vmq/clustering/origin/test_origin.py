@@ -184,6 +184,24 @@ def test_messages_with_one_answer_are_one_wherever_their_slot_is() -> None:
     assert world.origin.bytes == world.origin.waiting() == 0
 
 
+def test_what_a_client_here_has_is_done_and_counts_anew_when_it_is_offered_again() -> None:
+    world = Near()
+    world.run("1", "2")
+    world.move()
+    dot = world.here.incarnation, 1
+    world.origin.had(4, dot, 1)  # of another slot
+    assert world.offered() == [(0, ["1", "2"])]
+    world.origin.had(3, dot, 1)
+    world.origin.on_taken(OfferTaken(3, world.view.lineage, [], True))
+    assert world.offered() == [(0, ["1", "2"])]
+    world.origin.had(3, dot, 1)
+    assert world.done == []
+    world.origin.had(3, dot, 1)
+    assert world.done == ["1"]
+    world.origin.had(3, dot, 1)
+    assert world.origin.bytes == world.origin.waiting() == 0
+
+
 def test_nothing_joins_what_something_else_is_behind_or_what_is_offered_or_dropped() -> None:
     world = Near()
     world.run("1")

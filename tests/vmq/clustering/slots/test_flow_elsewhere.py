@@ -119,10 +119,10 @@ class Pair:
             self.take()
 
     def look(self) -> None:
-        """Somebody wants to see each message of the owner, and each packet id of the front."""
+        """Somebody wants to see each message of the owner, and each packet id of the front: some may be held there."""
         state = self.far.slots.owners[0].state
         assert len(state.messages) == len(state.queues.get(CLIENT, {}))
-        assert [*self.near.front.connections[self.number].table] == [*self.open]
+        assert {*self.open} <= self.near.front.connections[self.number].table.keys()
 
     def take(self) -> None:
         """What the nodes want done."""
@@ -202,7 +202,10 @@ def test_each_message_comes_once_and_in_order_whenever_the_link_breaks(
     there.tick()
     there.go_on()
     there.tick()
-    assert there.got == there.safe == there.published
+    there.tick()
+    # Of what the client has, its publisher is told at once: earlier ones of another topic may still be written.
+    assert sorted(there.safe) == sorted(there.published)
+    assert there.got == there.published
     state = there.far.slots.owners[0].state
     assert (state.messages, state.blocks, state.registers[CLIENT].window) == ({}, {}, {})
     assert not there.near.front.connections[there.number].table
@@ -220,7 +223,8 @@ def test_a_burst_goes_in_runs() -> None:
     there.acknowledge(50)
     there.settle()
     assert there.got == there.safe == there.published
-    assert (there.sent[Offer], there.sent[OfferTaken]) == (1, 1)
+    assert there.sent[Offer] == 1
+    assert OfferTaken not in there.sent
     assert (there.sent[ToClient], there.sent[FromClient]) == (2, 2)
 
 
@@ -247,3 +251,68 @@ def test_what_the_client_has_is_not_sent_again_by_another_connection() -> None:
     there.go_on()
     there.tick()
     assert there.got == there.published
+
+
+def test_what_the_origins_own_client_has_its_publisher_knows_at_once_and_nobody_writes() -> None:
+    there = Pair()
+    there.tick()
+    commits = there.far.effects.number
+    there.publish("t", [b"x"] * WINDOW)
+    there.settle()
+    assert there.far.awaited() == WINDOW
+    assert there.far.are_far()
+    there.acknowledge(WINDOW - 1)
+    assert there.safe == []
+    there.acknowledge(1)
+    assert there.safe == there.published
+    there.settle()
+    assert there.far.effects.number == commits
+
+
+def test_a_publisher_waits_for_no_client_that_is_slow() -> None:
+    there = Pair()
+    there.publish("t", [b"x"] * WINDOW)
+    there.settle()
+    there.acknowledge(2)
+    there.far.hurry()
+    there.settle()
+    assert there.safe == there.published
+    there.go_on()
+    there.tick()
+    assert there.got == there.published
+    assert there.near.origin.waiting() == 0
+
+
+def test_what_is_offered_again_is_safe_before_all_of_it_is_had() -> None:
+    there = Pair()
+    there.publish("t", [b"x"] * (2 * WINDOW))
+    there.settle()
+    there.acknowledge(WINDOW)
+    assert there.safe == []
+    there.link()
+    there.tick()
+    assert there.safe == there.published
+    there.go_on()
+    assert there.got == there.published
+
+
+def test_an_acknowledgement_goes_with_what_else_goes_there_or_soon() -> None:
+    there = Pair()
+    there.publish("t", [b"x"])
+    there.settle()
+    there.sent.clear()
+    there.acknowledge(1)
+    assert (there.sent, list(there.near.front.late)) == ({}, [there.number])
+    there.publish("t", [b"x"])
+    assert there.sent == {Offer: 1, FromClient: 1}
+    there.settle()
+    there.sent.clear()
+    there.acknowledge(1)
+    there.near.front.flush_late(True)
+    there.take()
+    assert there.sent == {FromClient: 1}
+    there.publish("t", [b"x"] * 4)
+    there.settle()
+    there.sent.clear()
+    there.acknowledge(1)  # half of the window is not free
+    assert there.sent[FromClient] == 1
