@@ -123,9 +123,12 @@ reference: $(VENV)/.runtime ## write config/reference.toml and the tables of doc
 # otherwise interpreted, and a wheel may lack a module, an entry point or a dependency.
 IN_WHEEL := tests/conformance tests/vmq/test_package.py tests/vmq/cli/start/test_start.py tests/vmq/cli/admin/test_plugin.py
 
+# What is asked interpreted, as pytest's arguments: a file of tests a line, unless it is said otherwise.
+INTERPRETED = @$(CURDIR)/build/interpreted
+
 test-pure: ## run the tests of what is compiled interpreted
 	@mkdir -p build && $(PYTHON) -m tests.support.interpreted > build/interpreted
-	$(call suite_of_wheel,pure,1,@$(CURDIR)/build/interpreted)
+	$(call suite_of_wheel,pure,1,$(INTERPRETED))
 
 test-wheel: ## build the wheel and test it installed, outside the repository
 	$(call suite_of_wheel,wheel,0,$(IN_WHEEL))

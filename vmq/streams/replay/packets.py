@@ -20,6 +20,7 @@ from vmq.streams.helper import HelperProcess
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import RowLogs
 from vmq.streams.places import PageQuery
+from vmq.streams.replay.duty_cycle import LiveTraffic
 from vmq.streams.replay.packet_process import (
     ANSWER,
     LARGE,
@@ -40,8 +41,6 @@ PATIENCE: Final = 10.0
 IDLE: Final = 60.0
 #: Offsets for which it is asked; fewer are read sooner than it is asked.
 LEAST: Final = 2048
-#: Seconds without a message of others after which there is nobody to keep waiting.
-_QUIET: Final = 0.05
 #: Pages of a partition for which it is not, after a large message.
 _REST: Final = 16
 
@@ -144,8 +143,7 @@ class PacketProcess:
     It is asked in any thread. Whoever has no answer is to read by himself.
 
     Args:
-        traffic: a figure that grows with each message of others. While it does not threads read: that costs less, and
-            keeps nobody waiting.
+        live: while there is none threads read: that costs less, and keeps nobody waiting.
         command: what is run; a descriptor follows.
         idle: seconds.
         patience: seconds for an answer.
@@ -153,14 +151,12 @@ class PacketProcess:
 
     def __init__(
         self,
-        traffic: Callable[[], int],
+        live: LiveTraffic,
         command: Sequence[str] = COMMAND,
         idle: float = IDLE,
         patience: float = PATIENCE,
     ) -> None:
-        self.traffic = traffic
-        self._traffic = -1
-        self._quiet_from = 0.0
+        self.live = live
         self.command = command
         self.idle = idle
         self.patience = patience
@@ -177,7 +173,7 @@ class PacketProcess:
 
     def can_answer(self) -> bool:
         """Whether it can be asked; if not, and it is wanted, it is started."""
-        if not self._is_wanted():
+        if not self.live.is_on(time.monotonic()):
             return False
         if self.is_ready:
             return True
@@ -187,13 +183,6 @@ class PacketProcess:
             except (OSError, EOFError, TimeoutError) as error:
                 self._fail(error)
                 return False
-
-    def _is_wanted(self) -> bool:
-        now, traffic = time.monotonic(), self.traffic()
-        if traffic != self._traffic:
-            self._quiet_from = now + _QUIET if self._traffic >= 0 else now
-            self._traffic = traffic
-        return now < self._quiet_from
 
     def ask(self, order: PacketOrder) -> PacketPage | bytes | None:
         """A page; `LARGE` if a message of it is; None if it cannot be had."""

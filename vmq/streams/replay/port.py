@@ -1,8 +1,10 @@
 """The readers of streams as the core knows them: whoever subscribes to `$replay/FROM/FILTER` comes by here."""
 
+import asyncio
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from vmq.mqtt.special import SpecialTopicError, is_group, is_read
 from vmq.runtime.metrics import Family, Kind, Sample
 from vmq.runtime.scheduling import share_interpreter
 from vmq.streams.catalog import Catalog
+from vmq.streams.replay.duty_cycle import DutyCycle, LiveTraffic
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
 from vmq.streams.replay.member import GroupMember
@@ -35,6 +38,13 @@ MOST: Final = 100
 MOST_A_CLIENT: Final = 2
 #: Seconds of a turn of the event loop that all of them may take.
 TURN: Final = 0.00005
+#: What they may take of the event loop's time while others have messages, and of that of one processor to read; and how
+#: long they rest at most.
+SENDING: Final = 1 / 100
+READING: Final = 1 / 8
+RESTS: Final = (0.1, 1.0)
+#: Seconds that a timer of the event loop takes at least; a rest that is shorter is none.
+SHORTEST: Final = 0.001
 #: Threads that read for them, and their niceness.
 _THREADS: Final = 2
 NICENESS: Final = 10
@@ -63,8 +73,10 @@ class StreamReaders(ReadersPort):
         self.catalog = catalog
         self.threads = ThreadPoolExecutor(_THREADS, "vmq-replay", _give_way)
         self.keeping = Keeping(folder, self.all)
-        self.packets = PacketProcess(self.traffic)
-        self.readers = Readers(self.threads, self.packets)
+        live = LiveTraffic(self.traffic)
+        self.packets = PacketProcess(live)
+        self.duty = DutyCycle(live, SENDING, RESTS[0])
+        self.readers = Readers(self.threads, self.packets, DutyCycle(live, READING, RESTS[1]))
         self.groups = Groups(core, catalog, self.keeping, self.readers)
         self.starter = ReplayStarter(core, catalog, self.threads, self.keeping)
         #: Those of each client that has or had any since it is connected, by filter.
@@ -74,6 +86,8 @@ class StreamReaders(ReadersPort):
         #: Those that have something to send.
         self.ready: deque[Replay] = deque()
         self.is_due = False
+        self.loop = asyncio.get_running_loop()
+        self.rest: asyncio.TimerHandle | None = None
         #: What was found out for clients that are subscribing, or were.
         self.prepared: dict[Queue, dict[str, ReplayStart]] = {}
         self.messages = 0
@@ -235,36 +249,62 @@ class StreamReaders(ReadersPort):
         if not replay.is_due and replay.sender.is_ready():
             replay.is_due = True
             self.ready.append(replay)
-            if not self.is_due:
-                self.is_due = True
-                self.core.call_soon(self.turn)
+        if replay.is_due and not (self.rest is not None and replay.is_behind):
+            self.schedule()
+
+    def schedule(self) -> None:
+        """Has the next turn come: soon, or when others have been given way to."""
+        if self.is_due:
+            return
+        if self.rest is not None:
+            self.rest.cancel()
+            self.rest = None
+        wait = self.duty.wait(self.core.clock()) if self.duty.is_shared else 0.0
+        if wait and all(each.is_behind for each in self.ready):
+            self.rest = self.loop.call_later(max(wait, SHORTEST), self.turn)
+        else:
+            self.is_due = True
+            self.core.call_soon(self.turn)
 
     def turn(self) -> None:
         """Sends for a part of a turn of the event loop: one after the other, each a bit."""
-        self.is_due = False
+        self.is_due, self.rest = False, None
         ready = self.ready
-        until = self.core.clock() + TURN
+        now = self.core.clock()
+        until = now + TURN
+        rests = self.duty.wait(now) >= SHORTEST
+        is_history = False
+        began = time.thread_time() if self.duty.is_shared else 0.0
         for _ in range(len(ready)):
             replay = ready.popleft()
+            if rests and replay.is_behind and not replay.is_over:
+                ready.append(replay)
+                continue
             replay.is_due = False
             if replay.is_over or not self.groups.may_send(replay):
                 continue
-            before = replay.sender.messages
-            more = replay.step(until)
-            self.messages += replay.sender.messages - before
-            if more:
-                replay.is_due = True
-                ready.append(replay)
-            if isinstance(replay, GroupMember):
-                self.groups.on_moved(replay.group)
-            else:
-                self.keeping.on_moved(replay)
+            is_history |= replay.is_behind
+            self.step(replay, until)
             if self.core.clock() >= until:
                 break
         self.core.outbox.flush()
+        if began and is_history:
+            self.duty.spend(time.thread_time() - began)
         if ready:
-            self.is_due = True
-            self.core.call_soon(self.turn)
+            self.schedule()
+
+    def step(self, replay: Replay, until: float) -> None:
+        """Has one send a bit."""
+        before = replay.sender.messages
+        more = replay.step(until)
+        self.messages += replay.sender.messages - before
+        if more:
+            replay.is_due = True
+            self.ready.append(replay)
+        if isinstance(replay, GroupMember):
+            self.groups.on_moved(replay.group)
+        else:
+            self.keeping.on_moved(replay)
 
     def on_unblocked(self, queue: Queue) -> None:
         for replay in self.replays.get(queue, {}).values():

@@ -13,6 +13,7 @@ from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
+from vmq.streams.replay.duty_cycle import DutyCycle
 from vmq.streams.replay.frames import cut, fits, frames_of, pieces_of
 from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.packets import PacketProcess, Packets, PacketSource
@@ -29,10 +30,11 @@ _UNPACKED: Final = 256
 
 
 class Readers(NamedTuple):
-    """Those who read for replays: threads, and a process that does it for them where much is read."""
+    """Those who read for replays: threads, and a process that does it for them where much is read; and when."""
 
     threads: Executor
     packets: PacketProcess
+    duty: DutyCycle
 
 
 class ReplayStart:
@@ -84,6 +86,7 @@ class Replay:
         self.topic_filter = topic_filter
         self.sender = sender
         self.threads = readers.threads
+        self.duty = readers.duty
         self.source = PacketSource(
             readers.packets,
             start.stream.name,
@@ -97,6 +100,11 @@ class Replay:
         self.loop = asyncio.get_running_loop()
         self.is_over = False
         self.is_reading = False
+        #: There was more than was read: it reads history. Others are given way to, and it reads on when they have been.
+        self.is_behind = False
+        self.rest: asyncio.TimerHandle | None = None
+        #: Seconds that reading took the last time.
+        self.took = 0.0
         #: It has read all that there is.
         self.waits = False
         #: It is in the line of those that send.
@@ -117,6 +125,8 @@ class Replay:
         sender = self.sender
         if self.is_reading or self.is_over or self.waits or sender.size > AHEAD // 2:
             return
+        if self.rest is not None or self.rests():
+            return
         self.change()
         self.is_reading = True
         try:
@@ -125,14 +135,29 @@ class Replay:
             return  # the broker stops
         reading.add_done_callback(self._read)
 
+    def rests(self) -> bool:
+        """Whether it reads later, for the sake of others."""
+        wait = self.duty.wait(self.queue.core.clock()) if self.is_behind else 0.0
+        if wait:
+            self.rest = self.loop.call_later(wait, self.go_on)
+        return wait > 0.0
+
+    def go_on(self) -> None:
+        """It has rested."""
+        self.rest = None
+        self.fill()
+
     def read(self, room: int) -> tuple[list[ReadyRows], bool]:
         """Reads, in a thread."""
+        began = time.monotonic()
         qos = self.sender.qos
         one_by_one = self.queue.core.hooks.on_deliver is not None
         self.source.qos = qos
         self.reader.source = None if one_by_one else self.source
         slabs, more = self.reader.read(room)
-        return [self.ready(slab, qos, one_by_one) for slab in slabs], more
+        found = [self.ready(slab, qos, one_by_one) for slab in slabs]
+        self.took = time.monotonic() - began
+        return found, more
 
     def ready(self, slab: Slab, qos: int, one_by_one: bool) -> ReadyRows:
         """Rows as they go out."""
@@ -178,6 +203,8 @@ class Replay:
             log.exception("a replay of stream %s cannot be read", self.stream.name)
             self.on_over(self, "it cannot be read")
             return
+        self.is_behind = more
+        self.duty.spend(self.took)
         # What was read of a partition that it has no more, or anew, is of before.
         changed = {partition for partition, _ in self.changes}
         self.change()
@@ -259,9 +286,10 @@ class Replay:
     def stop(self) -> None:
         """Nothing more is read or sent."""
         self.is_over = True
-        if self.again is not None:
-            self.again.cancel()
-            self.again = None
+        for timer in (self.again, self.rest):
+            if timer is not None:
+                timer.cancel()
+        self.again = self.rest = None
 
 
 def unpack(
