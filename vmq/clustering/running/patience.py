@@ -11,6 +11,9 @@ from typing import Final
 from vmq.clustering.front.sessions import SessionNode
 from vmq.persistence.patience import SPAN, Patience
 
+#: Seconds that an origin which knows already waits to be told what its client has.
+LATER: Final = 0.01
+
 
 class SlotPatience:
     """That of one node.
@@ -27,6 +30,7 @@ class SlotPatience:
         self._patience: Final = Patience()
         self._timer: asyncio.TimerHandle | None = None
         self._late: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """Publishers wait, if they did not already."""
@@ -42,6 +46,17 @@ class SlotPatience:
         if self._late is None:
             self._late = self._loop.call_later(SPAN, self._send_late)
 
+    def begin_later(self) -> None:
+        """What nearly always nobody waits for goes to other nodes at last."""
+        if self._later is None:
+            self._later = self._loop.call_later(LATER, self._send_later)
+
+    def _send_later(self) -> None:
+        self._later = None
+        if self._machines.effects.later:
+            self._machines.effects.send_later(True)
+            self._soon()
+
     def _send_late(self) -> None:
         self._late = None
         if self._machines.front.late:
@@ -50,10 +65,10 @@ class SlotPatience:
 
     def end(self) -> None:
         """Nobody waits any more."""
-        for timer in (self._timer, self._late):
+        for timer in (self._timer, self._late, self._later):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._late = None
+        self._timer = self._late = self._later = None
 
     def _look(self) -> None:
         """A span is over."""

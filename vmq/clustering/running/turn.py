@@ -104,6 +104,8 @@ class LoopTurn:
             self.patience.begin()
         if self._machines.front.late:
             self.patience.begin_late()
+        if self._machines.effects.later:
+            self.patience.begin_later()
         return has_more
 
     def _carry_out(self) -> None:

@@ -218,3 +218,13 @@ def test_nothing_joins_what_something_else_is_behind_or_what_is_offered_or_dropp
     world.take(*[(3, (world.here.incarnation, place), "") for place in (6, 7)])
     assert world.done == ["5"]
     assert world.origin.bytes == 0
+
+
+def test_of_a_message_for_two_slots_each_has_its_own() -> None:
+    world = World()
+    (_, one, _), (_, other, _) = world.publish("m", (3, ""), (4, ""))
+    world.offered()
+    world.origin.had(3, one, 1)
+    assert world.done == []
+    world.origin.had(4, other, 1)
+    assert world.done == ["m"]
