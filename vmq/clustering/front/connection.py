@@ -9,7 +9,7 @@ next owner is told, else the client would get it again.
 from collections import deque
 from collections.abc import Iterable
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep
 from vmq.clustering.slots.flow import PACKETS, SendingRun
@@ -40,7 +40,8 @@ class Unanswered:
         self.addresses: list[Address] | None = None
 
 
-class DoneRun:
+@mypyc_attr(acyclic=True)
+class AcknowledgedRun:
     """Messages of one origin that a client has, one place after the other."""
 
     def __init__(self, origin: int, place: int) -> None:
@@ -84,7 +85,7 @@ class FrontConnection:
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
         #: Oldest first, and how many; the owner counts how many of them are safe.
-        self._done: deque[DoneRun] = deque()
+        self._done: deque[AcknowledgedRun] = deque()
         self._done_count: i64 = 0
         self._safe_done = 0
         self._is_here = False
@@ -213,7 +214,7 @@ class FrontConnection:
             if last.origin == origin and last.place + last.count == place:
                 last.count += 1
                 return
-        self._done.append(DoneRun(origin, place))
+        self._done.append(AcknowledgedRun(origin, place))
 
     def done_is_safe(self, count: int) -> None:
         """So many of what it has done are safe, or dropped: no owner needs to be told."""
