@@ -151,7 +151,7 @@ class Reader(Closing):
             given = b"secret\n"
         self.patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given)))
         done = here(*words)
-        assert done.code == 0 or command.output is not None, f"{command.line}: {done.err}"
+        assert done.code == 0 or command.output is not None, f"{command.line}: {done}"
         return done.out.decode()
 
     def _other(self, words: list[str]) -> str:

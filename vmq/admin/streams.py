@@ -25,6 +25,8 @@ _PATIENCE = 1.0
 _PLACING = 10.0
 #: Seconds that a move has to be decided.
 _DECIDING = 10.0
+#: Seconds that the files of a stream have to go.
+_DELETING = 10.0
 #: Partitions of a stream that are looked at between two passes of the loop.
 _SLICE = 128
 #: Copies of each partition of a stream, if there are so many nodes and nobody says another number.
@@ -46,6 +48,9 @@ class StreamRow(Struct):
     #: Of a replicated stream: partitions without a leader, and with a replica that cannot be reached; else null.
     leaderless: int | None
     under_replicated: int | None
+    #: Likewise: those that get other copies, and those of which this node's copy counts for nothing yet.
+    moving: int | None
+    abstaining: int | None
     messages: int
     bytes: int
     gathered: int
@@ -67,6 +72,9 @@ class PartitionRow(Struct):
     #: Of a replicated stream: the node that leads it, empty if none is known; and the nodes that have copies.
     leader: str = ""
     replicas: list[str] = []
+    #: Those of them that do not count yet, for they lack what the others have; and who has a copy that is to go.
+    joining: list[str] = []
+    leaving: list[str] = []
     #: Of what this node has a replica of: the term of its group; and, where it leads, the offsets that others lack.
     term: int | None = None
     behind: dict[str, int] = {}
@@ -129,7 +137,8 @@ def _row(broker: "BrokerView", row: dict[str, Any]) -> StreamRow:
     if broker.clustering is not None and broker.streaming is not None:
         stream = broker.streaming.catalog.streams.get(row["stream"])
         owned = 0 if stream is None else broker.clustering.streams.owners(stream).count(None)
-    state: dict[str, int | None] = {"leaderless": None, "under_replicated": None}
+    names = ("leaderless", "under_replicated", "moving", "abstaining")
+    state: dict[str, int | None] = dict.fromkeys(names)
     groups = None if broker.clustering is None else broker.clustering.streams.replicas.groups
     if groups is not None and groups.places.covers(row["stream"]):
         found = groups.places.figures(row["stream"])
@@ -177,6 +186,7 @@ async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetai
                 await asyncio.sleep(0)
             row.leader = places.leader(stream.name, row.partition)
             row.replicas = places.replicas(stream.name, row.partition)
+            row.joining, row.leaving = groups.picture.change_of((stream.name, row.partition))
             standing = places.standing(stream.name, row.partition)
             if standing is not None:
                 row.term, row.behind = standing.term, dict(standing.behind)
@@ -257,21 +267,27 @@ def _copies(broker: "BrokerView", options: dict[str, Any]) -> dict[str, Any]:
     return {"replicas": options.get("replicas", found)}
 
 
-def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
-    """Deletes a stream with its messages; returns what it was.
+async def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
+    """Deletes a stream with its messages; returns what it was, when its files are gone or a while has gone by.
 
     Raises:
         NotFoundError: there is none of this name.
-        RefusedError: the configuration names it.
+        RefusedError: the configuration names it, or the disk fails: it may be there again after a restart.
     """
     catalog = _catalog(broker, name)
     from vmq.streams import admin
     from vmq.streams.log.errors import StreamError
 
     try:
-        return _row(broker, admin.delete_stream(catalog, name))
+        row, done = admin.delete_stream(catalog, name)
     except StreamError as error:
         raise RefusedError(str(error)) from error
+    deleted = _row(broker, row)
+    gone = asyncio.wrap_future(done)
+    await asyncio.wait([gone], timeout=_DELETING)
+    if gone.done() and isinstance(failure := gone.exception(), OSError):
+        raise RefusedError(f"cannot delete the stream's files: {failure.strerror or failure}")
+    return deleted
 
 
 async def alter_stream(broker: "BrokerView", name: str, changes: Mapping[str, Any]) -> StreamRow:

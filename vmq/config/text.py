@@ -25,6 +25,11 @@ _PLAIN_WORDS: Final[dict[object, str]] = {
 }
 
 
+def is_secret(parameter: str) -> bool:
+    """Whether the value of an operation's parameter may be a secret; `key` alone says how a stream is partitioned."""
+    return parameter != "key" and SECRET_KEY.search(parameter) is not None
+
+
 def without_secrets(value: object) -> object:
     """A value with the secrets in its tables hidden: a plugin's options may be tables of tables."""
     match value:

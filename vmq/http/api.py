@@ -17,7 +17,7 @@ from aiohttp import web
 from vmq.admin.errors import AdminError, TooSlow
 from vmq.admin.keys import KeyRow
 from vmq.admin.listing import Listing
-from vmq.config.text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
+from vmq.config.text import HIDDEN, accepted, is_secret, shortened, toml_value
 from vmq.http import http_pub
 from vmq.http.auditing import audited, key_at_work, name_of
 from vmq.http.dashboard.dashboard import Dashboard, dashboard_of
@@ -280,7 +280,7 @@ def _mistake(parameters: type[msgspec.Struct], plain: Mapping[str, object], erro
     found = _PLACE.search(error)
     name = found[1] if found else ""
     if name in fields and name in plain:
-        value = shortened(toml_value(HIDDEN if SECRET_KEY.search(name) else plain[name]))
+        value = shortened(toml_value(HIDDEN if is_secret(name) else plain[name]))
         with suppress(KeyError):  # a type that has no words
             return f"{name}: {value} is not accepted; accepted: {accepted(fields[name])}"
     return f"{error}; accepted parameters: {', '.join(fields) or 'none'}"

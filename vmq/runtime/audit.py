@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from vmq.config.text import HIDDEN, SECRET_KEY
+from vmq.config.text import HIDDEN, is_secret
 
 #: Seen at every level of the log: what is lost here cannot be asked for later.
 log = logging.getLogger("vmq.audit")
@@ -49,7 +49,7 @@ def tell_of_operation(
     for key, value in parameters.items():
         # The value of an option is as secret as the option's name says.
         named = f"{key} {parameters.get('option', '')}" if key == "value" else key
-        shown[key] = HIDDEN if SECRET_KEY.search(named) else _shortened(value)
+        shown[key] = HIDDEN if is_secret(named) else _shortened(value)
     text = 'operation name=%s by="%s" peer=%s parameters=%s result="%s"'
     log.info(text, name, by, peer, shown, result[:SHOWN], extra=WHOLE)
 

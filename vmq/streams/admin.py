@@ -4,6 +4,7 @@ Called in the event loop, as `vmq.admin` is; the errors are texts for the person
 """
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -71,15 +72,14 @@ def checked(name: str, options: Mapping[str, Any]) -> StreamOptions:
         raise StreamError(str(error)) from None
 
 
-def delete_stream(catalog: Catalog, name: str) -> dict[str, Any]:
-    """Deletes a stream and its messages; returns the row that it had.
+def delete_stream(catalog: Catalog, name: str) -> "tuple[dict[str, Any], Future[None]]":
+    """Deletes a stream and its messages; returns the row that it had, and what is done when its files are gone.
 
     Raises:
         StreamError: there is none of this name, or the configuration would make it again.
     """
     deleted = row(catalog.get(name))
-    catalog.delete(name)
-    return deleted
+    return deleted, catalog.delete(name)
 
 
 def scrub_stream(catalog: Catalog, name: str) -> dict[str, Any]:

@@ -204,6 +204,7 @@ def test_a_file_that_cannot_be_had_stops_the_start_and_the_check(tmp_path: Path)
     [
         ({"option": "plugins.x.password", "value": "sesame"}, '"value": "(hidden)"'),
         ({"api_key": "sesame"}, '"api_key": "(hidden)"'),
+        ({"name": "s", "key": "level:2"}, '"key": "level:2"'),
         ({"filter": "a" * 900, "cleanup": True, "x": None}, '"cleanup": true, "x": null'),
     ],
 )

@@ -1,4 +1,7 @@
 import asyncio
+import errno
+import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,8 +12,9 @@ from vmq.admin import streams
 from vmq.admin.errors import AdminError, RefusedError
 from vmq.broker import Broker
 from vmq.config.options import Config, LimitOptions
+from vmq.streams import catalog as streams_catalog
 from vmq.streams.admin import create_stream, delete_stream, partition_row, show_stream
-from vmq.streams.catalog import Catalog
+from vmq.streams.catalog import Catalog, Stream, remove
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError, UnknownStreamError
 
@@ -34,8 +38,10 @@ async def test_a_stream_is_made_listed_shown_and_deleted(catalog: Catalog) -> No
     assert (shown["messages"], shown["gathered"], shown["dropped"]) == (1, 1, 0)
     assert (shown["options"]["acks"], shown["options"]["durability"]) == ("", "fsync")
     assert [partition_row(each)["end"] for each in catalog.get("made").partitions] == [1]
-    assert delete_stream(catalog, "made")["messages"] == 1
+    row, done = delete_stream(catalog, "made")
+    assert row["messages"] == 1
     assert sorted(catalog.streams) == ["temp"]
+    await asyncio.wrap_future(done)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +75,56 @@ async def test_a_broker_alone_has_no_more_partitions_than_it_takes(tmp_path: Pat
         await broker.publish("t/1", b"p", qos=1)
         with pytest.raises(RefusedError, match="has 3 partitions, and none goes"):
             await streams.alter_stream(broker, "t", {"partitions": 2})
+
+
+async def test_new_partitions_of_a_broker_alone_take_rows_and_outlive_it(tmp_path: Path) -> None:
+    made = {"filters": ["t/#"], "key": "topic"}
+    for count in (1, 3):
+        async with Broker(Config(), data_dir=tmp_path) as broker:
+            if count == 1:
+                await streams.create_stream(broker, "t", made)
+                assert (await streams.alter_stream(broker, "t", {"partitions": 3})).partitions == 3
+            for number in range(32):
+                await broker.publish(f"t/{number}", b"p", qos=1)
+            found = (await streams.show_stream(broker, "t")).partitions
+            rows = [each.end for each in found]
+            assert all(rows)
+            assert (len(rows), sum(each or 0 for each in rows)) == (3, 32 if count == 1 else 64)
+
+
+async def test_a_stream_that_is_deleted_has_no_files_when_that_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be there again after a crash."""
+    may_go = threading.Event()
+
+    def slow(stream: Stream) -> None:
+        may_go.wait()
+        remove(stream)
+
+    monkeypatch.setattr(streams_catalog, "remove", slow)
+    async with Broker(Config(), data_dir=tmp_path) as broker:
+        await streams.create_stream(broker, "t", {"filters": ["t/#"]})
+        deleting = asyncio.create_task(streams.delete_stream(broker, "t"))
+        await asyncio.wait([deleting], timeout=0.05)
+        assert not deleting.done()
+        may_go.set()
+        assert (await deleting).stream == "t"
+        assert left(tmp_path) == []
+        # The disk fails.
+        await streams.create_stream(broker, "u", {"filters": ["u/#"]})
+        monkeypatch.setattr(streams_catalog, "remove", fail)
+        with pytest.raises(RefusedError, match="cannot delete the stream's files: Input/output"):
+            await streams.delete_stream(broker, "u")
+
+
+def left(folder: Path) -> list[Path]:
+    """What there is of streams whose names end with a t."""
+    return list(folder.glob("streams/*t"))
+
+
+def fail(_stream: Stream) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 async def test_what_cannot_be_done_is_said(catalog: Catalog) -> None:

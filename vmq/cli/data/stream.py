@@ -30,20 +30,21 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+_STATE: Final = ("leaderless", "under_replicated", "moving", "abstaining")
 COLUMNS: Final = Columns(
     (
         "stream",
         "filters",
         "partitions",
         "owned",
-        "leaderless",
-        "under_replicated",
+        *_STATE,
         "messages",
         "bytes",
     ),
     ("origin",),
-    ("owned", "leaderless", "under_replicated"),
+    _STATE,
 )
+_ALONE: Final = COLUMNS._replace(shown=[each for each in COLUMNS.shown if each != "owned"])
 
 LocalOption = Annotated[
     bool,
@@ -64,13 +65,15 @@ def list_streams(
     """
     broker = AdminClient(config, data_dir)
     if broker.finds_broker():
-        show_rows(broker.get("/streams", limit=0), COLUMNS, as_json=as_json)
+        answer = broker.get("/streams", limit=0)
+        in_cluster = any(row["owned"] is not None for row in answer["rows"])
+        show_rows(answer, COLUMNS if in_cluster else _ALONE, as_json=as_json)
         return
     with stored_streams(config, data_dir) as folder:
         from vmq.streams import stored
 
         rows = [_row(stored.StoredStream(folder, name)) for name in stored.names(folder)]
-    show_rows({"rows": rows}, COLUMNS, as_json=as_json)
+    show_rows({"rows": rows}, _ALONE, as_json=as_json)
 
 
 @app.command("show")
@@ -391,8 +394,7 @@ def _row(stream: "StoredStream") -> dict[str, Any]:
         "filters": ", ".join(stream.options.filters),
         "partitions": len(found),
         "owned": None,
-        "leaderless": None,
-        "under_replicated": None,
+        **dict.fromkeys(_STATE),
         "messages": sum(each.end - each.earliest for each in found),
         "bytes": sum(each.bytes for each in found),
     }

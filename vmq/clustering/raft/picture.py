@@ -3,12 +3,22 @@
 There may be tens of thousands of both: whoever looks is told what is new, and nobody reads all of them again.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vmq.clustering.raft.places import Key
-from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace, decode, parts_of
+from vmq.clustering.raft.records import (
+    GroupRecords,
+    Lead,
+    ReplicaPlace,
+    decode,
+    node_of,
+    parts_of,
+)
 from vmq_cluster.effects import Changed
+
+log = logging.getLogger("vmq.cluster")
 
 
 class PictureNews(NamedTuple):
@@ -36,6 +46,8 @@ class GroupPicture:
         self.places: dict[Key, ReplicaPlace] = {}
         self.leads: dict[str, Lead] = {}
         self._keys: dict[str, Key] = {}
+        #: The groups whose voters are not yet those that are to be.
+        self.moving: set[str] = set()
         self._is_read = False
         self._news = PictureNews(set(), set(), False, False)
 
@@ -62,8 +74,10 @@ class GroupPicture:
         before = self.leads.get(group)
         if lead is None:
             self.leads.pop(group, None)
+            self._look_whether_it_moves(group)
             return
         self.leads[group] = lead
+        self._look_whether_it_moves(group)
         self._news.led.add(group)
         key = self._keys.get(group)
         if key is None:
@@ -79,11 +93,30 @@ class GroupPicture:
             before = self.places.pop(key, None)
             if before is not None and self._keys.get(before.group) == key:
                 del self._keys[before.group]
+                self.moving.discard(before.group)
             if place is not None:
                 self.places[key] = place
                 self._keys[place.group] = key
+                self._look_whether_it_moves(place.group)
         self._news.keys.update(changed)
         self._news = self._news._replace(is_moved=True)
+
+    def _look_whether_it_moves(self, group: str) -> None:
+        coming, going = self.change_of(self._keys.get(group))
+        if coming or going:
+            self.moving.add(group)
+        else:
+            self.moving.discard(group)
+
+    def change_of(self, key: Key | None) -> tuple[list[str], list[str]]:
+        """The nodes that are to have a partition and do not vote yet, and those that do and are to go."""
+        place = None if key is None else self.places.get(key)
+        if place is None:
+            return [], []
+        lead = self.leads.get(place.group)
+        voters = place.first if lead is None else lead.voters
+        coming = [node_of(each) for each in place.voters if each not in voters]
+        return coming, [node_of(each) for each in voters if each not in place.voters]
 
     def news(self) -> PictureNews:
         """What has changed since this was asked last; everything, the first time."""
@@ -94,6 +127,8 @@ class GroupPicture:
                     self.places[key] = place
             self._keys = {place.group: key for key, place in self.places.items()}
             self.leads = {parts[0]: lead for parts, lead in self._records.records("lead", Lead)}
+            for group in self._keys:
+                self._look_whether_it_moves(group)
             self._news = PictureNews(set(self.places), set(self.leads), True, True)
         news, self._news = self._news, PictureNews(set(), set(), False, False)
         return news
@@ -101,8 +136,16 @@ class GroupPicture:
     def tell(self, news: Mapping[str, Lead]) -> None:
         """This node leads these groups: the metadata are to say so."""
         for group, lead in news.items():
-            if self.leads.get(group) != lead:
+            before = self.leads.get(group)
+            if before != lead:
                 self._records.write_lead(group, lead)
+            if (
+                before is not None
+                and set(before.voters) != set(lead.voters)
+                and group in self._keys
+            ):
+                nodes = ",".join(sorted(map(node_of, lead.voters)))
+                log.info("stream=%s partition=%d has copies on=%s", *self._keys[group], nodes)
 
 
 def _key(parts: list[str]) -> Key | None:

@@ -1,7 +1,8 @@
 """Where replicated partitions are, as one node sees it: who has them, who leads them, where they are read."""
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING
 
 from vmq.clustering.raft.records import Lead, ReplicaPlace, node_of
@@ -10,6 +11,8 @@ from vmq.runtime.metrics import Family, Sample
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
+
+log = logging.getLogger("vmq.cluster")
 
 #: Stream and number of a partition.
 Key = tuple[str, int]
@@ -46,6 +49,9 @@ class Places:
         self.opened: dict[Key, str] = {}
         #: The nodes that can be reached.
         self.up: frozenset[str] = frozenset()
+        #: The groups that get other copies, and on how many hosts there can be some.
+        self.moving: Set[str] = frozenset()
+        self.hosts = 0
         #: Offsets that may be lost, by group.
         self.uncertain: dict[str, tuple[int, int]] = {}
 
@@ -120,11 +126,11 @@ class Places:
             if (place := self.places.get(key)) is not None and len(place.voters) > 1
         )
 
-    def is_led(self, stream: str) -> bool:
-        """Whether leaders of all partitions are known."""
+    def unled(self, stream: str) -> list[int]:
+        """The partitions of which no leader is known."""
         found = self._catalog.streams.get(stream)
         numbers = range(0 if found is None else len(found.partitions))
-        return all(self.leader(stream, number) for number in numbers)
+        return [number for number in numbers if not self.leader(stream, number)]
 
     def lacking(self, stream: str) -> str:
         """Which partitions of a stream are not placed, and what that takes; "" if all are."""
@@ -136,9 +142,17 @@ class Places:
         if not lacking:
             return ""
         return (
-            f"stream {stream!r}: {_numbers(lacking)} not placed yet: that takes "
-            f"{found.options.replicas} nodes that keep streams, and a majority of the meta group"
+            f"stream {stream!r}: {_numbers(lacking)} not placed yet: that takes {found.options.replicas} "
+            f"nodes that keep streams, each on a host of its own (known: {self.hosts}), and a majority of the "
+            "meta group"
         )
+
+    def why_unled(self, stream: str, unled: list[int]) -> str:
+        """What partitions that are placed need to be led."""
+        nodes = {each for number in unled for each in self.replicas(stream, number)}
+        away = sorted(nodes - self.up - {self._node})
+        out = f"; cannot be reached: {', '.join(away)}" if away else ""
+        return f"stream {stream!r}: {_numbers(unled)} without a leader: that takes most of its nodes{out}"
 
     def is_here(self, stream: str, number: int) -> bool:
         """Whether a partition can be read on this node: its replica counts, and knows its leader."""
@@ -187,10 +201,14 @@ class Places:
     def figures(self, stream: str = "") -> dict[str, int]:
         """Of all partitions or a stream's: how many are led here, lack a leader (or a place), or copies within reach.
 
-        And how many replicas of this node may have forgotten, or, where it leads, lag behind.
+        And how many get other copies, and how many replicas of this node may have forgotten, or, where it leads, lag.
         """
-        found = dict.fromkeys(("led", "leaderless", "under_replicated", "abstaining", "lagging"), 0)
+        names = ("led", "leaderless", "under_replicated", "moving", "abstaining", "lagging")
+        found = dict.fromkeys(names, 0)
         found["under_replicated"] = sum(1 for _ in self._short(stream))
+        found["moving"] = sum(
+            stream in ("", self.keys[each][0]) for each in self.moving if each in self.keys
+        )
         for each in self.wanted():
             if each.is_replicated and stream in ("", each.name):
                 lacking = max(0, len(each.partitions) - self._placed[each.name])
@@ -234,6 +252,11 @@ class Places:
                 "Replicated partitions of which fewer replicas can be reached than there are to be.",
             ),
             (
+                "stream_moving",
+                "moving",
+                "Replicated partitions that are on their way to other nodes, or get more copies or fewer.",
+            ),
+            (
                 "stream_abstaining",
                 "abstaining",
                 "Replicas of this node that may have forgotten: they count for nothing until they have caught up.",
@@ -269,12 +292,22 @@ class Places:
                     f"stream {name!r}: {_numbers(forgetful[name])}: this node's copy may have forgotten, "
                     "and counts for nothing until it has caught up"
                 )
-        for group, (first, end) in self.uncertain.items():
-            name, number = self.keys.get(group, (group, 0))
-            yield (
-                f"stream {name!r}, partition {number}: offsets {first} to {end} may be lost: "
-                "most of its replicas had forgotten, or were given up"
-            )
+        for group in self.uncertain:
+            yield self._loss(group)
+
+    def note_loss(self, group: str, first: int, end: int) -> None:
+        """Offsets of a group may be lost."""
+        self.uncertain[group] = (first, end)
+        log.error("%s", self._loss(group))
+
+    def _loss(self, group: str) -> str:
+        first, end = self.uncertain[group]
+        key = self.keys.get(group)
+        what = f"group {group}" if key is None else f"stream {key[0]!r}, partition {key[1]}"
+        return (
+            f"{what}: offsets {first} to {end} may be lost: "
+            "most of its replicas had forgotten, or were given up"
+        )
 
     def _numbers_of(self, groups: Iterable[str]) -> dict[str, list[int]]:
         """The partitions that groups are of, by stream."""

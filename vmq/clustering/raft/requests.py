@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.raft.places import Places
 from vmq.clustering.raft.publishing import moves_of
@@ -12,6 +13,10 @@ from vmq_cluster.raft.placement import apart
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
+
+#: Seconds that a recovered partition has to be led, and between two looks.
+_LEADING: Final = 5.0
+_SOON: Final = 0.02
 
 
 class GroupRequests:
@@ -41,7 +46,7 @@ class GroupRequests:
         names = self._records.nodes()
         place = self._places.places.get((stream, number))
         if place is None:
-            return f"stream {stream!r} has no partition {number} that is placed"
+            return self._unplaced(stream, number)
         strange = [each for each in nodes if each not in names]
         known = self._catalog.streams.get(stream)
         count = len(nodes) if known is None else known.options.replicas
@@ -51,7 +56,15 @@ class GroupRequests:
             given = ", ".join(strange or nodes) or "none"
             return f"{given}; accepted: {count} nodes that keep streams, each on a host of its own: {there}"
         self._records.put("\0".join(names[each] for each in nodes).encode(), "move", place.group)
+        self._records.put(names[nodes[0]].encode(), "wish", place.group)  # as soon as it can
         return ""
+
+    def _unplaced(self, stream: str, number: int) -> str:
+        known = self._catalog.streams.get(stream)
+        last = -1 if known is None else len(known.partitions) - 1
+        if number > last:
+            return f"stream {stream!r} has no partition {number}; accepted: 0 to {last}"
+        return f"partition {number} of stream {stream!r} has no place yet"
 
     def wish(self, stream: str, number: int, node: str) -> str:
         """Has another replica lead a partition; returns what is wrong with that, "" if nothing is.
@@ -59,14 +72,15 @@ class GroupRequests:
         One that a move is about to make leads as soon as it can.
         """
         place = self._places.places.get((stream, number))
-        voters: tuple[str, ...] = ()
-        if place is not None:
-            voters = (*place.voters, *moves_of(self._records).get(place.group, ()))
+        if place is None:
+            return self._unplaced(stream, number)
+        voters = (*place.voters, *moves_of(self._records).get(place.group, ()))
         to = next((each for each in voters if node_of(each) == node), "")
-        if place is None or not to:
-            there = ", ".join(map(node_of, voters)) or "none"
+        if not to:
+            there = ", ".join(dict.fromkeys(map(node_of, voters)))
             return (
-                f"{node!r} has no replica of partition {number} of stream {stream!r}: {there} have"
+                f"{node!r} has no replica of partition {number} of stream {stream!r}; accepted: {there}, "
+                "or 'vmq stream move' first"
             )
         self._records.put(to.encode(), "wish", place.group)
         return ""
@@ -88,7 +102,13 @@ class GroupRequests:
         names = [*system, *groups]
         wrong = await asyncio.wrap_future(self._thread.post(self._thread.recover, names))
         told = [f"partition {at}: {wrong[each]}" for each, at in groups.items() if each in wrong]
-        return f"stream {stream!r}: {'; '.join(told[:10])}" if told else ""
+        if told:
+            return f"stream {stream!r}: {'; '.join(told[:10])}"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEADING):
+                while not all(map(self._places.leaders.get, groups)):  # noqa: ASYNC110 - the thread leads
+                    await asyncio.sleep(_SOON)
+        return ""
 
     def follow(self) -> None:
         """Hands over what this node leads and somebody wants led elsewhere."""

@@ -94,7 +94,7 @@ class GroupService:
         self._loop = asyncio.get_running_loop()
         self._folder = catalog.folder / FOLDER
         self._records = GroupRecords(node)
-        self._picture = GroupPicture(self._records)
+        self.picture = GroupPicture(self._records)
         self.thread = GroupThread(self._folder, node.name, self)
         self.places = Places(self.thread.name, catalog)
         kept = self._folder / "kept"
@@ -136,6 +136,7 @@ class GroupService:
 
     def start(self) -> None:
         """Takes part."""
+        self.places.moving = self.picture.moving
         self._node.watch_steps(GROUPS, self._on_changes)
         self.thread.start()
         self._look()
@@ -181,7 +182,7 @@ class GroupService:
             if node_of(each) in self.places.up and names.get(node_of(each), each) == each
         }
         if self.places.up != before:
-            for group in self._picture.leads:
+            for group in self.picture.leads:
                 self._note_hint(group)
         if reached != self._reached:
             self._reached = reached
@@ -220,8 +221,7 @@ class GroupService:
             self._system[group].look()
 
     def on_uncertain(self, group: str, first: int, end: int) -> None:
-        log.error("group=%s: offsets %d to %d may be lost: a majority forgot", group, first, end)
-        self._events.append(lambda: self.places.uncertain.__setitem__(group, (first, end)))
+        self._events.append(lambda: self.places.note_loss(group, first, end))
 
     def on_unknown(self, group: str) -> None:
         self._events.append(lambda: self._on_unknown(group))
@@ -260,7 +260,7 @@ class GroupService:
         self._look_soon()
 
     def _on_changes(self, changes: list[Changed]) -> None:
-        self._picture.on_changes(changes)
+        self.picture.on_changes(changes)
         self._look_soon()
 
     def _look_soon(self) -> None:
@@ -283,13 +283,13 @@ class GroupService:
         self._look_at_meta()
         self.requests.follow()
         self.thread.post(self._observe)
-        news, is_stale = self._picture.news(), self._is_stale
+        news, is_stale = self.picture.news(), self._is_stale
         self._is_stale = False
-        for group in list(self._picture.leads) if is_stale else news.led:
+        for group in list(self.picture.leads) if is_stale else news.led:
             self._note_hint(group)
         if is_stale or news.keys or news.has_more:
             self._look_at_places(news, is_stale)
-        self.converter.look(self._picture.places)
+        self.converter.look(self.picture.places)
         known = self._known() if is_stale or news.is_moved or news.has_more else None
         for each in self._system.values():
             self.thread.post(each.look, known)
@@ -298,7 +298,7 @@ class GroupService:
         """What a leader of the groups of no stream has to know; None: another node leads these."""
         if self.places.name not in map(self.places.own.get, self._system):
             return None
-        leads, labels = self._picture.leads, self._records.labels()
+        leads, labels = self.picture.leads, self._records.labels()
         wanted, begun = self.places.wanted(), self.converter.begun
         return known_of(self._records, self._hosts(), wanted, leads, labels, begun)
 
@@ -360,9 +360,10 @@ class GroupService:
         """Opens what this node is to have, closes what it has no more."""
         self.converter.claim()
         if is_stale or news.has_more:
+            self.places.hosts = self.hosts
             if min(self._hosts(), default="") == self.places.name:
-                self.on_hosts(self.hosts)
-        found = self._picture.places
+                self.on_hosts(self.places.hosts)
+        found = self.picture.places
         streams = {stream.name: stream for stream in self.places.wanted()}
         opened = self.places.opened
         keys = found.keys() | opened.keys() if is_stale else news.keys
@@ -388,7 +389,7 @@ class GroupService:
         if number >= len(stream.partitions):
             return False
         is_ready = isinstance(stream.partitions[number], ReplicaPartition)
-        return is_ready and self.places.is_member(place, self._picture.leads.get(place.group))
+        return is_ready and self.places.is_member(place, self.picture.leads.get(place.group))
 
     def _change_open(self, wanted: Mapping[str, Key], gone: set[str]) -> None:
         """These groups are to be open, those no more."""
@@ -399,7 +400,7 @@ class GroupService:
             self.places.open[group] = name, number
             self.places.opened[name, number] = group
             stream = self._catalog.streams[name]
-            place = self._picture.places[name, number]
+            place = self.picture.places[name, number]
             self.thread.post(self._open_in_thread, stream, stream.partitions[number], place)
 
     def _converted(self) -> None:
@@ -432,7 +433,7 @@ class GroupService:
             self._events.append(lambda: self._publish(decided))
 
     def _publish(self, decided: MetaDecisions) -> None:
-        publish(decided, self._records, self._picture)
+        publish(decided, self._records, self.picture)
 
     def deleted(self, stream: str) -> None:
         """A stream was deleted on this node: the meta group is to forget it."""
@@ -455,7 +456,7 @@ class GroupService:
 
     def _note_hint(self, group: str) -> None:
         """Of a group whose leader no replica here knows, the metadata may: who led it, and may lead it still."""
-        lead = self._picture.leads.get(group)
+        lead = self.picture.leads.get(group)
         if lead is not None and not self.places.own.get(group):
             is_there = node_of(lead.leader) in self.places.up  # else it led, and nobody may now
             self._note_leader(group, lead.leader if is_there else "")
@@ -471,7 +472,7 @@ class GroupService:
         if found is not self.places.here:
             self._events.append(partial(setattr, self.places, "here", found))
         if news:
-            self._events.append(partial(self._picture.tell, news))
+            self._events.append(partial(self.picture.tell, news))
 
     async def recover(self, stream: str, number: int | None) -> str:
         """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""

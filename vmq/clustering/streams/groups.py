@@ -7,6 +7,7 @@ log's leader; who gets no answer asks all.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -93,7 +94,7 @@ class ClusterGroups:
         self.loop = asyncio.get_running_loop()
         self.shares: dict[GroupKey, NodeShare] = {}
         self.coordinator = GroupCoordinator(lambda: int(wall_clock() * 1000))
-        self.questions: dict[int, Callable[[FoundGroups | GroupChanged], None]] = {}
+        self.questions: dict[int, Callable[[str, FoundGroups | GroupChanged], None]] = {}
         self.numbers = count(1)
         self.step_numbers = count(1)
         #: Who waits for the coordinator to decide on steps.
@@ -318,7 +319,7 @@ class ClusterGroups:
             case FoundGroups() | GroupChanged():
                 take = self.questions.get(saying.question)
                 if take is not None:
-                    take(saying)
+                    take(node, saying)
             case _:
                 self.on_copy(node, saying)
         if self.coordinator.groups and self.timer is None:
@@ -388,18 +389,20 @@ class ClusterGroups:
         """
         if self.service.cursors is None:
             return []
+        parts: dict[tuple[str, int], list[FoundGroup]] = {}
         found: list[FoundGroup] = []
 
-        def take(answer: FoundGroups | GroupChanged) -> bool:
-            if isinstance(answer, FoundGroups):
-                found.extend(answer.groups)
-            return not isinstance(answer, FoundGroups) or answer.is_last
+        def take(node: str, answer: FoundGroups | GroupChanged) -> bool:
+            if not isinstance(answer, FoundGroups):
+                return False
+            # Who coordinated before may answer as well, and so may who was asked before.
+            part = parts.setdefault((node, answer.question), [])
+            part.extend(answer.groups)
+            if answer.is_last:
+                found[:] = part
+            return answer.is_last
 
-        def ask(number: int) -> Saying:
-            found.clear()
-            return AskGroups(number, group)
-
-        await self.asked(ask, take)
+        await self.asked(lambda number: AskGroups(number, group), take)
         return found
 
     async def change(self, key: GroupKey, positions: Mapping[int, int] | None) -> None:
@@ -411,10 +414,10 @@ class ClusterGroups:
         errors: list[str] = []
         numbers = None if positions is None else pairs(dict(positions))
 
-        def take(answer: FoundGroups | GroupChanged) -> bool:
+        def take(_node: str, answer: FoundGroups | GroupChanged) -> bool:
             if isinstance(answer, GroupChanged):
                 errors.append(answer.error)
-            return True
+            return bool(errors)
 
         await self.asked(lambda number: ChangeGroup(number, *key, numbers), take)
         if errors[0]:
@@ -423,36 +426,38 @@ class ClusterGroups:
     async def asked(
         self,
         ask: Callable[[int], Saying],
-        take: Callable[[FoundGroups | GroupChanged], bool],
+        take: Callable[[str, FoundGroups | GroupChanged], bool],
     ) -> None:
-        """Asks the coordinator until it has answered.
+        """Asks the coordinator until it has answered: all nodes, if whoever is thought to be it did not.
+
+        An answer counts whenever it comes: on a busy machine each may take longer than it takes to ask again.
 
         Raises:
             StreamError: it does not.
         """
         done = asyncio.Event()
+        asked: list[int] = []
 
-        def heard(answer: FoundGroups | GroupChanged) -> None:
-            if take(answer):
+        def heard(node: str, answer: FoundGroups | GroupChanged) -> None:
+            if take(node, answer):
                 done.set()
 
         try:
             async with asyncio.timeout(_PATIENCE):
-                while True:
+                while not done.is_set():
                     number = next(self.numbers)
                     self.questions[number] = heard
-                    try:
-                        self.say(ask(number), ask_all=False)
-                        self.outboxes.flush()
+                    asked.append(number)
+                    self.say(ask(number), ask_all=len(asked) > 1)
+                    self.outboxes.flush()
+                    with suppress(TimeoutError):
                         async with asyncio.timeout(_AGAIN):
                             await done.wait()
-                            return
-                    except TimeoutError:
-                        pass
-                    finally:
-                        del self.questions[number]
         except TimeoutError:
             raise StreamError(
                 "no coordinator of consumer groups answers: that takes most of the nodes that vote; "
                 "see vmq cluster status"
             ) from None
+        finally:
+            for number in asked:
+                del self.questions[number]

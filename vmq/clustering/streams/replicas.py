@@ -250,17 +250,24 @@ class Replicas:
             self._outboxes.arrivals.confirming(peer).answer_after(producer.safe, number)
 
     async def settle(self, stream: str, patience: float) -> str:
-        """Returns when a stream is placed, and its partitions are led or a while has gone by; "": it is placed.
+        """Returns when a stream is placed and its partitions are led: "", or what is wrong if that gets no further.
 
         A stream without copies is placed at once.
+
+        Args:
+            stream: the stream's name.
+            patience: seconds for which not one partition more may be led.
         """
-        until = asyncio.get_running_loop().time() + patience
+        now = asyncio.get_running_loop().time
+        until, fewest = now() + patience, 0
         while self.groups is not None and self.groups.places.covers(stream):
             places = self.groups.places
-            if not (lacking := places.lacking(stream)) and places.is_led(stream):
+            if not (unled := places.unled(stream)):
                 return ""
-            if asyncio.get_running_loop().time() >= until:
-                return lacking
+            if not fewest or len(unled) < fewest:
+                until, fewest = now() + patience, len(unled)
+            elif now() >= until:
+                return places.lacking(stream) or places.why_unled(stream, unled)
             await asyncio.sleep(_SOON)
         return ""
 

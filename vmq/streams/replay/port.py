@@ -22,7 +22,7 @@ from vmq.mqtt.special import SpecialTopicError, is_group, is_read
 from vmq.runtime.metrics import Family, Kind, Sample
 from vmq.runtime.scheduling import share_interpreter
 from vmq.streams.catalog import Catalog
-from vmq.streams.replay.duty_cycle import DutyCycle, LiveTraffic
+from vmq.streams.replay.duty_cycle import Backlogs, DutyCycle, LiveTraffic
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
 from vmq.streams.replay.member import GroupMember
@@ -75,8 +75,10 @@ class StreamReaders(ReadersPort):
         self.keeping = Keeping(folder, self.all)
         live = LiveTraffic(self.traffic)
         self.packets = PacketProcess(live)
-        self.duty = DutyCycle(live, SENDING, RESTS[0])
-        self.readers = Readers(self.threads, self.packets, DutyCycle(live, READING, RESTS[1]))
+        backlogs = Backlogs()
+        self.duty = DutyCycle(live, backlogs, SENDING, RESTS[0])
+        reading = DutyCycle(live, backlogs, READING, RESTS[1])
+        self.readers = Readers(self.threads, self.packets, reading)
         self.groups = Groups(core, catalog, self.keeping, self.readers)
         self.starter = ReplayStarter(core, catalog, self.threads, self.keeping)
         #: Those of each client that has or had any since it is connected, by filter.

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -13,7 +14,7 @@ from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
-from vmq.streams.replay.duty_cycle import DutyCycle
+from vmq.streams.replay.duty_cycle import GROWING, DutyCycle
 from vmq.streams.replay.frames import cut, fits, frames_of, pieces_of
 from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.packets import PacketProcess, Packets, PacketSource
@@ -103,8 +104,14 @@ class Replay:
         #: There was more than was read: it reads history. Others are given way to, and it reads on when they have been.
         self.is_behind = False
         self.rest: asyncio.TimerHandle | None = None
-        #: Seconds that reading took the last time.
+        #: It rested before it read the last time, and seconds that this took.
+        self.has_rested = False
         self.took = 0.0
+        #: Messages that it was behind when it looked last, and when.
+        self.lag = math.inf
+        self.lag_at = -math.inf
+        #: It fell further behind because of rests, and has not caught up since.
+        self.is_hasty = False
         #: It has read all that there is.
         self.waits = False
         #: It is in the line of those that send.
@@ -139,6 +146,7 @@ class Replay:
         """Whether it reads later, for the sake of others."""
         wait = self.duty.wait(self.queue.core.clock()) if self.is_behind else 0.0
         if wait:
+            self.has_rested = True
             self.rest = self.loop.call_later(wait, self.go_on)
         return wait > 0.0
 
@@ -205,6 +213,7 @@ class Replay:
             return
         self.is_behind = more
         self.duty.spend(self.took)
+        self.measure_lag()
         # What was read of a partition that it has no more, or anew, is of before.
         changed = {partition for partition, _ in self.changes}
         self.change()
@@ -222,6 +231,20 @@ class Replay:
         if more or self.blind:
             self.again = self.loop.call_later(AGAIN, self.wake)
         self.look()
+
+    def measure_lag(self) -> None:
+        """Tells when it falls further behind because it gives way, not because its client is slow."""
+        rested, self.has_rested = self.has_rested or self.is_due, False
+        now = self.queue.core.clock()
+        if now < self.lag_at + GROWING:
+            return
+        ends = self.reader.ends()
+        lag = sum(max(0, end - ends.get(at, end)) for at, end in self.reader.seen.items())
+        grows = rested and lag > self.lag
+        self.is_hasty = self.is_behind and (self.is_hasty or grows)
+        if self.is_hasty:
+            self.duty.backlogs.tell(now, grows=grows)
+        self.lag, self.lag_at = lag, now
 
     def change(self) -> None:
         """Reads other partitions from now on."""

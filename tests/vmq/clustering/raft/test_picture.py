@@ -79,6 +79,9 @@ def test_it_is_what_reading_all_would_give(steps: list[Any]) -> None:
             picture.on_changes(metadata.take())
             news, after = picture.news(), read(records)
             assert (picture.places, picture.leads) == after
+            assert picture.moving == {
+                group for group, key in picture._keys.items() if any(picture.change_of(key))
+            }
             changed = {
                 key
                 for key in before[0].keys() | after[0].keys()
@@ -122,6 +125,7 @@ def test_another_leader_of_the_same_voters_moves_nothing() -> None:
     records.write_lead("i/0", Lead(3, "b@1", ("b@1", "c@1")))
     picture.on_changes(metadata.take())
     assert picture.news() == PictureNews({("s", 0)}, {"i/0"}, True, False)
+    assert (picture.moving, picture.change_of(("s", 0))) == ({"i/0"}, (["a"], []))
 
 
 def test_a_leader_that_stands_there_is_not_written_again() -> None:

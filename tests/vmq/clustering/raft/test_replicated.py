@@ -1,6 +1,8 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
 import asyncio
+import json
+import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,6 +25,7 @@ from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
 from vmq.admin.cluster import drain, list_members
+from vmq.admin.errors import RefusedError
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
 from vmq.clustering.raft import producer
@@ -124,6 +127,8 @@ async def test_a_change_of_one_partition_has_no_other_looked_at(
     """Of thousands one moves, or is read from another node: to look at all each time would take more than that."""
     async with replicated(tmp_path, *NAMES, partitions=6, replicas=2) as brokers:
         a = groups(brokers["a"])
+        # Two are enough to have all of them led: the third takes copies as soon as that is known.
+        await until(lambda: all(groups(each).places.hosts == 3 for each in brokers.values()))
         for name in NAMES:  # what is posted to the groups is done, and told
             await asyncio.wrap_future(groups(brokers[name]).thread.post(lambda: None))
         looked: set[tuple[str, int]] = set()
@@ -383,6 +388,42 @@ async def test_a_fourth_node_reads_writes_leads_and_takes_the_place_of_one_that_
         assert payloads(d) == [b"1"]
 
 
+def change_of(broker: Broker) -> tuple[list[str], list[str]]:
+    """Who is to have the partition and does not count yet, and who has it and is to go, as a node knows it."""
+    return groups(broker).picture.change_of(("s", 0))
+
+
+async def test_what_is_on_its_way_is_seen_at_each_node_until_it_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for a node that is down. Once that has its copy it leads, as the first that was named."""
+    caplog.set_level(logging.INFO)
+    async with replicated(tmp_path, *NAMES, "d") as brokers:
+        before = groups(brokers["a"]).places.replicas("s", 0)
+        first = leader(brokers["a"])
+        [away] = {*brokers} - {*before}
+        kept, gone = [each for each in before if each != first]
+        down = brokers.pop(away)
+        await down.stop()
+        row = await admin.move_partition(brokers[kept], "s", 0, [away, first, kept])
+        assert row.moving == 1
+        there = [*brokers.values()]
+        await until(lambda: [change_of(each) for each in there] == [([away], [gone])] * 3)
+        for each in there:
+            [partition] = (await show_stream(each, "s")).partitions
+            assert (partition.joining, partition.leaving) == ([away], [gone])
+            [row] = await list_streams(each).rows()
+            assert (row.moving, row.abstaining) == (1, 0)
+        assert leader(brokers[kept]) == first
+        brokers[away] = Broker(down.config)
+        await brokers[away].start()
+        await until(lambda: [change_of(each) for each in there] == [([], [])] * 3)
+        await until(lambda: {leader(each) for each in brokers.values()} == {away})
+        assert groups(brokers[kept]).places.figures()["moving"] == 0
+        copies = ",".join(sorted([away, first, kept]))
+        assert f"stream=s partition=0 has copies on={copies}\n" in caplog.text
+
+
 async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,7 +434,7 @@ async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it
         done = await asyncio.to_thread(here, *create, "t", "-t", "t/#", "--partitions", "2")
         assert done.code == 0, done.err
         assert [len(groups(a).places.replicas("t", number)) for number in (0, 1)] == [3, 3]
-        assert groups(a).places.is_led("t")
+        assert not groups(a).places.unled("t")
         made = stream(a, "t").options
         assert (made.replicas, made.acknowledged_by) == (3, "quorum")
         two = await asyncio.to_thread(here, *create, "two", "-t", "two/#", "--replicas", "2")
@@ -412,7 +453,8 @@ async def test_a_stream_that_is_made_in_a_cluster_has_copies_and_a_place_when_it
         for name in "bc":
             await brokers.pop(name).stop()
         refused = await asyncio.to_thread(here, *create, "none", "-t", "none/#")
-        assert "not placed yet: that takes 3 nodes that keep streams, and a majority" in refused.err
+        assert "not placed yet: that takes 3 nodes that keep streams" in refused.err
+        assert "(known: 3), and a majority of the meta group" in refused.err
         assert a.streaming is not None
         assert "none" not in a.streaming.catalog.streams
 
@@ -433,7 +475,9 @@ async def test_the_first_stream_of_a_cluster_gets_its_copies(tmp_path: Path) -> 
         assert sorted(groups(brokers[0]).places.replicas("first", 1)) == [*NAMES]
 
 
-async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(tmp_path: Path) -> None:
+async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with replicated(tmp_path, *NAMES, admin=True) as brokers:
         a = brokers["a"]
         recover = ("stream", "recover", "s", "--data-dir", a.config.broker.data_dir)
@@ -445,8 +489,16 @@ async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(tmp_path: 
         for name in "bc":
             await brokers.pop(name).stop()
         await until(lambda: not leader(a))
-        done = await asyncio.to_thread(here, *recover, "--unsafe")
+        done = await asyncio.to_thread(here, *recover, "--unsafe", "--json")
         assert done.code == 0, done.err
+        assert json.loads(done.out)["leaderless"] == 0
+        assert "stream 's', partition 0: offsets " in caplog.text
+        # The meta group goes on as well, and may give a stream places that nobody leads.
+        monkeypatch.setattr(admin, "_PLACING", 0.5)
+        with pytest.raises(RefusedError, match=r"without a leader.*; cannot be reached: b, c$"):
+            await admin.create_stream(a, "none", {"filters": ["none/#"]})
+        assert a.streaming is not None
+        assert "none" not in a.streaming.catalog.streams
         await a.publish("s/t", b"2", qos=1)
         assert payloads(a) == [b"1", b"2"]
         assert any("may be lost" in each for each in a.health())

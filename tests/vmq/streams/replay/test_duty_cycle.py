@@ -1,19 +1,20 @@
 """Replays give way to others, for a bounded part of the time, and none of them starves."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.until import until
 from tests.vmq.sockets import peer_of
 from tests.vmq.streams.replay.test_packets import broker_with
 from tests.vmq.streams.replay.test_port import fill, payload_of, readers, reading
-from vmq.streams.replay.duty_cycle import QUIET, DutyCycle, LiveTraffic
+from vmq.streams.replay.duty_cycle import GROWING, MOST, QUIET, Backlogs, DutyCycle, LiveTraffic
 from vmq.streams.replay.port import RESTS
 
 #: How much later work is begun than it might, whether others had a message meanwhile, and how long it takes: no piece
@@ -37,7 +38,8 @@ class World:
         self.now = 100.0
         self.messages = 7
         self.live = LiveTraffic(lambda: self.messages)
-        self.duty = DutyCycle(self.live, share, longest)
+        self.backlogs = Backlogs()
+        self.duty = DutyCycle(self.live, self.backlogs, share, longest)
         self.live.is_on(self.now)
 
     def rest(self) -> float:
@@ -118,6 +120,47 @@ def test_no_rest_is_longer_than_the_longest_and_alone_there_is_none(
     assert world.rest() <= LONGEST * 1.01
 
 
+@settings(deadline=None)
+@given(st.floats(0.01, 0.05), st.floats(0.1, 0.8), SHARES)
+def test_who_can_keep_up_with_half_of_the_time_does(
+    piece: float, appended: float, share: float
+) -> None:
+    """`appended` is what comes in a second, as a part of what goes out in half of one."""
+    world = World(share)
+    world.messages += 1
+    began, lag, before, looked = world.now, 30 * MOST * appended, math.inf, world.now
+    bound = lag + 20 * MOST * appended
+    is_hasty = False
+    while lag > 0 and world.now < began + 100:
+        passed = world.now
+        world.rest()
+        world.now += piece
+        world.messages += 1
+        world.duty.spend(piece)
+        lag += (world.now - passed) * MOST * appended - piece
+        if world.now >= looked + GROWING:
+            is_hasty = is_hasty or lag > before
+            if is_hasty:
+                world.backlogs.tell(world.now, grows=lag > before)
+            before, looked = lag, world.now
+        assert lag <= bound
+
+
+def test_when_no_backlog_is_told_of_any_more_rests_are_as_they_were() -> None:
+    backlogs = Backlogs()
+    backlogs.tell(0.0, grows=True)
+    backlogs.tell(0.5, grows=True)  # another one, in the same second
+    assert backlogs.factor(0.5) == 2.0
+    for now in range(1, 20):
+        backlogs.tell(now, grows=True)
+    highest = backlogs.factor(20.0)
+    for now in range(20, 60):
+        backlogs.tell(now, grows=False)
+        assert backlogs.factor(now) == highest
+    assert backlogs.factor(68.0) == highest
+    assert backlogs.factor(70.0) == 1.0
+
+
 class RestingLoop:
     """An event loop that notes how long it is told to wait."""
 
@@ -174,3 +217,34 @@ async def test_who_has_caught_up_does_not_wait_for_one_that_rests(
         assert await payload_of(prompt) == "s/new"
         assert list(ports.ready) == [behind]
         await until(lambda: ports.rest is not None)
+
+
+async def test_a_replay_that_falls_behind_because_it_rests_rests_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose client does not read does not count: longer turns would not help it."""
+    many = 20_000
+    async with (
+        broker_with(tmp_path, many, 100) as broker,
+        peer_of(broker) as peer,
+        peer_of(broker) as slow,
+    ):
+        ports = readers(broker)
+        ports.duty.live.count = count().__next__
+        told: list[bool] = []
+        monkeypatch.setattr(ports.duty.backlogs, "tell", lambda _now, grows: told.append(grows))
+        await reading(slow, "$replay/earliest;prefetch=1/s/#", client_id="slow")
+        await reading(peer, "$replay/earliest/s/#", qos=0)
+        late, replay = (ports.by_number[each] for each in sorted(ports.by_number))
+        await until(lambda: late.sender.waiting and replay.is_due and ports.rest is not None)
+        for each, lag in ((late, -1.0), (replay, -1.0), (replay, math.inf)):
+            each.has_rested = False
+            each.lag, each.lag_at = lag, -math.inf
+            each.measure_lag()
+        assert told == [True, False]
+        for number in range(many):
+            assert int(await payload_of(peer)) == number
+        await until(lambda: not replay.is_behind)
+        replay.lag_at = -math.inf
+        replay.measure_lag()
+        assert not replay.is_hasty
