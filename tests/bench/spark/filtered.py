@@ -8,6 +8,9 @@ a Python process) is taken off both; the ratio is the median of the rounds'.
 Segments are sealed at 128 MiB of 50 million rows, as by default, and earlier in proportion with fewer: so the share
 of rows that lie in the segments that still grow is the same. The queries begin when the rows of all others lie beside
 them by topic, which the broker does in the background; `--unordered` leaves that out.
+
+At the end one of PySpark's workers may say BrokenPipeError (`daemon.py`, in `worker`): it had an answer left for the
+JVM that has just stopped. The figures stand before that.
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ from tests.clients.client import BY_NAME
 from tests.clients.mosquitto import MosquittoClient
 from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streams.flight_support import act
+from tests.vmq.streams.support import Clock, make, put, read_all, rows_from
 from vmq.cli.main import main
+from vmq.streams.log.archive import RecallingError, in_a_hurry
+from vmq.streams.tidying.janitor import Janitor
 from vmq.testing.process import BrokerProcess
 
 MANY = 60
@@ -159,3 +162,23 @@ def test_credentials_stand_nowhere(broker: BrokerProcess, tmp_path: Path) -> Non
         '[streams.s]\nfilters = ["s"]\narchive = "s3://key:word@history/vmq"\n'
     )
     assert main(["config", "check", "--config", str(tmp_path / "vmq.toml")]) != 0
+
+
+def test_what_a_rule_of_the_bucket_deletes_is_out_of_range(bucket: str, tmp_path: Path) -> None:
+    clock = Clock()
+    url = f"s3://history/ruled?region=us-east-1&endpoint=http://{bucket}"
+    partition = make(tmp_path / "ruled" / "0", clock, retention_age="1h", archive=url)
+    for first in (0, 5, 10):
+        put(partition, rows_from(first, 5))
+        partition.roll()
+    janitor = Janitor(lambda: [partition])
+    clock.now += 7200
+    janitor.tidy()
+    oldest = next(each for each in objects(bucket) if each.startswith("history/ruled/"))
+    store_of(bucket).delete_file(oldest)
+    with in_a_hurry(), pytest.raises(RecallingError, match="try again"):
+        read_all(partition, 3)
+    janitor.tidy()
+    assert partition.earliest == 5
+    assert read_all(partition) == rows_from(5, 10)
+    partition.close()

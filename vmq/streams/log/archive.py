@@ -123,6 +123,8 @@ class PartitionArchive:
         #: Whether it is known what there is, and where the partition's own segments began when the store was asked.
         self.is_known = False
         self._asked = 0
+        #: A file that is known of was not there: somebody has deleted it.
+        self.is_outdated = False
         #: Why the store cannot be written or read; empty: it can.
         self.failure = ""
         #: The last segment that was wanted could not be fetched: the log has said so, and readers ask again and again.
@@ -162,6 +164,8 @@ class PartitionArchive:
     def look(self, kept: int, sealed: Sequence[Sealed]) -> None:
         """Asks the store what is there, unless that is known: another node may have archived what is gone here.
 
+        It is asked again when a file that it had is not there any more; what lies before that is out of range then.
+
         Args:
             kept: where the partition's own segments begin.
             sealed: those of them that are complete.
@@ -169,18 +173,25 @@ class PartitionArchive:
         Raises:
             OSError: it does not answer, or has files of another stream.
         """
-        if self.is_known and (
-            kept <= self._asked or (self.segments and kept <= self.segments[-1].end)
-        ):
+        reaches = kept <= self._asked or (self.segments and kept <= self.segments[-1].end)
+        if self.is_known and reaches and not self.is_outdated:
             return
+        if self.is_outdated and self.url.is_local and not Path(self.root).is_dir():
+            raise OSError(f"{self.root} is not there")  # it is not mounted, perhaps
         found = list(self._listed())
         own = {each[1:3] for each in sealed}
         if not kept and any(each[:2] not in own for each in found):
             raise OSError(
                 f"{self.root} has files of an earlier stream of this name; accepted: a folder without them"
             )
+        before = self.first(kept)
         self._note(joined(found, kept))
         self._asked = kept
+        if self.is_outdated and self.first(kept) > before:
+            text = "stream=%s partition=%d: files of %s are gone: it begins at offset=%d, not at %d any more"
+            names = self.header.stream, self.number, self.url.shown
+            log.warning(text, *names, self.first(kept), before)
+        self.is_outdated = False
 
     def _listed(self) -> Iterator[ArchivedSegment]:
         from pyarrow import fs  # loaded by who has an archive, as what follows
@@ -261,14 +272,16 @@ class PartitionArchive:
             try:
                 return self._recall(offset, until - time.monotonic())
             except RecallingError:
-                if time.monotonic() + _AGAIN > until:
+                is_gone = self.is_known and self.find(offset) is None
+                if is_gone or time.monotonic() + _AGAIN > until:
                     raise
                 time.sleep(_AGAIN)
 
     def _recall(self, offset: int, patience: float) -> RecalledSegment:
         each = self.find(offset)
         if each is None:
-            raise RecallingError(f"what {self.url.shown} has is not known yet: try again")
+            what = "is not there any more" if self.is_known else "is not known yet"
+            raise RecallingError(f"what {self.url.shown} had at offset {offset} {what}: try again")
         path = self.folder / RECALLED / file_name(each.base)
         try:
             found = RecalledSegment(path, each.base, path.stat().st_size)
@@ -300,6 +313,7 @@ class PartitionArchive:
                 text = "%s cannot be fetched from %s: %s; it is tried again for who reads it"
                 log.error(text, path.name, self.url.shown, error)
             self._is_away = True
+            self.is_outdated = self.is_outdated or isinstance(error, FileNotFoundError)
             done.set_exception(error)
         else:
             self._is_away = False

@@ -153,6 +153,56 @@ def test_who_has_no_note_asks_the_store(clock: Clock, tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("gone", [[0], [1], [0, 1, 2]])
+def test_what_somebody_deletes_there_is_out_of_range_with_what_lies_before_it(
+    partition: Partition,
+    clock: Clock,
+    tmp_path: Path,
+    gone: list[int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As the rules of a bucket do with what is old. Until it is noticed readers are told to try again."""
+    fill(partition, 3)
+    grow_old(partition, clock)
+    files = sorted((tmp_path / "archive").rglob("*.parquet"))
+    for each in gone:
+        files[each].unlink()
+    first = 5 * (gone[-1] + 1)
+    assert read_all(partition, first) == rows_from(first, 20 - first)
+    tidy(partition)
+    assert partition.earliest == 0, "nobody has asked for it"
+    with pytest.raises(RecallingError, match="try again"):
+        read_all(partition, first - 1)
+    tidy(partition)
+    assert partition.earliest == first
+    with pytest.raises(OutOfRangeError):
+        read_all(partition, first - 1)
+    assert read_all(partition) == rows_from(first, 20 - first)
+    assert f"it begins at offset={first}, not at 0 any more" in caplog.text
+    caplog.clear()
+    tidy(partition)
+    assert not caplog.text
+
+
+def test_a_folder_that_is_not_there_deletes_nothing(
+    partition: Partition, clock: Clock, tmp_path: Path
+) -> None:
+    """It is not mounted, perhaps."""
+    fill(partition, 2)
+    grow_old(partition, clock)
+    (tmp_path / "archive").rename(tmp_path / "away")
+    with pytest.raises(RecallingError, match="try again"):
+        read_all(partition, 0)
+    tidy(partition)
+    assert partition.earliest == 0
+    assert partition.archive is not None
+    assert "is not there" in partition.archive.failure
+    (tmp_path / "away").rename(tmp_path / "archive")
+    tidy(partition)
+    assert read_all(partition) == rows_from(0, 15)
+    assert not partition.archive.failure
+
+
 def test_while_the_store_is_away_segments_stay(
     partition: Partition, clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
