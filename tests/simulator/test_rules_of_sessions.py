@@ -11,6 +11,15 @@ from tests.simulator.sessions.run import faulty, run
 MORE = range(60)
 
 
+@pytest.mark.parametrize("name", [name for name, each in ABLATIONS.items() if each.script])
+def test_without_a_rule_a_promise_breaks_in_a_schedule_by_hand(name: str) -> None:
+    """With it none does: `test_sessions`."""
+    ablation = ABLATIONS[name]
+    assert ablation.script is not None
+    with ablation.off():
+        assert faulty(ablation.script(), strict=True)
+
+
 @pytest.mark.parametrize("name", [name for name, each in ABLATIONS.items() if each.seeds])
 def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """A seed that the rule itself passes."""
@@ -20,8 +29,9 @@ def test_without_a_rule_a_promise_breaks(name: str) -> None:
     for seed in chain(ablation.seeds, MORE):
         with ablation.off():
             broken = run(seed, kinds, strict, most=most, narrow=narrow)
-        if faulty(broken, strict):
+        if faulty(broken, strict) or broken[ablation.sign]:
             kept = run(seed, kinds, strict, most=most, narrow=narrow)
             assert faulty(kept, strict) == [], f"seed {seed}: {kept}"
+            assert not kept[ablation.sign], f"seed {seed}: {kept}"
             return
     pytest.fail(f"nothing broke without: {ablation.meaning}")

@@ -3,6 +3,7 @@
 More seeds: `python -m tests.simulator.sessions.run 300 --processes 2`, with `--fault`, `--most`, `--many`, `--without`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -13,6 +14,7 @@ from tests.simulator.seeds import each_seed
 from tests.simulator.sessions import faults, row_log
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER
 from tests.simulator.sessions.run import faulty, run
+from tests.simulator.sessions.scripts import SCRIPTS
 from vmq.clustering.slots import machine, turns
 from vmq_cluster.raft.dots import Dot
 from vmq_cluster.raft.messages import Mark
@@ -57,6 +59,12 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (("pause",), 494),
         # A SUBSCRIBE read late whose subscription its client had ended, asked for anew with the next owner, and ended.
         (("pause",), 197),
+        # A SUBSCRIBE that a client sent to one owner, and to the next one on another connection.
+        (("pause",), 183),
+        (("pause",), 607),
+        (("pause",), 1947),
+        # An owner that was held up, and took messages before it heard of the next one.
+        (("pause", "skew"), 19),
         # A follower that was slow said that it had parts of a copy, and was taken to have all of it.
         (KINDS, 3532),
         # What a slot of this node was offered while it did not serve yet, and what was published behind that.
@@ -66,6 +74,14 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:
     check(seed, kinds)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_an_owner_has_alone_when_it_is_there_again_costs_no_promise(
+    script: Callable[[], Counter[str]],
+) -> None:
+    found = script()
+    assert faulty(found, strict=True) == [], found
 
 
 def test_all_kinds_of_faults_one_after_the_other() -> None:

@@ -5,11 +5,29 @@ from functools import partial
 from itertools import pairwise
 
 from tests.simulator.sessions.client import Client
-from tests.simulator.sessions.ownership import owner_of
+from tests.simulator.sessions.ownership import is_quiet, owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld
 from vmq.clustering.slots.words import UNCLAIMED, slot_of
 
 _PATTERNS = ("t/#", "t/+")
+#: Until everything that goes wrong has come to rest.
+REST = 1200
+
+
+def rest(world: SessionWorld) -> None:
+    """Nothing goes wrong and nothing is published, until nothing is left to do."""
+    for step in range(REST):
+        world.step(publish=False)
+        if step % 20 == 19 and is_done(world):
+            return
+
+
+def is_done(world: SessionWorld) -> bool:
+    return (
+        all(each.is_ready and not each.out for each in world.clients.values())
+        and is_quiet(world)
+        and not results(world)["stuck"]
+    )
 
 
 def results(world: SessionWorld) -> Counter[str]:
@@ -29,6 +47,7 @@ def results(world: SessionWorld) -> Counter[str]:
         _judge_rows(world, publisher, found)
     for client in world.clients.values():
         found["again"] += client.again
+        found["held"] += len(client.held)
         found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:

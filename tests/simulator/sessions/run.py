@@ -8,8 +8,7 @@ from contextlib import nullcontext
 from tests.simulator.sessions.ablations import ABLATIONS
 from tests.simulator.sessions.client import Client
 from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER, Faults
-from tests.simulator.sessions.judge import results
-from tests.simulator.sessions.ownership import is_quiet
+from tests.simulator.sessions.judge import rest, results
 from tests.simulator.sessions.row_log import RowLog
 from tests.simulator.sessions.world import SessionWorld
 
@@ -17,8 +16,6 @@ STEPS = 700
 #: What may be in no run, and what in none that is strict.
 NEVER = ("lost", "stuck", "silent", "unlimited", "kept")
 STRICT = (*NEVER, "twice", "out of order", "again", "stray")
-#: Until everything that goes wrong has come to rest.
-REST = 1200
 
 
 def run(
@@ -49,39 +46,23 @@ def run(
         world.log = RowLog(seed)
     while not world.are_subscribed():
         world.step()
-    rest(world, kinds)
+    rest(world)
     faults = Faults(world, kinds, strict, most)
     for _ in range(steps):
         faults.step()
         world.step()
     faults.end_all()
-    rest(world, kinds)
+    rest(world)
     sent = {name: each.sent for name, each in world.clients.items() if each.qos}
     for _ in range(300):
         world.step()
         if all(world.clients[name].sent > count for name, count in sent.items()):
             break
-    rest(world, kinds)
+    rest(world)
     found = results(world)
     found["silent"] = sum(world.clients[name].sent == count for name, count in sent.items())
     found["faults"] = len(faults.begun)
     return found
-
-
-def rest(world: SessionWorld, kinds: tuple[str, ...]) -> None:
-    """Nothing goes wrong and nothing is published, until nothing is left to do."""
-    for step in range(REST):
-        world.step(publish=False)
-        if step % 20 == 19 and is_done(world):
-            return
-
-
-def is_done(world: SessionWorld) -> bool:
-    return (
-        all(each.is_ready and not each.out for each in world.clients.values())
-        and is_quiet(world)
-        and not results(world)["stuck"]
-    )
 
 
 def faulty(found: Counter[str], strict: bool) -> list[str]:

@@ -75,6 +75,11 @@ class SessionNode:
         self._notice_moves()
         self._finish()
 
+    def wake(self, now: int) -> None:
+        """What comes may have lain in a socket while this node was held up: first it learns of that."""
+        if self.here.reach.is_held_up(now):
+            self.tick(now)
+
     def tick(self, now: int) -> None:
         """Time has passed, by this node's clock, in milliseconds."""
         self.here.now = now

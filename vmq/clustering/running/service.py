@@ -285,6 +285,7 @@ class SlotService:
         reach = self.here.reach
         known = reach.incarnation(store)
         try:
+            self.machines.wake(self._now())
             self.machines.receive_all(store, messages)
             is_new = reach.incarnation(store) != known
             if is_new or any(_is_deaf_to(self.store, each) for each in messages):
@@ -311,12 +312,15 @@ class SlotService:
         self.fronts.tell_fresh()
         if not self._core.shut_to_clients and self._may_found():
             self.machines.slots.found()
-        self.machines.tick(int(self._core.wall_clock() * 1000))
+        self.machines.tick(self._now())
         self._agree()
         self._looks += 1
         if self._looks % LOOKS_A_STATUS == 0:
             self.status.look()
         self._turns.run()
+
+    def _now(self) -> int:
+        return int(self._core.wall_clock() * 1000)
 
     def _tune(self) -> None:
         """Options may change while the broker runs."""

@@ -60,8 +60,8 @@ class SlotMachine:
         self._rounds = Rounds(slots)
         #: The stores that have told which views they know.
         self.told_by: set[int] = set()
-        #: The incarnations and links for which a peer has been told all views.
-        self._told: dict[int, tuple[int, int]] = {}
+        #: The incarnations, links and holds for which a peer has been told all views.
+        self._told: dict[int, tuple[int, int, int]] = {}
         self._up: frozenset[int] = frozenset()
         #: Those of them that are not about to leave.
         self._heirs: frozenset[int] = frozenset()
@@ -202,10 +202,10 @@ class SlotMachine:
         here.send(store, Beat(here.incarnation, here.reach.heard(), here.is_leaving, here.clock))
 
     def _notice_lives(self, up: frozenset[int]) -> bool:
-        """What a peer said holds for one life of it, and of the link to it; whether one has another."""
+        """What a peer said holds for one life of it and of the link, until this node is held up; whether that ends."""
         reach, is_changed = self.here.reach, False
         for store in sorted(up | set(self._told)):
-            life = reach.incarnation(store), reach.link(store)
+            life = reach.incarnation(store), reach.link(store), reach.holds
             if store not in up:
                 self._told.pop(store, None)
             elif self._told.get(store) != life:

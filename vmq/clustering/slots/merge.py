@@ -24,7 +24,9 @@ from vmq.clustering.slots.register import (
     ClientRegister,
     OverAt,
     SentMessage,
+    begins_at,
     is_of,
+    seen_since,
 )
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
@@ -215,19 +217,17 @@ def _was_in(side: SlotState, other: SlotState, dot: Dot) -> bool:
 
 def _to_know(
     side: ClientRegister, included: dict[Lineage, int], other: ClientRegister
-) -> list[BornAt]:
+) -> list[tuple[str, BornAt]]:
     """What a side must include to know all subscriptions: where they began; of one that it has not, the rest too.
 
-    A request that a later owner was sent as well, its client had no answer to before; one that it has ended, though an
-    owner reads it late, gets the client nothing.
+    One that it has ended, though an owner reads it late, gets the client nothing.
     """
     return [
-        each
+        (topic_filter, each)
         for register in (side, other)
         for topic_filter, found in register.born.items()
         for each in found
         if (not each[2] or topic_filter not in side.born)
-        and not _was_sent_again(each, _begun(side, topic_filter))
         and not (each[0][1] & MIGRATED and each in _begun(side, topic_filter))
         and not (topic_filter in side.over and _ends(side.over[topic_filter], included, (each,)))
     ]
@@ -239,21 +239,23 @@ def _begun(side: ClientRegister, topic_filter: str) -> tuple[BornAt, ...]:
     return (*side.before.get(topic_filter, ()), *side.born.get(topic_filter, ended))
 
 
-def _was_sent_again(point: BornAt, known: tuple[BornAt, ...]) -> bool:
-    """Whether a side has the same request from a later lineage."""
-    return any(point[3] == each[3] != 0 and point[0] < each[0] for each in known)
-
-
 def _seen(
     context: NodeClock,
     included: dict[Lineage, int],
     register: ClientRegister,
-    points: list[BornAt],
+    points: list[tuple[str, BornAt]],
 ) -> NodeClock:
-    """What a side has seen for a client whose subscriptions began at these points."""
+    """What a side has seen for a client whose subscriptions began at these points.
+
+    Where it does not know one, that is what came since the client asked for the same here.
+    """
     seen = register.ahead.copy()
-    if _includes_all(included, points):
-        seen.merge(NodeClock(dict(context.beyond(register.missed))))
+    unknown = {each for each, point in points if not includes(included, point[0], point[1])}
+    if all(each in register.since and register.asks_for(each) for each in unknown):
+        known = NodeClock(dict(context.beyond(register.missed)))
+        for each in sorted(unknown):
+            known = seen_since(known, register.since[each])
+        seen.merge(known)
     return seen
 
 
@@ -322,10 +324,6 @@ def _both(one: OverAt, other: OverAt) -> OverAt:
     return tuple(sorted({*one[0], *other[0]})), tuple(sorted({*one[1], *other[1]}))
 
 
-def _includes_all(included: dict[Lineage, int], points: Iterable[BornAt]) -> bool:
-    return all(includes(included, lineage, version) for lineage, version, *_ in points)
-
-
 def _merge_registers(
     one: SlotState,
     client: str,
@@ -342,6 +340,7 @@ def _merge_registers(
         if each not in born
     }
     before = {each: found for each in born if (found := _ended_before(each, born, ours, theirs))}
+    since = {each: seen for each in born if (seen := _since(each, ours, theirs)) is not None}
     winner, other = (theirs, ours) if theirs.age() > ours.age() else (ours, theirs)
     left = _unreleased(winner, other)
     if (
@@ -350,14 +349,15 @@ def _merge_registers(
         and (*subscribed, over) == (ours.subscriptions, ours.born, ours.over)
         and missed == ours.missed
         and ahead == ours.ahead
-        and before == ours.before
+        and (before, since) == (ours.before, ours.since)
         and ours.ended >= theirs.ended
         and not left
     ):
         return
     register = winner.copy()
     register.subscriptions = subscriptions
-    register.born, register.over, register.before = born, over, before
+    register.born, register.over = born, over
+    register.before, register.since = before, since
     register.missed = missed
     register.ahead = ahead
     register.ended = max(ours.ended, theirs.ended)
@@ -384,6 +384,16 @@ def _ended_before(
         )
     }
     return tuple(sorted(found.difference(born[topic_filter]))[-PAST:])
+
+
+def _since(topic_filter: str, ours: ClientRegister, theirs: ClientRegister) -> NodeClock | None:
+    """What one side or the other had seen when a subscription began; of what only one had, `missed` tells."""
+    here, there = ours.since.get(topic_filter), theirs.since.get(topic_filter)
+    if here is None or there is None:
+        return there if here is None else here
+    both = here.copy()
+    both.merge(there)
+    return begins_at(both)
 
 
 def _unreleased(winner: ClientRegister, other: ClientRegister) -> dict[int, SentMessage]:

@@ -2,7 +2,8 @@
 
 In reach is who is heard and says that it hears this node: so a link that lost one direction counts on neither side. A
 peer is **up**, **gone**, or not known yet: just after a start or on a new link, for the detector's time at most. Time
-is the node's own running time: a node that was held up has missed nothing that it could have heard.
+is the node's own running time: a node that was held up has missed nothing that it could have heard. But others may have
+missed it: what they had said to it counts no more.
 """
 
 from vmq.clustering.messages.slots import Beat
@@ -43,6 +44,10 @@ class Reach:
         self.timeout = timeout
         self.interval = interval
         self.peers: dict[int, Peer] = {}
+        #: Milliseconds that may pass between two ticks without that others miss this node.
+        self._longest = max(2 * interval, timeout - 2 * interval)
+        #: How often it was held up for longer.
+        self.holds: int = 0
         self._last: int | None = None
         self._running: int = 0
         self._beaten: int = -interval
@@ -106,9 +111,14 @@ class Reach:
                 peer.is_dead = True
                 peer.is_up = False
 
+    def is_held_up(self, now: int) -> bool:
+        """Whether others may have missed this node since the last tick, by its clock."""
+        return self._last is not None and now - self._last > self._longest
+
     def tick(self, now: int) -> bool:
         """Time passes, by this node's clock; whether a heartbeat is due."""
         self._forget_answers()
+        self.holds += self.is_held_up(now)
         last = now if self._last is None else self._last
         passed = max(0, min(now - last, 2 * self.interval))
         self._last = now

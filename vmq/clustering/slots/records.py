@@ -10,6 +10,7 @@ from vmq.clustering.slots.queued import PLACES, WINDOW, QueueBlock, SharedRecord
 from vmq.clustering.slots.register import BornAt, ClientRegister, ReceivedId, SentMessage
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import Dot, Lineage
+from vmq_cluster.clocks import NodeClock
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder()
@@ -68,8 +69,10 @@ def _plain(state: SlotState, change: _Change) -> Any:
         if found is None:
             return None
         places = [register.born.get(topic_filter), register.over.get(topic_filter)]
-        before = register.before.get(topic_filter)
-        return [*found, *places] if before is None else [*found, *places, before]
+        rest: list[Any] = [register.before.get(topic_filter, ())]
+        if (since := register.since.get(topic_filter)) is not None:
+            rest.append(sorted(since.runs.items()))
+        return [*found, *places, *rest] if rest != [()] else [*found, *places]
     if kind == "i":
         return _window(register, first)
     if kind == "x":
@@ -278,7 +281,10 @@ def _load_clients(state: SlotState, records: dict[bytes, bytes]) -> list[SharedR
             if born is not None:
                 register.born[topic_filter] = _points(born)
             if rest:
-                register.before[topic_filter] = _points(rest[0])
+                if rest[0]:
+                    register.before[topic_filter] = _points(rest[0])
+                if rest[1:]:
+                    register.since[topic_filter] = NodeClock(dict(rest[1]))
             state.last = max(state.last, stamp)
         elif kind == b"i":
             client = key[3:].decode()

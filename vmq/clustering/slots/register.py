@@ -9,7 +9,15 @@ client went from the side of a split where it ended it to the other, whatever cl
 from typing import Final
 
 from vmq.clustering.messages.fronts import SessionLimits
-from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Incarnation, Lineage
+from vmq.clustering.slots.words import (
+    BOOT_BITS,
+    NO_LINEAGE,
+    STORE_BITS,
+    Address,
+    Dot,
+    Incarnation,
+    Lineage,
+)
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock
 
@@ -31,6 +39,33 @@ def request_of(connection: int, packet: int) -> int:
 def is_of(connection: int, request: int) -> bool:
     """Whether a request was made on a connection."""
     return request_of(connection, 0) == request >> 16 << 16
+
+
+def begins_at(context: NodeClock) -> NodeClock:
+    """What a slot has seen, short: of each store what its last life published; all of earlier lives it has seen.
+
+    What a share group chose a queue for is not in it.
+    """
+    last = {origin >> BOOT_BITS: origin for origin in sorted(context.runs)}
+    return NodeClock(
+        {
+            origin: list(context.runs[origin])
+            for store, origin in last.items()
+            if not store >> STORE_BITS
+        }
+    )
+
+
+def seen_since(context: NodeClock, begin: NodeClock) -> NodeClock:
+    """What a slot has seen since then."""
+    last = {origin >> BOOT_BITS: origin for origin in begin.runs}
+    return NodeClock(
+        {
+            origin: runs
+            for origin, runs in context.beyond(begin)
+            if origin >= last.get(origin >> BOOT_BITS, 0)
+        }
+    )
 
 
 class SentMessage:
@@ -114,6 +149,9 @@ class ClientRegister:
         self.over: dict[str, OverAt] = {}
         #: Of those that are there again, where they began before they ended: an owner may read that late.
         self.before: dict[str, tuple[BornAt, ...]] = {}
+        #: Of those that began while there may have been forks, what the slot had seen by then (`begins_at`): of the
+        #: rest it knows whether it was for the client, whatever a fork has for the same filter.
+        self.since: dict[str, NodeClock] = {}
         #: Dots of the slot's context that no merged state had seen for this client; see `vmq.clustering.slots.merge`.
         self.missed = NodeClock()
         #: Dots that the client has and the context lacks: it got them of an owner whose state was newer.
@@ -139,8 +177,19 @@ class ClientRegister:
         self.past = past[-PAST:]
         self.rank, self.connection = rank, connection
 
-    def begin(self, topic_filter: str, lineage: Lineage, version: int, request: int) -> None:
-        """A subscription begins, or is asked for again."""
+    def begin(
+        self,
+        topic_filter: str,
+        lineage: Lineage,
+        version: int,
+        request: int,
+        context: NodeClock | None,
+    ) -> None:
+        """A subscription begins, or is asked for again; `context`: what the slot has seen, if there may be forks."""
+        if not self.asks_for(topic_filter):
+            self.since.pop(topic_filter, None)
+            if context is not None:
+                self.since[topic_filter] = begins_at(context)
         first = tuple([each for each in self.born.get(topic_filter, ()) if not each[2]])
         self.born[topic_filter] = (*first, (lineage, version, bool(first), request))
         _, ended = self.over.pop(topic_filter, NEVER_OVER)
@@ -151,15 +200,20 @@ class ClientRegister:
         """It ends, wherever it was asked for."""
         _, begun = self.over.get(topic_filter, NEVER_OVER)
         begun = self.born.pop(topic_filter, begun)
+        self.since.pop(topic_filter, None)
         self.over[topic_filter] = self.past, (*self.before.pop(topic_filter, ()), *begun)
 
     def forget_ends(self) -> list[str]:
         """There are no forks: of which subscriptions this changes the records."""
-        changed = [*self.over, *self.before]
+        changed = [*self.over, *self.before, *self.since]
         for each in self.over:
             del self.subscriptions[each]
-        self.over, self.before = {}, {}
+        self.over, self.before, self.since = {}, {}, {}
         return changed
+
+    def asks_for(self, topic_filter: str) -> bool:
+        """Whether what matches a filter waits for the client."""
+        return topic_filter in self.born and self.subscriptions[topic_filter][1] > 0
 
     def granted(self) -> dict[str, int]:
         """The subscriptions that there are, with the QoS granted."""
@@ -192,6 +246,7 @@ class ClientRegister:
         other.born = dict(self.born)
         other.over = dict(self.over)
         other.before = dict(self.before)
+        other.since = dict(self.since)
         other.missed = self.missed.copy()
         other.ahead = self.ahead.copy()
         return other

@@ -11,7 +11,7 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     q origin block client  -> which messages of a block of places the client does not have yet, by granted QoS
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS, in which versions of which lineages it began, how it ended, and where it began
-                              before it ended earlier
+                              before it ended earlier, and what had been seen when it began while there may be forks
     i block client         -> packet ids under way to the client: dot, whether PUBREC came, QoS
     x packet id client     -> addresses, digest, front: received from the client at QoS 2
 
@@ -430,14 +430,21 @@ class SlotState(SlotQueues):
             self.touch(client)
 
     def subscribe(
-        self, client: str, topic_filter: str, qos: int, now: int, request: int = 0
+        self,
+        client: str,
+        topic_filter: str,
+        qos: int,
+        now: int,
+        request: int = 0,
+        has_forks: bool = True,
     ) -> None:
         """A subscription begins, or ends (QoS -1); `request` is the same wherever it was sent again."""
         register = self.registers[client]
         if qos < 0:
             register.end(topic_filter)
         else:
-            register.begin(topic_filter, self.lineage, self.version + 1, request)
+            seen = self.context if has_forks else None
+            register.begin(topic_filter, self.lineage, self.version + 1, request, seen)
         register.subscriptions[topic_filter] = self.stamp(now), qos
         self._forget_wanted()
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None

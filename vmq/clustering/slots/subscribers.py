@@ -61,8 +61,10 @@ class Subscribers:
     def subscribe(
         self, client: str, filters: list[tuple[str, int]], request: int, then: Callable[[], None]
     ) -> None:
+        has_forks = not self._owned.has_all_forks()
         for topic_filter, qos in filters:
-            self._state.subscribe(client, topic_filter, qos, self._here.time(), request)
+            now = self._here.time()
+            self._state.subscribe(client, topic_filter, qos, now, request, has_forks)
             self.groups.joined(client, topic_filter, qos)
         routed = [each for each, qos in filters if qos and not is_served(each)]
         self._announce(client, routed, [], then)

@@ -70,6 +70,15 @@ class Alone:
         )
 
 
+def test_who_was_held_up_learns_of_that_before_it_takes_what_came_meanwhile() -> None:
+    there = Alone()
+    reach = there.node.here.reach
+    there.node.wake(there.now + 100)
+    assert (reach.holds, there.node.here.now) == (0, there.now)
+    there.node.wake(there.now + 900)
+    assert (reach.holds, there.node.here.now) == (1, there.now + 900)
+
+
 def test_what_a_client_has_at_once_is_written_nowhere_and_its_publisher_answered() -> None:
     there = Alone()
     there.publish()

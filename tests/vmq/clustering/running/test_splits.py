@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.running.slotted import are_owned, named, owners_of, slotted
+from tests.vmq.clustering.running.slotted import are_owned, named, owners_of, service, slotted
 
 
 async def test_both_sides_of_a_split_serve_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -27,3 +29,20 @@ async def test_both_sides_of_a_split_serve_and_nothing_is_lost(tmp_path: Path) -
             await subscriber.until(lambda: subscriber.log == ["1", "2"])
             assert subscriber.is_connected
             await until(lambda: are_owned(nodes))
+
+
+async def test_a_node_that_was_held_up_learns_of_that_from_what_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets are read before timers run: it is to know by then that another may own its slots."""
+    async with slotted(tmp_path) as nodes:
+        slots = service(nodes["a"])
+        core = slots._core
+        assert slots._timer is not None
+        slots._timer.cancel()
+        clock = core.wall_clock
+        monkeypatch.setattr(core, "wall_clock", lambda: clock() + 60)
+        holds = slots.here.reach.holds
+        await until(lambda: slots.here.reach.holds > holds)
+        slots._tick()
+        await until(lambda: are_owned(nodes))

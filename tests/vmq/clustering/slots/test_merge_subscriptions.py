@@ -3,6 +3,7 @@
 import pytest
 
 from tests.vmq.clustering.slots.states import (
+    ORIGIN,
     attach,
     begun,
     finish,
@@ -11,7 +12,7 @@ from tests.vmq.clustering.slots.states import (
     subscribe,
     take,
 )
-from vmq.clustering.slots.records import all_records, load_state
+from vmq.clustering.slots.records import all_records, load_state, take_changes
 from vmq.clustering.slots.register import request_of
 from vmq.clustering.slots.state import SlotState
 
@@ -87,14 +88,12 @@ def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
         assert queue(found, "c") == [1]
 
 
-@pytest.mark.parametrize(
-    ("packet", "is_over", "left"),
-    [(7, False, []), (7, True, []), (8, False, [1]), (8, True, [])],
-)
-def test_a_subscribe_that_a_later_owner_was_sent_as_well_counts_from_there(
-    packet: int, is_over: bool, left: list[int]
+@pytest.mark.parametrize("packet", [7, 8])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_what_a_client_has_of_a_later_owner_that_it_asked_as_well_it_gets_no_more(
+    packet: int, is_over: bool
 ) -> None:
-    """The earlier owner was held up: it takes the request and a message when the client has that already."""
+    """The earlier owner has the request, or another, and a message that the client has had meanwhile."""
     one = begun(1, 5)
     attach(one, "c", 3)
     other = begun(2, 6, one)
@@ -109,8 +108,47 @@ def test_a_subscribe_that_a_later_owner_was_sent_as_well_counts_from_there(
         other.subscribe("c", "#", -1, 0)
         other.close()
     for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == left
+        assert queue(found, "c") == []
         assert found.registers["c"].granted() == ({} if is_over else {"#": 2})
+
+
+@pytest.mark.parametrize(("life", "left"), [(1, [1, 2]), (2, [1, 2, 3])])
+def test_what_an_owner_saw_before_its_client_asked_it_has_not_seen_for_what_that_asked_elsewhere(
+    life: int, left: list[int]
+) -> None:
+    """Once it knows a later life of the origin's store, it may have seen before all of an earlier one."""
+    one = begun(1, 5)
+    attach(one, "c", 3)
+    other = begun(2, 6, one)
+    subscribe(one, "c")
+    for state in (one, other):
+        take(state, 1)
+    other.see((ORIGIN - 1 + life, 2))
+    other = load_state(all_records(other))
+    subscribe(other, "c")
+    other = load_state(all_records(other))
+    for number in (2, 3):
+        take(one, number)
+        take(other, number)
+    finish(other, "c", 3)
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == left
+
+
+def test_what_had_been_seen_is_not_kept_when_nobody_has_a_fork() -> None:
+    state = begun(1, 5)
+    register = state.register("c")
+    register.session = state.stamp(0)
+    take(state, 1)
+    state.subscribe("c", "#", 2, 0, has_forks=False)
+    assert register.since == {}
+    state.subscribe("c", "t", 2, 0)
+    assert register.since["t"].runs == {ORIGIN: [1, 2]}
+    state.close()
+    take_changes(state)
+    state.forget_forks()
+    assert register.since == {}
+    assert [key for key, _ in take_changes(state)] == [b"uc\0t"]
 
 
 def crossed(is_clean: bool) -> list[SlotState]:

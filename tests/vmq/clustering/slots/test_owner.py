@@ -111,7 +111,7 @@ class World:
         state = self.owner.state
         register = state.register(client)
         register.session = state.stamp(0)
-        state.subscribe(client, "#", 1, 0)
+        state.subscribe(client, "#", 1, 0, has_forks=not self.owner.has_all_forks())
         self.flush()
 
     def attach(self, *done: Dot) -> None:
@@ -273,6 +273,27 @@ def test_what_a_follower_confirmed_holds_for_one_life_of_it() -> None:
     assert world.owner.safe_version() < version
     world.confirm(follower, is_whole=True)
     assert world.owner.safe_version() == version
+
+
+def test_who_was_held_up_takes_nothing_until_others_have_said_again_that_they_have_no_fork() -> (
+    None
+):
+    world = World()
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    world.sent(AskFork)
+    world.now += 900
+    world.tick()
+    assert [each.slot for each in world.sent(AskFork)] == [SLOT, SLOT]
+    world.offer(1)
+    assert (ORIGIN, 1) not in world.owner.state.context
+    for store in (2, 3):
+        has = (world.lineage, world.owner.state.version) if store == follower else (NO_LINEAGE, 0)
+        world.receive(store, NoFork(SLOT, world.lineage, *has))
+    assert world.sent(StatePart) == [], "the follower has all that it had"
+    world.offer(1)
+    assert (ORIGIN, 1) in world.owner.state.context
 
 
 def test_a_newer_lineage_ends_this_one() -> None:

@@ -1,0 +1,220 @@
+"""Schedules by hand, for rules that chance shows too rarely: an owner is held up or dies, and is there again later."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tests.simulator.sessions.client import Client
+from tests.simulator.sessions.judge import rest, results
+from tests.simulator.sessions.ownership import holders_of, is_quiet, owner_of
+from tests.simulator.sessions.world import SLOTS, SessionWorld
+from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.slots.words import SEND, slot_of
+
+LONGEST = 2000
+
+
+class Script(SessionWorld):
+    """Three nodes: owner and follower of the slot of the client that subscribes now and then, and another one.
+
+    That is the front of the client, and of a publisher.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        #: Messages for the client get lost.
+        self.is_deaf = False
+        self.client: Client = self.clients["f"]
+        self.until(self.are_subscribed)
+        rest(self)
+        self.slot = slot_of(self.client.id, SLOTS)
+        owner = owner_of(self, self.slot)
+        assert owner is not None
+        self.owner = owner.name
+        followers = owner.machines.slots.view(self.slot).followers
+        [self.follower] = [self.stores[each] for each in followers]
+        [self.front] = set(self.nodes) - {self.owner, self.follower}
+        #: Whose slot these two do not share.
+        self.publisher = next(
+            each
+            for each in self.clients.values()
+            if each.qos == 2
+            and set(holders_of(self, slot_of(each.id, SLOTS))) != {self.owner, self.follower}
+        )
+        self.connect_anew(self.publisher)
+        self.connect_anew(self.client)
+
+    def _queue(self, number: int, kind: str, what: Any) -> None:
+        is_message = kind == "step" and isinstance(what, SessionStep) and what.kind == SEND
+        if not (self.is_deaf and is_message and number == self.client.number):
+            super()._queue(number, kind, what)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        for _ in range(LONGEST):
+            if holds():
+                return
+            self.step(publish=False)
+        raise AssertionError("it takes too long")
+
+    def leave(self, client: Client) -> None:
+        self.away[client.name] = None
+        if client.number:
+            self.disconnect(client)
+
+    def connect_anew(self, client: Client, node: str = "") -> None:
+        """A client comes back on another connection, and has its session."""
+        self.leave(client)
+        self.bound[client.name] = [node or self.front]
+        del self.away[client.name]
+        self.until(lambda: client.is_ready)
+
+    def ask(self) -> None:
+        """The client subscribes, or no longer; its front has read that."""
+        up = self.up[self.client.number]
+        up += [("step", each) for each in self.client.toggle.next(self.now)]
+        self.until(lambda: not up)
+
+    def toggle(self) -> None:
+        """The same, and it is answered."""
+        self.ask()
+        self.until(lambda: self.client.toggle.pending is None)
+
+    def say(self) -> None:
+        """Somebody publishes, and has the acknowledgement."""
+        self.publish(self.publisher)
+        self.until(lambda: not self.publisher.out)
+
+    def wake(self) -> Counter[str]:
+        """The owner goes on; what is found when all is at rest, and more is published."""
+        self.paused.pop(self.owner, None)
+        if not self.nodes[self.owner].is_up:
+            self.start(self.owner)
+        rest(self)
+        self.until(self.is_clear)
+        self.say()
+        rest(self)
+        return results(self)
+
+
+def ends_on_a_later_connection() -> Counter[str]:
+    """A SUBSCRIBE is read late whose client has subscribed and unsubscribed meanwhile, on another connection."""
+    script = Script()
+    script.paused[script.owner] = None
+    script.ask()
+    script.connect_anew(script.client)
+    script.until(lambda: script.client.toggle.pending is None)
+    script.toggle()
+    return script.wake()
+
+
+def asks_anew_and_ends() -> Counter[str]:
+    """A SUBSCRIBE is read late that the next owner was sent as well, after which its client ended that twice."""
+    script = Script()
+    script.paused[script.owner] = None
+    script.toggle()
+    for _ in range(3):
+        script.toggle()
+    return script.wake()
+
+
+def finishes_what_waited() -> Counter[str]:
+    """A SUBSCRIBE is read late where a message waits that the client has had of the next owner."""
+    script = Script()
+    script.toggle()
+    script.leave(script.client)
+    script.say()
+    rest(script)
+    script.is_deaf = True
+    script.connect_anew(script.client)
+    script.toggle()
+    rest(script)
+    script.paused[script.owner] = None
+    script.ask()
+    script.is_deaf = False
+    script.connect_anew(script.client)
+    script.until(lambda: bool(script.client.released))
+    return script.wake()
+
+
+def _die_with_a_subscribe_and_a_message(script: Script, stays: bool) -> None:
+    """Only the owner's disk has them; its front is the follower. `stays`: its connection outlives the owner."""
+    client, owner = script.client, script.nodes[script.owner]
+    script.connect_anew(client, script.follower)
+    rest(script)
+    script.stalled[script.owner, script.follower] = None
+    script.ask()
+    state = owner.machines.slots.owners[script.slot].state
+    script.until(lambda: bool(state.registers[client.id].granted()))
+    if not stays:
+        script.leave(client)
+    script.publish(script.publisher)
+    script.until(lambda: bool(state.queues.get(client.id)))
+    script.until(lambda: owner.writing is None and not owner.machines.effects.writes)
+    script.kill(script.owner)
+    script.stalled.clear()
+
+
+def asks_the_next_owner_as_well() -> Counter[str]:
+    """A SUBSCRIBE that has no answer is sent to the next owner, too, who then gets the message."""
+    script = Script()
+    _die_with_a_subscribe_and_a_message(script, stays=True)
+    script.until(lambda: bool(script.client.released))
+    return script.wake()
+
+
+def asks_the_next_owner_anew() -> Counter[str]:
+    """The client subscribes on another connection; the message comes to the next owner after that."""
+    script = Script()
+    _die_with_a_subscribe_and_a_message(script, stays=False)
+    heir = script.nodes[script.follower]
+    owners = heir.machines.slots.owners
+    script.until(lambda: script.slot in owners and owners[script.slot].serves(heir.store))
+    script.paused[script.front] = None
+    script.connect_anew(script.client, script.follower)
+    registers = owners[script.slot].state.registers
+    script.until(lambda: bool(registers[script.client.id].granted()))
+    del script.paused[script.front]
+    script.until(lambda: bool(script.client.released))
+    return script.wake()
+
+
+def is_attached_by_a_clock_that_is_ahead() -> Counter[str]:
+    """An owner dies with an attachment that only its disk has, later by its clock than all that the next one does."""
+    script = Script()
+    client, owner, front = script.client, script.nodes[script.owner], script.front
+    script.toggle()
+    rest(script)
+    script.leave(client)
+    owner.skew += 20_000
+    script.step(publish=False)
+    script.until(lambda: is_quiet(script))
+    for other in (script.follower, front):
+        script.stalled[script.owner, other] = None
+    script.connect(client)
+    registers = owner.machines.slots.owners[script.slot].state.registers
+    script.until(lambda: 0 < registers[client.id].connection == client.number)
+    script.until(lambda: owner.writing is None and not owner.machines.effects.writes)
+    script.kill(script.owner)
+    script.stalled.clear()
+    del script.away[client.name]
+    script.until(lambda: client.is_ready)
+    script.publish(script.publisher)
+    script.until(lambda: bool(client.held))
+    script.paused[front] = (
+        None  # it has not read PUBREC when the next owner gets the other's register
+    )
+    script.start(script.owner)
+    heir = script.nodes[script.follower].machines.slots.owners[script.slot]
+    script.until(lambda: owner.store in heir.cleared)
+    del script.paused[front]
+    return script.wake()
+
+
+SCRIPTS = (
+    ends_on_a_later_connection,
+    asks_anew_and_ends,
+    finishes_what_waited,
+    asks_the_next_owner_as_well,
+    asks_the_next_owner_anew,
+    is_attached_by_a_clock_that_is_ahead,
+)
