@@ -37,6 +37,7 @@ from vmq.clustering.slots.register import ClientRegister, SentMessage
 from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import Subscribers
+from vmq.clustering.slots.turns import Turns
 from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage, incarnation_of
 from vmq_cluster.clocks import NodeClock
 
