@@ -7,6 +7,7 @@ only: what stands here as `wanted` is what its leader is asked for, and reports 
 """
 
 from collections import Counter
+from collections.abc import ItemsView, Set
 
 import msgspec
 from msgspec import Struct
@@ -98,7 +99,7 @@ def encode(command: Command) -> bytes:
     return msgspec.msgpack.encode(command)
 
 
-class Placement(Struct):
+class Placement(Struct, frozen=True):
     """The members of a group: as they are, as they are wanted, the term of the last news, and who began it."""
 
     voters: tuple[str, ...]
@@ -128,6 +129,10 @@ class Definitions:
         self.streams: dict[str, Stream] = {}
         self.groups: dict[str, Placement] = {}
         self.retired: set[str] = set()
+        #: The groups that are wanted on the same nodes, by stream: of thousands of groups there are few such sets.
+        self._sets: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+        self._moving: set[str] = set()
+        self._changed: set[str] = set()
 
     def apply(self, row: bytes) -> None:
         """Does what a committed row says. Raises `RefusedError`, and then nothing has changed."""
@@ -164,9 +169,33 @@ class Definitions:
 
     def moving(self) -> dict[str, tuple[str, ...]]:
         """The groups whose members are not yet those that are wanted."""
-        return {
-            name: each.wanted for name, each in self.groups.items() if each.wanted != each.voters
-        }
+        return {name: self.groups[name].wanted for name in self._moving}
+
+    def sets(self) -> ItemsView[tuple[str, tuple[str, ...]], Set[str]]:
+        """The groups that are wanted on the same nodes, by their stream's id and these."""
+        return self._sets.items()
+
+    def take_changed(self) -> set[str]:
+        """The groups that were made, changed or deleted since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def _put(self, group: str, placement: Placement | None) -> None:
+        """All that becomes of groups goes through here; None: it is no more."""
+        stream = group.rpartition("/")[0]
+        before = self.groups.pop(group, None)
+        if before is not None:
+            alike = self._sets[stream, before.wanted]
+            alike.discard(group)
+            if not alike:
+                del self._sets[stream, before.wanted]
+        self._moving.discard(group)
+        if placement is not None:
+            self.groups[group] = placement
+            self._sets.setdefault((stream, placement.wanted), set()).add(group)
+            if placement.wanted != placement.voters:
+                self._moving.add(group)
+        self._changed.add(group)
 
     def _make(self, command: MakeStream) -> None:
         if command.name in self.streams:
@@ -182,10 +211,10 @@ class Definitions:
         self._place(placed)
         for number, host in enumerate(command.begun[: command.partitions]):
             if host:
-                group = self.groups[f"{command.id}/{number}"]
-                wanted = apart((host, *group.wanted), self.labels)
-                group.wanted = tuple(wanted[: command.replicas])
-                group.voters = group.first = (host,)
+                group = f"{command.id}/{number}"
+                wanted = apart((host, *self.groups[group].wanted), self.labels)
+                alone = (host,)
+                self._put(group, Placement(alone, tuple(wanted[: command.replicas]), 0, alone))
 
     def _set_replicas(self, command: SetReplicas) -> None:
         stream = self.streams.get(command.name)
@@ -217,12 +246,15 @@ class Definitions:
         """How many replicas nodes take yet, those that do not take as many as there are."""
         if not self.limits:
             return {}
-        had = Counter(node for each in self.groups.values() for node in each.wanted)
+        had: Counter[str] = Counter()
+        for (_, nodes), groups in self._sets.items():
+            for node in nodes:
+                had[node] += len(groups)
         return {host: most - had[host] for host, most in self.limits.items()}
 
     def _place(self, placed: dict[str, tuple[str, ...]]) -> None:
         for group, voters in placed.items():
-            self.groups[group] = Placement(voters, voters, 0, voters)
+            self._put(group, Placement(voters, voters, 0, voters))
 
     def _delete(self, command: DeleteStream) -> None:
         stream = self.streams.get(command.name)
@@ -230,17 +262,19 @@ class Definitions:
             raise RefusedError(f"there is no stream {command.name!r} of this id")
         del self.streams[command.name]
         for number in range(stream.partitions):
-            self.groups.pop(f"{stream.id}/{number}", None)
+            self._put(f"{stream.id}/{number}", None)
 
     def _move(self, command: Move) -> None:
-        if command.group not in self.groups or not command.voters:
+        group = self.groups.get(command.group)
+        if group is None or not command.voters:
             raise RefusedError(f"{command.group!r} is no group that can move there")
         if len(apart(command.voters, self.labels)) < len(command.voters):
             raise RefusedError("a host has one replica of a group")
-        self.groups[command.group].wanted = command.voters
+        self._put(command.group, msgspec.structs.replace(group, wanted=command.voters))
 
     def _moved(self, command: Moved) -> None:
         group = self.groups.get(command.group)
         if group is None or command.term < group.term:
             raise RefusedError("that is old news")
-        group.voters, group.term = command.voters, command.term
+        placement = msgspec.structs.replace(group, voters=command.voters, term=command.term)
+        self._put(command.group, placement)

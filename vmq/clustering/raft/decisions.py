@@ -41,8 +41,8 @@ class Known:
     """What there is, as the metadata say.
 
     `hosts`: who takes replicas, by their names in groups. `labels`: what each shares a disk or a machine with.
-    `gone`: ids of streams that were deleted. `members`: of each group, the voters as its leader has them committed, and
-    the leader's term.
+    `gone`: ids of streams that were deleted. `members`: of groups of which that is news, the voters as the leader has
+    them committed, and its term.
     """
 
     hosts: tuple[str, ...] = ()
@@ -118,15 +118,14 @@ def _news(decided: Definitions, known: Known) -> Iterator[Command]:
 def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
     """Replicas of hosts that are gone or were missing, and what an operator wants elsewhere, a few at a time."""
     room = MOVING - len(decided.moving())
-    streams = {each.id: each for each in decided.streams.values()}
+    counts = {each.id: each.replicas for each in decided.streams.values()}
     free = decided.free()
-    for group, placed in sorted(decided.groups.items()):
+    for group in _candidates(decided, known, counts, free):
         if room <= 0:
             return
-        stream = streams.get(group.partition("/")[0])
-        count = len(placed.wanted) if stream is None else stream.replicas
-        full = {node for node, left in free.items() if left <= 0}
-        voters = _better(group, placed, decided, count, full)
+        placed = decided.groups[group]
+        count = counts.get(group.rpartition("/")[0], len(placed.wanted))
+        voters = _better(group, placed, decided, count, _full(free))
         asked = known.moves.get(group)
         if asked is not None and set(asked) <= set(decided.hosts):
             voters = asked
@@ -135,6 +134,32 @@ def _moves(decided: Definitions, known: Known) -> Iterator[Command]:
             for node in free.keys() & {*voters} - {*placed.wanted}:
                 free[node] -= 1
             yield Move(group, voters)
+
+
+def _full(free: Mapping[str, int]) -> set[str]:
+    return {node for node, left in free.items() if left <= 0}
+
+
+def _candidates(
+    decided: Definitions, known: Known, counts: Mapping[str, int], free: Mapping[str, int]
+) -> Iterator[str]:
+    """The groups that may have to move: looked for by the sets of nodes that groups have, which are few.
+
+    `free` changes meanwhile.
+    """
+    hosts = set(decided.hosts)
+    yield from sorted(known.moves.keys() & decided.groups.keys())
+    for (stream, wanted), groups in sorted(decided.sets()):
+        count = counts.get(stream, len(wanted))
+        is_apart = len(apart(wanted, decided.labels)) == len(wanted)
+        if len(wanted) == count and is_apart and hosts.issuperset(wanted):
+            continue
+        if hosts.difference(wanted) <= _full(free):
+            # There is nobody else: what one of them cannot better none can.
+            one = min(groups)
+            if _better(one, decided.groups[one], decided, count, _full(free)) == wanted:
+                continue
+        yield from sorted(groups - known.moves.keys())
 
 
 def _better(

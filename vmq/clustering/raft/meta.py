@@ -1,7 +1,8 @@
 """The meta group on one node, in the thread of the groups: its log, what is decided, and what its leader proposes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,15 +27,65 @@ _OPTIONS: Final = StreamOptions(
 
 
 class MetaDecisions(msgspec.Struct, frozen=True):
-    """What is decided, up to an offset of the meta group's log."""
+    """What is decided, up to an offset of the meta group's log; of groups what is news, unless all of it is told.
+
+    Where this node does not lead nothing is told of groups.
+    """
 
     at: int
     leads: bool
     hosts: tuple[str, ...]
     #: By name: id, partitions, replicas.
     streams: dict[str, tuple[str, int, int]]
+    #: Also those that an operator wants elsewhere.
     groups: dict[str, Placement]
+    is_whole: bool
+    #: Streams that are no more since the last news: name, id, partitions.
+    gone: list[tuple[str, str, int]]
     members: Members
+
+
+class DecisionTeller:
+    """Tells what is decided, each of it once: of thousands of groups those that have changed.
+
+    Args:
+        definitions: what is decided.
+    """
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._told: tuple[int, bool, Members] | None = None
+        self._streams: dict[str, tuple[str, int, int]] = {}
+
+    def tell(
+        self, applied: int, leads: bool, members: Members, moves: Collection[str]
+    ) -> MetaDecisions | None:
+        """What is news since this was asked last, if anything is: all, to a node that leads now.
+
+        Args:
+            applied: how far the group's log is applied.
+            leads: whether this node leads the group.
+            members: of the group.
+            moves: groups that an operator wants elsewhere.
+        """
+        if self._told == (applied, leads, members):
+            return None
+        is_whole = leads and not (self._told is not None and self._told[1])
+        self._told = (applied, leads, members)
+        found = self._definitions
+        streams = {
+            name: (each.id, each.partitions, each.replicas) for name, each in found.streams.items()
+        }
+        gone = [
+            (name, stream[0], stream[1])
+            for name, stream in self._streams.items()
+            if name not in streams or streams[name][0] != stream[0]
+        ]
+        self._streams = streams
+        changed = found.take_changed()
+        names = [*found.groups] if is_whole else {*changed, *moves} & found.groups.keys()
+        groups = {name: found.groups[name] for name in names if leads}
+        return MetaDecisions(applied, leads, found.hosts, streams, groups, is_whole, gone, members)
 
 
 class MetaGroup:
@@ -63,7 +114,9 @@ class MetaGroup:
         self._keys = Keys(_OPTIONS)
         self._definitions = Definitions()
         self._applied = 0
-        self._told: tuple[int, bool, Members] | None = None
+        self._teller = DecisionTeller(self._definitions)
+        #: Voters of groups that are not decided yet.
+        self._news: dict[str, tuple[tuple[str, ...], int]] = {}
         self._is_proposing = False
         #: With what was decided by then, and known, there was nothing to propose.
         self._idle: tuple[int, Known] | None = None
@@ -94,6 +147,7 @@ class MetaGroup:
         """What there is may have changed: its leader proposes what follows, and all tell what is decided."""
         if known is not None:
             self.known = known
+            self._news.update(known.members)
         opened = self._thread.opened.get(self.name)
         group = None if opened is None else opened.group
         if group is None:
@@ -115,7 +169,13 @@ class MetaGroup:
             and self._idle[1] is self.known
         ):
             return
-        commands = next_commands(self._definitions, self.known)
+        groups = self._definitions.groups
+        self._news = {
+            group: (voters, term)
+            for group, (voters, term) in self._news.items()
+            if group in groups and voters != groups[group].voters and term >= groups[group].term
+        }
+        commands = next_commands(self._definitions, replace(self.known, members=self._news))
         if not commands:
             self._idle = (self._applied, self.known)
             return
@@ -135,19 +195,6 @@ class MetaGroup:
         self._thread.post(self.look)
 
     def _tell(self, leads: bool, members: Members) -> None:
-        if self._told == (self._applied, leads, members):
-            return
-        self._told = (self._applied, leads, members)
-        found = self._definitions
-        told = MetaDecisions(
-            self._applied,
-            leads,
-            found.hosts,
-            {
-                name: (each.id, each.partitions, each.replicas)
-                for name, each in found.streams.items()
-            },
-            {name: msgspec.structs.replace(each) for name, each in found.groups.items()},
-            members,
-        )
-        self._on_decided(told)
+        told = self._teller.tell(self._applied, leads, members, self.known.moves)
+        if told is not None:
+            self._on_decided(told)

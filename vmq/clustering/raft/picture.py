@@ -133,6 +133,11 @@ class GroupPicture:
         news, self._news = self._news, PictureNews(set(), set(), False, False)
         return news
 
+    def led_among(self, news: PictureNews) -> list[tuple[str, Lead]]:
+        """The leaders of the groups of which there is news."""
+        groups = {self.places[key].group for key in news.keys if key in self.places} | news.led
+        return [(group, self.leads[group]) for group in groups if group in self.leads]
+
     def tell(self, news: Mapping[str, Lead]) -> None:
         """This node leads these groups: the metadata are to say so."""
         for group, lead in news.items():

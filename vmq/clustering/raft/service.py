@@ -290,15 +290,16 @@ class GroupService:
         if is_stale or news.keys or news.has_more:
             self._look_at_places(news, is_stale)
         self.converter.look(self.picture.places)
-        known = self._known() if is_stale or news.is_moved or news.has_more else None
+        known = self._known(news, is_stale) if is_stale or news.is_moved or news.has_more else None
         for each in self._system.values():
             self.thread.post(each.look, known)
 
-    def _known(self) -> Known | None:
+    def _known(self, news: PictureNews, is_stale: bool) -> Known | None:
         """What a leader of the groups of no stream has to know; None: another node leads these."""
         if self.places.name not in map(self.places.own.get, self._system):
             return None
-        leads, labels = self.picture.leads, self._records.labels()
+        leads = self.picture.leads.items() if is_stale else self.picture.led_among(news)
+        labels = self._records.labels()
         wanted, begun = self.places.wanted(), self.converter.begun
         return known_of(self._records, self._hosts(), wanted, leads, labels, begun)
 

@@ -1,7 +1,25 @@
 """What the leader of the meta group proposes, step by step, until nothing is left to be decided."""
 
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vmq.clustering.raft import decisions
 from vmq.clustering.raft.decisions import Known, WantedStream, meta_voters, next_commands
-from vmq_cluster.raft.meta import Definitions, Moved, encode
+from vmq_cluster.raft.meta import (
+    Definitions,
+    DeleteStream,
+    MakeStream,
+    Move,
+    Moved,
+    RefusedError,
+    SetHosts,
+    SetReplicas,
+    encode,
+)
 
 
 def settle(decided: Definitions, known: Known) -> int:
@@ -182,3 +200,106 @@ def test_who_is_gone_is_replaced_by_nodes_that_have_room() -> None:
     settle(decided, Known(("a", "b", "d"), streams, limits={"d": 2}))
     assert sum("d" in each.wanted for each in decided.groups.values()) == 2
     assert not any("c" in each.wanted for each in decided.groups.values())
+
+
+HOSTS = "abcd"
+NODES = st.lists(st.sampled_from(HOSTS), unique=True, min_size=1).map(tuple)
+NAMES = st.sampled_from("st")
+GROUPS = st.builds(lambda name, number: f"{name}/{number}", NAMES, st.integers(0, 2))
+LABELS = st.sampled_from(["abcd", "aacd", "abcc"])
+COMMANDS = st.one_of(
+    st.builds(
+        lambda hosts, labels, limit: SetHosts(
+            hosts, tuple(labels[HOSTS.index(each)] for each in hosts), (limit,) * len(hosts)
+        ),
+        NODES,
+        LABELS,
+        st.sampled_from([0, 2, 4]),
+    ),
+    st.builds(lambda name, copies: MakeStream(name, name, 3, copies), NAMES, st.integers(1, 3)),
+    st.builds(lambda name: DeleteStream(name, name), NAMES),
+    st.builds(SetReplicas, NAMES, st.integers(1, 3)),
+    st.builds(Move, GROUPS, NODES),
+    st.builds(Moved, GROUPS, NODES, st.integers(0, 3)),
+)
+
+
+def is_settled(decided: Definitions, known: Known) -> bool:
+    """The naive way: whether no group of all is to be elsewhere."""
+    full = {node for node, left in decided.free().items() if left <= 0}
+    counts = {each.id: each.replicas for each in decided.streams.values()}
+    for group, placed in decided.groups.items():
+        asked = known.moves.get(group)
+        wanted = decisions._better(group, placed, decided, counts[group[0]], full)
+        if asked is not None and set(asked) <= set(decided.hosts):
+            wanted = asked
+        if wanted != placed.wanted:
+            return False
+    return True
+
+
+@settings(deadline=None)
+@given(st.lists(COMMANDS, max_size=12), st.dictionaries(GROUPS, NODES, max_size=2))
+def test_what_is_kept_of_groups_is_what_all_of_them_give(
+    commands: list[Any], moves: dict[str, tuple[str, ...]]
+) -> None:
+    decided, changed = Definitions(), set()
+    for command in commands:
+        before = dict(decided.groups)
+        try:
+            decided.apply(encode(command))
+        except RefusedError:
+            continue
+        changed = decided.take_changed()
+        both = before.keys() | decided.groups.keys()
+        assert {each for each in both if before.get(each) != decided.groups.get(each)} <= changed
+        assert changed <= both
+        assert decided.moving() == {
+            name: each.wanted for name, each in decided.groups.items() if each.wanted != each.voters
+        }
+        had = Counter(node for each in decided.groups.values() for node in each.wanted)
+        assert decided.free() == {host: most - had[host] for host, most in decided.limits.items()}
+        found = {(group, nodes) for (_, nodes), groups in decided.sets() for group in groups}
+        assert found == {(group, each.wanted) for group, each in decided.groups.items()}
+        known = Known(moves=moves)
+        if len(decided.moving()) < decisions.MOVING:
+            assert (not list(decisions._moves(decided, known))) == is_settled(decided, known)
+
+
+def test_of_thousands_of_groups_those_are_looked_at_that_may_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+    better = decisions._better
+
+    def counted(group: str, *about: Any) -> tuple[str, ...]:
+        looked.append(group)
+        return better(group, *about)
+
+    decided = Definitions()
+    streams = {"s": WantedStream(2000, 3)}
+    hosts = ("a", "b", "c", "d")
+    settle(decided, Known(hosts, streams))
+    monkeypatch.setattr(decisions, "_better", counted)
+    assert not next_commands(decided, Known(hosts, streams))
+    assert not looked
+    asked = {"id/7": decided.groups["id/7"].wanted[::-1]}
+    assert next_commands(decided, Known(hosts, streams, moves=asked)) == [
+        Move("id/7", asked["id/7"])
+    ]
+    assert looked == ["id/7"]
+    looked.clear()
+    # One node leaves: its groups move a few at a time, and no more of them are looked at.
+    decided.apply(encode(SetHosts(hosts[:3])))
+    assert len(next_commands(decided, Known(hosts[:3], streams))) == decisions.MOVING
+    assert len(looked) == decisions.MOVING
+    # There is nobody else any more: one of those that have the same nodes says so for all.
+    decided = Definitions()
+    settle(decided, Known(hosts[:3], streams))
+    decided.apply(encode(SetHosts(hosts[:2])))
+    for group in [*decided.groups]:
+        decided.apply(encode(Move(group, ("a", "b"))))
+        decided.apply(encode(Moved(group, ("a", "b"), 1)))
+    looked.clear()
+    assert not next_commands(decided, Known(hosts[:2], streams))
+    assert len(looked) == 1
