@@ -8,7 +8,6 @@ attachment.
 
 from collections.abc import Callable
 
-from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
     Attach,
     Attached,
@@ -22,7 +21,7 @@ from vmq.clustering.messages.fronts import (
 from vmq.clustering.slots.attachment import Attachment, SlotFlows, another_place
 from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.cold import ALL
-from vmq.clustering.slots.flow import PACKETS, steps_of
+from vmq.clustering.slots.flow import PACKETS, packets_from, steps_of
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage, request_of
@@ -145,8 +144,7 @@ class Attachments:
         return Attached(client, number, rank, lineage, link, is_present, clock, granted, received)
 
     def _begin(self, front: int, asked: Attach, register: ClientRegister, is_present: bool) -> None:
-        owned, state, client = self._owned, self._state, asked.client
-        lineage = owned.view.lineage
+        state, client, lineage = self._state, asked.client, self._owned.view.lineage
         if register.lineage != lineage:
             register.last_packet = self._restart(register.last_packet, client)
         register.lineage = lineage
@@ -329,8 +327,7 @@ class Attachments:
             if here.front.take_messages(number, lineage, link, steps):
                 return
         safe = attachment.safe_done(self._owned.safe_version()) if attachment.has_unsafe() else 0
-        told = steps_of(steps)
-        message: NodeMessage = ToClient(client, number, lineage, link, told, here.clock, safe)
+        message = ToClient(client, number, lineage, link, steps_of(steps), here.clock, safe)
         here.send(attachment.front, message)
 
     def _tell_safe(self) -> None:
@@ -368,7 +365,7 @@ class Attachments:
         for step in steps:
             self._on_step(attachment, step)
         if front != self._here.store:
-            self._are_done(attachment, sum(step.kind == PUBACK for step in steps))
+            self._are_done(attachment, sum([each.count for each in steps if each.kind == PUBACK]))
         self._here.heard_of(self._state.last)
         self._to_deliver[client] = None
         if self.held.has(client) and not self.subscribers.is_full(client):
@@ -377,8 +374,11 @@ class Attachments:
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
         kind: int = step.kind
         client = attachment.client
+        if kind == PUBACK and self.flows.are_done(client, step.packet, step.count):
+            return
         if kind <= PUBCOMP:  # PUBACK, PUBREC or PUBCOMP
-            self._on_acknowledgement(attachment, kind, step.packet)
+            for packet in packets_from(step.packet, step.count):
+                self._on_acknowledgement(attachment, kind, packet)
         elif kind == PUBLISHED:
             self._on_publish(attachment, step)
         elif kind == PUBREL:
