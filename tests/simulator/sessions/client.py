@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from vmq.clustering.messages.fronts import SessionLimits, SessionStep
+from vmq.clustering.slots.flow import Given, SendingRun, steps_of
 from vmq.clustering.slots.words import (
     PUBACK,
     PUBCOMP,
@@ -20,6 +21,15 @@ from vmq.clustering.slots.words import (
 
 WINDOW = 3
 NEVER = 1 << 60
+
+
+def one_by_one(given: list[Given]) -> list[SessionStep]:
+    """What a front has for a client, as packets."""
+    found: list[SessionStep] = []
+    for each in given:
+        several = each.each() if isinstance(each, SendingRun) else [each]
+        found += steps_of([*several])
+    return found
 
 
 @dataclass

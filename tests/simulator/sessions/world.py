@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.simulator.sessions.client import WINDOW, Client, Outgoing
+from tests.simulator.sessions.client import WINDOW, Client, Outgoing, one_by_one
 from tests.simulator.sessions.node import STEP, WorldNode
 from tests.simulator.sessions.row_log import RowLog
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, SessionStep
-from vmq.clustering.slots.flow import steps_of
 from vmq.clustering.slots.placement import spread
 from vmq.clustering.slots.words import PUBREL
 
@@ -401,7 +400,7 @@ class SessionWorld:
                 self._queue(number, "acknowledged", (packet, qos))
             effects.acknowledged.clear()
             for number, step in effects.steps:
-                for each in steps_of([step]):
+                for each in one_by_one([step]):
                     self._queue(number, "step", each)
             effects.steps.clear()
             life = str(node.machines.here.incarnation)

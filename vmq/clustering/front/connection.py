@@ -9,7 +9,7 @@ next owner is told, else the client would get it again.
 from collections import deque
 from collections.abc import Iterable
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from vmq.clustering.messages.fronts import MAX_DONE, SessionLimits, SessionStep
 from vmq.clustering.slots.flow import PACKETS, SendingRun
@@ -40,6 +40,16 @@ class Unanswered:
         self.addresses: list[Address] | None = None
 
 
+@mypyc_attr(acyclic=True)
+class AcknowledgedRun:
+    """Messages of one origin that a client has, one place after the other."""
+
+    def __init__(self, origin: int, place: int) -> None:
+        self.origin = origin
+        self.place = place
+        self.count: i64 = 1
+
+
 class FrontConnection:
     """One connection."""
 
@@ -64,15 +74,19 @@ class FrontConnection:
         self.rank = 0
         self.attached: tuple[Lineage, int] | None = None
         self._table: dict[int, SentMessage] = {}
-        #: What flows to it from an owner of this node: runs that are not all acknowledged, which come behind the table;
-        #: and acknowledgements of these for the owner, which gets them as one: so many from a packet id on.
+        #: What flows to it at QoS 1: runs that are not all acknowledged, which come behind the table; and
+        #: acknowledgements of these for the owner, which gets them as one: so many from a packet id on.
         self._flow: deque[SendingRun] = deque()
+        self._flowing: i64 = 0
+        #: Of what was offered here and is for nobody else, what it has acknowledged: slot, first dot, how many.
+        self.had: list[tuple[int, Dot, int]] = []
         self.first_done = 0
         self.flow_done: i64 = 0
         self.unanswered: list[Unanswered] = []
         self.held: list[SessionStep] = []
-        #: Oldest first; the owner counts how many of them are safe.
-        self.done: deque[Dot] = deque()
+        #: Oldest first, and how many; the owner counts how many of them are safe.
+        self._done: deque[AcknowledgedRun] = deque()
+        self._done_count: i64 = 0
         self._safe_done = 0
         self._is_here = False
         #: Packet ids of QoS 2 messages that came on it and are not released; and of others that its owner has.
@@ -88,39 +102,55 @@ class FrontConnection:
     def table(self) -> dict[int, SentMessage]:
         """Packet ids that are in use on it, with their messages."""
         if self._flow:
-            flow, self._flow = self._flow, deque()
+            flow, self._flow, self._flowing = self._flow, deque(), 0
             for run in flow:
                 for each in run.each():
                     self._table[each.packet] = each.sent
         return self._table
 
     def sends(self, run: SendingRun) -> None:
-        """An owner of this node has a run for it."""
+        """Its owner has a run for it."""
         self._flow.append(run)
+        self._flowing += run.count
 
     def is_next_done(self, packet: int) -> bool:
         """PUBACK of what flows, in its turn; False: it is another one."""
-        if not self._flow or self.attached is None or not self._is_here:
+        if not self._flow or self.attached is None:
             return False
         run = self._flow[0]
         if packet != run.packet + run.acknowledged:
             return False
+        if not self._is_here:
+            self.is_done(run.run.origin, run.run.place + run.at + run.acknowledged)
         if self.flow_done and packet != (self.first_done + self.flow_done - 1) % PACKETS + 1:
             self.tell_done()
         if self.flow_done == 0:
             self.first_done = packet
         run.acknowledged += 1
+        self._flowing -= 1
         self.flow_done += 1
         if run.acknowledged == run.count:
             self._flow.popleft()
+            if run.offered[1]:
+                self.had.append((run.slot, run.offered, run.count))
         return True
 
     def tell_done(self) -> None:
-        """Acknowledgements of what flows are packets like others."""
-        for index in range(self.flow_done):
-            packet = (self.first_done + index - 1) % PACKETS + 1
-            self.steps.append(SessionStep(PUBACK, packet))
-        self.flow_done = 0
+        """Acknowledgements of what flows are packets like others, as one."""
+        if self.flow_done:
+            self.steps.append(SessionStep(PUBACK, self.first_done, count=self.flow_done))
+            self.flow_done = 0
+
+    def may_be_late(self, window: int) -> bool:
+        """Whether nobody waits for what there is for an owner elsewhere: PUBACKs, while half the window is free."""
+        if self._is_here or self.attached is None:
+            return False
+        known: i64 = len(self._table) + self._flowing + self.flow_done
+        for each in self.steps:
+            if each.kind != PUBACK:
+                return False
+            known += each.count
+        return 2 * known <= window
 
     def began(self, qos: int, packet: int) -> None:
         """A PUBLISH came."""
@@ -165,21 +195,38 @@ class FrontConnection:
         self._safe_done = 0
         self.flow_done = 0
         if is_here:
-            self.done.clear()
+            self._done.clear()
+            self._done_count = 0
 
-    def is_done(self, dot: Dot) -> None:
-        """The client has a message at QoS 1."""
+    def done(self) -> list[Dot]:
+        """What the client has at QoS 1, and no owner has called safe."""
+        return [(run.origin, run.place + at) for run in self._done for at in range(run.count)]
+
+    def is_done(self, origin: int, place: int) -> None:
+        """The client has a message at QoS 1, by its dot."""
         if self._is_here:
             return
-        if len(self.done) == MAX_DONE:
+        if self._done_count == MAX_DONE:
             self.done_is_safe(self._safe_done + 1)
-        self.done.append(dot)
+        self._done_count += 1
+        if self._done:
+            last = self._done[-1]
+            if last.origin == origin and last.place + last.count == place:
+                last.count += 1
+                return
+        self._done.append(AcknowledgedRun(origin, place))
 
     def done_is_safe(self, count: int) -> None:
         """So many of what it has done are safe, or dropped: no owner needs to be told."""
-        while self._safe_done < count and self.done:
-            self.done.popleft()
-            self._safe_done += 1
+        while self._safe_done < count and self._done:
+            first = self._done[0]
+            many = min(count - self._safe_done, first.count)
+            first.place += many
+            first.count -= many
+            self._done_count -= many
+            self._safe_done += many
+            if first.count == 0:
+                self._done.popleft()
 
     def send(self, step: SessionStep) -> None:
         """A packet for the owner, which has it when it serves the connection."""

@@ -23,7 +23,7 @@ from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.attachment import is_for_later
-from vmq.clustering.slots.flow import Given, SendingRun
+from vmq.clustering.slots.flow import Given, SendingRun, run_of
 from vmq.clustering.slots.here import LocalFront, LocalNode
 from vmq.clustering.slots.queued import Sending
 from vmq.clustering.slots.register import SentMessage
@@ -68,6 +68,8 @@ class SessionFront(LocalFront):
         self._in_slot: dict[int, dict[int, FrontConnection]] = {}
         #: Connections with steps for their owners.
         self._touched: dict[int, None] = {}
+        #: Those of them whose owners get them with what else goes there, or soon.
+        self.late: dict[int, None] = {}
         #: Rows that sessions know, for logs with copies: address, message, its client.
         self.rows: list[tuple[Address, Publication, str]] = []
         #: The last connection of each client here.
@@ -165,7 +167,7 @@ class SessionFront(LocalFront):
             self._here.clock,
             connection.user,
             connection.limits,
-            list(connection.done),
+            connection.done(),
         )
         self._here.send(store_of(lineage[1]), asked)
 
@@ -226,7 +228,13 @@ class SessionFront(LocalFront):
             for each in connection.take_registered(step.packet, list(step.addresses)):
                 self._publish(connection, each)
             return
-        if kind == SEND:
+        if kind == SEND and step.qos == 1:
+            run = run_of(step)
+            connection.sends(run)
+            if step.more:
+                self._here.effects.steps.append((connection.number, run))
+                return
+        elif kind == SEND:
             dot = step.addresses[0][1]
             connection.table[step.packet] = SentMessage(dot, False, step.qos)
         elif kind in _ANSWERED and not connection.answered(_ANSWERED[kind], step.packet):
@@ -332,7 +340,8 @@ class SessionFront(LocalFront):
         elif connection.attached is None:
             connection.held.append(step)
         elif step.kind == PUBACK and connection.is_next_done(step.packet):
-            return
+            if connection.had:
+                self._tell_origin(connection)
         else:
             self._acknowledge(connection, step)
 
@@ -346,6 +355,14 @@ class SessionFront(LocalFront):
             packet = run[index + 2] << 8 | run[index + 3]
             if not connection.is_next_done(packet):
                 self.step(number, SessionStep(PUBACK, packet))
+        if connection.had:
+            self._tell_origin(connection)
+
+    def _tell_origin(self, connection: FrontConnection) -> None:
+        """What was published here and is for this client alone, it has: its publishers wait for nothing else."""
+        had, connection.had = connection.had, []
+        for slot, dot, count in had:
+            self._origin.had(slot, dot, count)
 
     def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
         """PUBACK, PUBREC or PUBCOMP."""
@@ -356,7 +373,7 @@ class SessionFront(LocalFront):
         elif entry is not None:
             del connection.table[step.packet]
             if step.kind == PUBACK:
-                connection.is_done(entry.dot)
+                connection.is_done(*entry.dot)
         elif step.kind == PUBACK:
             return  # nothing awaits it
         connection.send(step)
@@ -366,8 +383,24 @@ class SessionFront(LocalFront):
         touched, self._touched = self._touched, {}
         for number in touched:
             connection = self.connections.get(number)
-            if connection is not None and (connection.steps or connection.flow_done):
+            if connection is None or not (connection.steps or connection.flow_done):
+                continue
+            if connection.may_be_late(self._here.limits.of(connection.limits).window):
+                self.late[number] = None
+            else:
                 self._flush(connection)
+
+    def flush_late(self, is_due: bool) -> None:
+        """Owners to whom something goes in this turn get what may be late as well; `is_due`: all do."""
+        stores = () if is_due else {store for store, _ in self._here.effects.sent}
+        for number in list(self.late):
+            connection = self.connections.get(number)
+            if connection is None or connection.attached is None:
+                del self.late[number]
+            elif is_due or store_of(connection.attached[0][1]) in stores:
+                del self.late[number]
+                if connection.steps or connection.flow_done:
+                    self._flush(connection)
 
     def _flush(self, connection: FrontConnection) -> None:
         if connection.flow_done and not connection.steps and self._give_done(connection):

@@ -83,6 +83,8 @@ class SessionNode:
     def tick(self, now: int) -> None:
         """Time has passed, by this node's clock, in milliseconds."""
         self.here.now = now
+        self.front.flush_late(True)
+        self.effects.send_later(True)
         is_beat = self.here.reach.tick(now)
         self._catch_up()
         self.slots.look(is_beat)
@@ -172,6 +174,12 @@ class SessionNode:
             count += waiting
         return count
 
+    def are_far(self) -> bool:
+        """Whether all of these clients are connected to other nodes."""
+        owners = self.slots.owners
+        found = [owners[slot] for slot in self.slots.turns.awaiting if slot in owners]
+        return all(each.are_far() for each in found)
+
     def hurry(self) -> None:
         """They wait no more: it is to be safe instead."""
         self._hurry()
@@ -206,6 +214,9 @@ class SessionNode:
             self.origin.flush()
             self.slots.flush()
             if not local:
+                if self.front.late:
+                    self.front.flush_late(False)
+                self.effects.send_later(False)
                 return
             while local:
                 self._take(self.here.store, local.popleft())

@@ -74,7 +74,7 @@ AnyMessage = (
 VERSIONS: Final = Versions(speaks=1, reads=1, hint="give both nodes the same cluster.sessions")
 
 #: The same of nodes whose sessions are in slots: these and the others talk with each other not at all.
-SLOT_VERSIONS: Final = VERSIONS._replace(speaks=1001, reads=1001)
+SLOT_VERSIONS: Final = VERSIONS._replace(speaks=1002, reads=1002)
 
 #: In one batch.
 MAX_MESSAGES: Final = 100_000

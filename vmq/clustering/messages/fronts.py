@@ -30,7 +30,8 @@ DotOf = tuple[Number, Number]
 Addresses = Annotated[list[tuple[SlotNumber, DotOf, str]], Meta(max_length=1 << 16)]
 Filters = Annotated[list[tuple[str, int]], Meta(max_length=1_000_000)]
 ClientId = Annotated[str, Meta(min_length=1, max_length=66_000)]
-PacketId = Annotated[int, Meta(ge=0, le=65_535)]
+MAX_PACKET: Final = 65_535
+PacketId = Annotated[int, Meta(ge=0, le=MAX_PACKET)]
 MAX_DONE: Final = 65_535
 
 
@@ -48,7 +49,8 @@ class OfferedMessage(Struct, array_like=True, frozen=True):
     """A message on its way to a slot; `group`: for one member of this share group there.
 
     `retain`: it has RETAIN, as it was published, or as one client is to get it whom it is for alone. `but`: the bridge
-    that published it, which is not to get it by its subscriptions.
+    that published it, which is not to get it by its subscriptions. `more`: a run at QoS 1, which has one answer; these
+    are the payloads of the messages behind the first, whose dots follow its dot.
     """
 
     dot: DotOf
@@ -58,6 +60,7 @@ class OfferedMessage(Struct, array_like=True, frozen=True):
     group: str = ""
     retain: bool = False
     but: Annotated[str, Meta(max_length=66_000)] = ""
+    more: list[bytes] = []
 
 
 class Offer(NodeMessage, frozen=True, tag=109):
@@ -156,7 +159,9 @@ class AttachRefused(NodeMessage, frozen=True, tag=113):
 class SessionStep(Struct, array_like=True, frozen=True):
     """A packet of a client, or one for it, on its way between front and owner.
 
-    `kind` is one of `vmq.clustering.slots.words`: what of the rest it has, it says there.
+    `kind` is one of `vmq.clustering.slots.words`: what of the rest it has, it says there. `more`: the payloads of
+    messages that follow, with the dots and packet ids that do; `count`: it is of so many packet ids, from `packet` on;
+    `place`: nobody else is to get what was offered as one, and this is so far in it, from 1 on.
     """
 
     kind: Annotated[int, Meta(ge=0, le=20)]
@@ -169,6 +174,9 @@ class SessionStep(Struct, array_like=True, frozen=True):
     qos: Annotated[int, Meta(ge=0, le=2)] = 0
     filters: Filters = msgspec.field(default_factory=list)
     retain: bool = False
+    more: list[bytes] = []
+    count: PacketId = 1
+    place: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
 class FromClient(NodeMessage, frozen=True, tag=114):
@@ -194,6 +202,11 @@ class ToClient(NodeMessage, frozen=True, tag=115):
     clock: Number = 0
     #: Of the messages at QoS 1 that the client has acknowledged since `Attach.done` began, so many are safe.
     done: Number = 0
+
+    def check(self) -> None:
+        for each in self.steps:
+            if each.more and each.packet + len(each.more) > MAX_PACKET:
+                raise ValueError("more messages than packet ids")
 
 
 #: All messages about durable sessions.

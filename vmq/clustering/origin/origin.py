@@ -92,7 +92,7 @@ class Origin:
         else:
             publication.then()
         self._open = None
-        if told is not None and len(addresses) == 1 and addresses[0][0] in self.owners:
+        if told is not None and len(addresses) == 1:
             slot, _, group = addresses[0]
             self._open = OpenRun(publication, self._outbox(slot), group, told)
 
@@ -132,6 +132,19 @@ class Origin:
         if message.again:
             outbox.restart()
             self._touched[message.slot] = None
+
+    def had(self, slot: int, dot: Dot, count: int) -> None:
+        """A client of this node has so many more of what was offered as one, which nobody else is to get."""
+        outbox = self._outboxes.get(slot)
+        entry = None if outbox is None else outbox.entries.get(dot)
+        if outbox is None or entry is None:
+            return
+        _, publication = entry
+        publication.had += count
+        if publication.had >= len(
+            publication.payloads
+        ):  # of one for several slots, each has it once
+            self.confirm(outbox.remove(dot))
 
     def confirm(self, publication: Publication | None) -> None:
         """Somebody has a message who was to get it."""
@@ -205,7 +218,7 @@ class Origin:
                     dot, each.topic, each.payloads, group, each.retain, each.but
                 )
             if flowing is not None:
-                if self.turns.is_patient():
+                if flowing.front == self._here.store and self.turns.is_patient():
                     self._await(owner, flowing, outbox, dot)
                 else:
                     taken.append(dot)

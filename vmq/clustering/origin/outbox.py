@@ -64,6 +64,9 @@ class Publication:
         self.but = but
         self.size: i64 = len(topic) + len(payload) + OVERHEAD
         self.left: int = 0
+        #: How many of a run a client of this node has, since it was offered, whose owner has told that it is for nobody
+        #: else.
+        self.had: int = 0
 
     def grow(self, topic: bytes, payload: bytes, retain: bool, but: str) -> bool:
         """The next message becomes one of the run; False: it is another one."""
@@ -90,8 +93,9 @@ class Publication:
 
     def offered(self, dot: Dot, group: str) -> OfferedMessage:
         """It, on its way to a slot."""
-        topic, payload, retain = self.topic, self.payloads[0], self.retain
-        return OfferedMessage(dot, topic, payload, self.qos, group, retain, self.but)
+        self.had = 0
+        topic, payload, retain, more = self.topic, self.payloads[0], self.retain, self.payloads[1:]
+        return OfferedMessage(dot, topic, payload, self.qos, group, retain, self.but, more)
 
 
 class SlotOutbox:
@@ -166,12 +170,14 @@ class SlotOutbox:
 
     def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
         """What the owner of the slot is to be sent now."""
-        unsent = self.spread(self.take_unsent(lineage, link))
         offers: list[Offer] = []
         batch: list[OfferedMessage] = []
         size = 0
-        for dot in unsent:
-            group, publication = self.entries[dot]
+        for dot in self.take_unsent(lineage, link):
+            entry = self.entries.get(dot)
+            if entry is None:
+                continue
+            group, publication = entry
             if batch and (len(batch) == BATCH or size + publication.size > BATCH_BYTES):
                 offers.append(self._offer(lineage, link, batch, clock))
                 batch, size = [], 0

@@ -1,6 +1,7 @@
 """For how long publishers of a node wait for clients there to have what flows to them: then it is written nowhere.
 
-See `vmq.clustering.slots.owned.OwnedSlot.when_had`, and `vmq.persistence.patience` for what they wait for.
+See `vmq.clustering.slots.owned.OwnedSlot.when_had`, and `vmq.persistence.patience` for what they wait for. And for how
+long owners elsewhere wait for what clients here have acknowledged, so that it goes with something else.
 """
 
 import asyncio
@@ -9,6 +10,9 @@ from typing import Final
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.persistence.patience import SPAN, Patience
+
+#: Seconds that an origin which knows already waits to be told what its client has.
+LATER: Final = 0.01
 
 
 class SlotPatience:
@@ -25,19 +29,46 @@ class SlotPatience:
         self._soon: Final = soon
         self._patience: Final = Patience()
         self._timer: asyncio.TimerHandle | None = None
+        self._late: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """Publishers wait, if they did not already."""
         if self._timer is None:
             self._machines.here.answered = 0
             self._patience.begin(self._machines.awaited(), 0, self._loop.time())
-            self._timer = self._loop.call_later(SPAN, self._look)
+            # Acknowledgements of clients elsewhere may be late by a span.
+            span = 2 * SPAN if self._machines.are_far() else SPAN
+            self._timer = self._loop.call_later(span, self._look)
+
+    def begin_late(self) -> None:
+        """What may be late goes to owners elsewhere after a span, if nothing else does before."""
+        if self._late is None:
+            self._late = self._loop.call_later(SPAN, self._send_late)
+
+    def begin_later(self) -> None:
+        """What nearly always nobody waits for goes to other nodes at last."""
+        if self._later is None:
+            self._later = self._loop.call_later(LATER, self._send_later)
+
+    def _send_later(self) -> None:
+        self._later = None
+        if self._machines.effects.later:
+            self._machines.effects.send_later(True)
+            self._soon()
+
+    def _send_late(self) -> None:
+        self._late = None
+        if self._machines.front.late:
+            self._machines.front.flush_late(True)
+            self._soon()
 
     def end(self) -> None:
         """Nobody waits any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._late, self._later):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._late = self._later = None
 
     def _look(self) -> None:
         """A span is over."""

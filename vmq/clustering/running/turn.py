@@ -102,6 +102,10 @@ class LoopTurn:
         self._core.outbox.flush()
         if self._machines.slots.turns.awaiting:
             self.patience.begin()
+        if self._machines.front.late:
+            self.patience.begin_late()
+        if self._machines.effects.later:
+            self.patience.begin_later()
         return has_more
 
     def _carry_out(self) -> None:

@@ -94,7 +94,7 @@ class SlotFlows:
     def take(
         self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
     ) -> FlowRun | None:
-        """Takes messages of this node at QoS 1, from a dot on; None: they are to be taken one by one."""
+        """Takes messages at QoS 1, from a dot on; None: they are to be taken one by one."""
         state, scope = self._state, group
         if group:
             scope, rest = split_scope(group)
@@ -105,7 +105,7 @@ class SlotFlows:
             return None
         client, granted = wanted[0]
         attachment = self._serving.get(client)
-        if attachment is None or attachment.front != self._here.store or client == but:
+        if attachment is None or client == but:
             return None
         register = state.registers[client]
         limits = self._here.limits.of(register.limits)
@@ -124,6 +124,7 @@ class SlotFlows:
         state.last += count - 1
         self._here.heard_of(state.last)
         run = FlowRun(dot[0], dot[1], stamp, topic, payloads, scope, retain)
+        run.front = attachment.front
         flow.take(run)
         self._to_deliver[client] = None
         return run
@@ -147,7 +148,7 @@ class SlotFlows:
         flow = self._state.flows.get(attachment.client)
         if flow is None:
             return False
-        if limits.newest_first or attachment.front != self._here.store:
+        if limits.newest_first:
             return False
         attachment.steps += flow.send(self._owned.slot, limits.window, limits.window_bytes)
         return True
@@ -156,15 +157,22 @@ class SlotFlows:
         self, client: str, connection: int, lineage: Lineage, link: int, packet: int, count: int
     ) -> bool:
         """A client of this node has acknowledged packet ids, from one on; False: they are to come one by one."""
-        flow, attachment = self._state.flows.get(client), self._serving.get(client)
-        if flow is None or attachment is None or lineage != self._owned.view.lineage:
+        attachment = self._serving.get(client)
+        if attachment is None or lineage != self._owned.view.lineage:
             return False
         if not attachment.is_of(connection, self._here.store, link):
             return False
-        if count > flow.under_way or packet != flow.first_packet():
+        if not self.are_done(client, packet, count):
+            return False
+        self._here.heard_of(self._state.last)
+        self._to_deliver[client] = None
+        return True
+
+    def are_done(self, client: str, packet: int, count: int) -> bool:
+        """A client has acknowledged packet ids, from one on; False: these are not the next that flow."""
+        flow = self._state.flows.get(client)
+        if flow is None or count > flow.under_way or packet != flow.first_packet():
             return False
         flow.done(count)
         self._here.answered += count
-        self._here.heard_of(self._state.last)
-        self._to_deliver[client] = None
         return True

@@ -8,7 +8,6 @@ attachment.
 
 from collections.abc import Callable
 
-from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
     Attach,
     Attached,
@@ -21,7 +20,7 @@ from vmq.clustering.messages.fronts import (
 )
 from vmq.clustering.slots.attachment import Attachment, SlotFlows, another_place
 from vmq.clustering.slots.away import AwayClients
-from vmq.clustering.slots.flow import PACKETS, steps_of
+from vmq.clustering.slots.flow import PACKETS, packets_from, steps_of
 from vmq.clustering.slots.holding import HeldOffers
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.queued import Sending
@@ -208,7 +207,8 @@ class Attachments:
     ) -> None:
         """Goes on with an exchange that another connection or owner has begun."""
         client = attachment.client
-        if not sent.is_received and not is_told and sent.dot not in self._queue(client):
+        queue = self._state.queues.get(client, {})
+        if not sent.is_received and not is_told and sent.dot not in queue:
             if sent.qos == 1:  # another fork has done it
                 self._state.unsend(client, packet)
                 return
@@ -218,9 +218,6 @@ class Attachments:
             self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBREL, packet))
         elif not is_told:
             self._transmit(attachment, packet, sent, True)
-
-    def _queue(self, client: str) -> dict[Dot, int]:
-        return self._state.queues.get(client, {})
 
     # Sending
 
@@ -274,7 +271,7 @@ class Attachments:
         if self.flows.deliver(attachment, limits):
             self._touched[client] = None
             return
-        queue = self._queue(client)
+        queue = self._state.queues.get(client, {})
         room = limits.window - len(register.window)
         if room <= 0 or not queue:
             return
@@ -330,8 +327,7 @@ class Attachments:
             if here.front.take_messages(number, lineage, link, steps):
                 return
         safe = attachment.safe_done(self._owned.safe_version()) if attachment.has_unsafe() else 0
-        told = steps_of(steps)
-        message: NodeMessage = ToClient(client, number, lineage, link, told, here.clock, safe)
+        message = ToClient(client, number, lineage, link, steps_of(steps), here.clock, safe)
         here.send(attachment.front, message)
 
     def _tell_safe(self) -> None:
@@ -369,7 +365,7 @@ class Attachments:
         for step in steps:
             self._on_step(attachment, step)
         if front != self._here.store:
-            self._are_done(attachment, sum(step.kind == PUBACK for step in steps))
+            self._are_done(attachment, sum([each.count for each in steps if each.kind == PUBACK]))
         self._here.heard_of(self._state.last)
         self._to_deliver[client] = None
         if self.held.has(client) and not self.subscribers.is_full(client):
@@ -378,8 +374,11 @@ class Attachments:
     def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
         kind: int = step.kind
         client = attachment.client
+        if kind == PUBACK and self.flows.are_done(client, step.packet, step.count):
+            return
         if kind <= PUBCOMP:  # PUBACK, PUBREC or PUBCOMP
-            self._on_acknowledgement(attachment, kind, step.packet)
+            for packet in packets_from(step.packet, step.count):
+                self._on_acknowledgement(attachment, kind, packet)
         elif kind == PUBLISHED:
             self._on_publish(attachment, step)
         elif kind == PUBREL:

@@ -18,6 +18,8 @@ class Effects:
     def __init__(self) -> None:
         #: For other nodes, by store, in order.
         self.sent: list[tuple[int, NodeMessage]] = []
+        #: The same that nobody waits for: each goes with what else goes there, or soon.
+        self.later: list[tuple[int, NodeMessage]] = []
         #: For this node itself.
         self.local: deque[NodeMessage] = deque()
         #: For connections of this node, in order.
@@ -50,6 +52,14 @@ class Effects:
 
     def send(self, store: int, message: NodeMessage) -> None:
         self.sent.append((store, message))
+
+    def send_later(self, is_due: bool) -> None:
+        """Sends what nobody waits for to whom something goes in this turn; `is_due`: all of it."""
+        if self.later:
+            stores = {store for store, _ in self.sent}
+            later, self.later = self.later, []
+            for each in later:
+                (self.sent if is_due or each[0] in stores else self.later).append(each)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Writes a record, or deletes it."""

@@ -1,7 +1,7 @@
 """What flows straight through a slot, kept as runs instead of messages.
 
-Nearly always a client with a durable session is connected to the node that owns its slot, and gets what is published
-there at QoS 1: the messages of a pass come side by side, are sent in that order and acknowledged in it. While that is
+Nearly always a client with a durable session gets what is published at QoS 1, connected to the node that owns its slot
+or to another: the messages of a pass come side by side, are sent in that order and acknowledged in it. While that is
 all that there is for a client, its queue and its window are runs: messages of one origin on one topic, with one place
 and one stamp after the other, and packet ids that follow each other. A run comes, is written, sent and done as one.
 
@@ -26,7 +26,7 @@ from vmq.clustering.slots.queued import (
     StoredMessage,
 )
 from vmq.clustering.slots.register import AnyFlow, ClientRegister, SentMessage
-from vmq.clustering.slots.words import Dot
+from vmq.clustering.slots.words import SEND, Dot
 
 #: The packet ids of a session; those above are for what its connection is sent besides.
 PACKETS: Final = 32_767
@@ -61,6 +61,8 @@ class FlowRun:
         self.record: SharedRecord | None = None
         #: Their publisher is answered when all are done, though they are in no record (`OwnedSlot.when_had`).
         self.is_awaited = False
+        #: The store to which their client is connected.
+        self.front = 0
 
     def size(self, first: i64, end: i64) -> i64:
         """Bytes of some of them."""
@@ -111,9 +113,26 @@ class SendingRun:
         self.count = count
         #: So many were acknowledged, as the client's front knows.
         self.acknowledged: i64 = 0
+        #: The dot of the first that was offered with them, if nobody else is to get them; place 0: others may be.
+        self.offered: Dot = (run.origin, 0)
 
     def payloads(self) -> list[bytes]:
         return self.run.payloads[self.at : self.at + self.count]
+
+    def step(self) -> SessionStep:
+        """They, as they go over a link."""
+        run, payloads = self.run, self.payloads()
+        return SessionStep(
+            SEND,
+            self.packet,
+            [(self.slot, (run.origin, run.place + self.at), run.scope)],
+            topic=run.topic,
+            payload=payloads[0],
+            qos=1,
+            retain=run.retain,
+            more=payloads[1:],
+            place=self.at + 1 if run.is_awaited else 0,
+        )
 
     def each(self) -> list[Sending]:
         """Those that are not acknowledged, one by one."""
@@ -131,14 +150,21 @@ Given = SessionStep | Sending | SendingRun
 
 def steps_of(steps: list[Given]) -> list[SessionStep]:
     """These, as they go over a link."""
-    found: list[SessionStep] = []
-    for each in steps:
-        if isinstance(each, SendingRun):
-            found += [one.step() for one in each.each()]
-        elif isinstance(each, Sending):
-            found.append(each.step())
-        else:
-            found.append(each)
+    return [each if isinstance(each, SessionStep) else each.step() for each in steps]
+
+
+def packets_from(first: int, count: int) -> list[int]:
+    """So many packet ids, from one on."""
+    return [first, *[(first + at - 1) % PACKETS + 1 for at in range(1, count)]]
+
+
+def run_of(step: SessionStep) -> SendingRun:
+    """Messages at QoS 1 that came over a link. Their stamps are nothing to a front."""
+    slot, (origin, place), scope = step.addresses[0]
+    run = FlowRun(origin, place, 0, step.topic, [step.payload, *step.more], scope, step.retain)
+    found = SendingRun(slot, step.packet, run, 0, run.count)
+    if step.place:
+        found.offered = origin, place - step.place + 1
     return found
 
 

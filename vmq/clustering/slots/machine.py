@@ -334,22 +334,22 @@ class SlotMachine:
         owner = self.owners.get(message.slot)
         if owner is None:
             return
-        if isinstance(message, SlotStored) or (
-            isinstance(message, FromClient) and is_for_later(message.steps)
-        ):
-            self.turns.touch_later(message.slot)
-        else:
-            self.touch(message.slot)
+        is_due = True
         if isinstance(message, SlotStored):
+            is_due = False
             owner.on_stored(sender, message)
         elif isinstance(message, NoFork):
             owner.on_no_fork(sender, message)
         elif isinstance(message, Offer):
-            owner.on_offer(sender, message)
+            is_due = owner.on_offer(sender, message, self.turns.is_patient)
+            if owner.awaits():
+                self.turns.awaiting[message.slot] = None
         elif isinstance(message, Attach):
             owner.attachments.on_attach(sender, message)
         else:
+            is_due = not is_for_later(message.steps)
             owner.attachments.on_steps(sender, message)
+        (self.touch if is_due else self.turns.touch_later)(message.slot)
 
     def _copy(self, slot: int) -> SlotCopy:
         found = self.copies.get(slot)

@@ -69,17 +69,25 @@ class OwnedSlot:
         self._waiting.append((self.version_now(), action))
 
     def when_had(self, run: FlowRun, action: Callable[[], None]) -> None:
-        """Does something when a client of this node has all of a run, or it is safe; never if the lineage ends before.
+        """Does something when a client has all of a run, or it is safe; never if the lineage ends before.
 
-        What nobody lacks any more needs not be safe: with the node of its publisher, owner and client nothing is lost
-        that anybody has not. Most is acknowledged within milliseconds, and then it is in no record, on no disk.
+        What nobody lacks any more needs not be safe: with the node of its publisher and client nothing is lost that
+        anybody has not. Most is acknowledged within milliseconds, and then it is in no record, on no disk.
         """
         run.is_awaited = True
         self._awaited[run] = action
 
+    def awaits(self) -> bool:
+        """Whether there are such runs."""
+        return bool(self._awaited)
+
     def awaited(self) -> int:
         """Messages of such runs that clients do not have yet."""
         return sum([run.count - run.done for run in self._awaited])
+
+    def are_far(self) -> bool:
+        """Whether all of these clients are connected elsewhere."""
+        return all(run.front != self.here.store for run in self._awaited)
 
     def hurry(self) -> None:
         """Clients take too long: all of it is to be safe."""

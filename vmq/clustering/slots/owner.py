@@ -57,6 +57,8 @@ class SlotOwner(OwnedSlot):
         #: Whose offers were not taken, or came out of turn: they are to offer from the oldest.
         self._refused: set[int] = set()
         self._offers: dict[int, tuple[int, int]] = {}
+        #: What was offered by which store, whose client has all of it.
+        self._had: dict[int, list[Dot]] = {}
         #: The next owner, by plan.
         self.wish: int = 0
         self.attachments = Attachments(self)
@@ -67,6 +69,8 @@ class SlotOwner(OwnedSlot):
         What is written of messages at QoS 1 that are sent now, nobody waits for: most are acknowledged before that.
         """
         self.tell_had()
+        if self._had:
+            self._tell_taken()
         self.release(is_due)
         self.attachments.deliver()
         self.release(False)
@@ -252,27 +256,53 @@ class SlotOwner(OwnedSlot):
 
     # Messages
 
-    def on_offer(self, store: int, offer: Offer) -> None:
-        """Takes what was not seen; the answer comes when it is safe."""
+    def on_offer(self, store: int, offer: Offer, is_patient: Callable[[], bool]) -> bool:
+        """Takes what was not seen; the answer comes when it is safe; returns whether anybody waits for that.
+
+        For the origin's own client nobody does, while there is patience: see `OwnedSlot.when_had`.
+        """
         if offer.lineage != self.view.lineage:
-            return
+            return True
         if not self.serves(store):
             self.refuse(store)
-            return
+            return True
         if not self._is_in_turn(store, offer):
-            return
+            return True
         self._offers[store] = offer.link, offer.index + 1
         self.here.heard_of(offer.clock)
         dots: list[Dot] = []
         for message in offer.messages:
-            self.take(message)
-            full = self.attachments.subscribers.take_full()
+            run = self._take_run(message)
+            full = "" if run is not None else self.take(message)
             if full:
                 self.attachments.held.hold(full, store, message.dot)
+            elif run is not None and run.front == store and is_patient():
+                self._await(run, store, message.dot)
             else:
                 dots.append(message.dot)
+        if not dots:
+            return False
         taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
         self.when_safe(lambda: self.here.send(store, taken))
+        return True
+
+    def _await(self, run: FlowRun, store: int, dot: Dot) -> None:
+        """The origin, whose client it is for, knows first when that has it; it is told all the same."""
+        self.when_had(run, lambda: self._on_had(run, store, dot))
+
+    def _on_had(self, run: FlowRun, store: int, dot: Dot) -> None:
+        if run.done == run.count:
+            self._had.setdefault(store, []).append(dot)
+        else:  # it took too long, and is safe
+            taken = OfferTaken(self.slot, self.view.lineage, [dot], False, self.here.clock)
+            self.here.send(store, taken)
+
+    def _tell_taken(self) -> None:
+        """What clients have, their fronts know: these are told when something else is said."""
+        had, self._had = self._had, {}
+        for store, dots in had.items():
+            taken = OfferTaken(self.slot, self.view.lineage, dots, False, self.here.clock)
+            self.here.effects.later.append((store, taken))
 
     def refuse(self, store: int) -> None:
         """It takes nothing now; that origin is told when it does."""
@@ -283,17 +313,27 @@ class SlotOwner(OwnedSlot):
         """Whether everything that was offered before it was taken."""
         return offer.index == 0 or self._offers.get(store) == (offer.link, offer.index)
 
-    def take(self, message: OfferedMessage) -> None:
-        """A message joins the queues of those who want it, unless it was seen."""
-        dot, topic, payload, qos = message.dot, message.topic, message.payload, message.qos
-        if self.state.see(dot):
-            retain, but = message.retain, message.but
-            self.attachments.subscribers.take(dot, topic, payload, qos, message.group, retain, but)
+    def take(self, message: OfferedMessage) -> str:
+        """Messages join the queues of those who want them, unless they were seen; returns whose is full, or ""."""
+        (origin, place), topic, qos = message.dot, message.topic, message.qos
+        group, retain, but = message.group, message.retain, message.but
+        subscribers = self.attachments.subscribers
+        for at, payload in enumerate([message.payload, *message.more]):
+            dot = origin, place + at
+            if self.state.see(dot):
+                subscribers.take(dot, topic, payload, qos, group, retain, but)
+        return subscribers.take_full()
+
+    def _take_run(self, message: OfferedMessage) -> FlowRun | None:
+        if message.qos != 1:
+            return None
+        dot, topic, payloads = message.dot, message.topic, [message.payload, *message.more]
+        return self.take_run(dot, topic, payloads, message.group, message.retain, message.but)
 
     def take_run(
         self, dot: Dot, topic: bytes, payloads: list[bytes], group: str, retain: bool, but: str
     ) -> FlowRun | None:
-        """Messages of this node at QoS 1 flow to their client; None: they are to be taken one by one."""
+        """Messages at QoS 1 flow to their client; None: they are to be taken one by one."""
         return self.attachments.flows.take(dot, topic, payloads, group, retain, but)
 
     def take_here(

@@ -34,8 +34,8 @@ ONLY: Final = "\3"
 UNCLAIMED: Final = "\2"
 NO_LINEAGE: Final[Lineage] = (0, 0)
 
-#: Steps of a client: PUBLISH at QoS 2 has packet, addresses, digest, is_again; SUBSCRIBE and UNSUBSCRIBE packet and
-#: filters.
+#: Steps of a client: PUBACK has packet and count; PUBLISH at QoS 2 packet, addresses, digest, is_again; SUBSCRIBE and
+#: UNSUBSCRIBE packet and filters.
 PUBACK: Final = 0
 PUBREC: Final = 1
 PUBCOMP: Final = 2
@@ -45,8 +45,8 @@ SUBSCRIBE: Final = 5
 UNSUBSCRIBE: Final = 6
 #: The connection is over; `is_again`: in order, so that its will is not published.
 GONE: Final = 7
-#: Steps for a client: PUBLISH has packet, one address, topic, payload, qos; REGISTERED packet and addresses; the rest
-#: packet. `is_again`: it may have been sent on another connection.
+#: Steps for a client: PUBLISH has packet, one address, topic, payload, qos, and more of what follows at QoS 1;
+#: REGISTERED packet and addresses; the rest packet. `is_again`: it may have been sent on another connection.
 SEND: Final = 8
 SEND_PUBREL: Final = 9
 REGISTERED: Final = 10

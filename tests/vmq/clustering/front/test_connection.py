@@ -58,28 +58,28 @@ def test_what_the_client_has_is_known_until_an_owner_has_it_safe() -> None:
     there = connection()
     there.is_attached(((1, 1), 1), is_here=False)
     for number in (1, 2, 3):
-        there.is_done((5, number))
+        there.is_done(5, number)
     there.done_is_safe(1)
     there.done_is_safe(0)  # nothing new
-    assert list(there.done) == [(5, 2), (5, 3)]
+    assert there.done() == [(5, 2), (5, 3)]
     there.is_attached(((2, 2), 1), is_here=False)
-    there.is_done((5, 4))
+    there.is_done(5, 4)
     there.done_is_safe(2)  # of what this owner was told
-    assert list(there.done) == [(5, 4)]
+    assert there.done() == [(5, 4)]
     there.is_attached(((3, 3), 1), is_here=True)
-    there.is_done((5, 5))
-    assert not there.done
+    there.is_done(5, 5)
+    assert not there.done()
 
 
 def test_of_what_no_owner_has_safe_the_oldest_goes_first() -> None:
     there = connection()
     there.is_attached(((1, 1), 1), is_here=False)
     for number in range(MAX_DONE + 2):
-        there.is_done((5, number))
-    assert len(there.done) == MAX_DONE
-    assert there.done[0] == (5, 2)
+        there.is_done(5, number)
+    assert len(there.done()) == MAX_DONE
+    assert there.done()[0] == (5, 2)
     there.done_is_safe(3)
-    assert there.done[0] == (5, 3)
+    assert there.done()[0] == (5, 3)
 
 
 def test_what_the_client_does_not_send_again_before_anything_new_is_over() -> None:

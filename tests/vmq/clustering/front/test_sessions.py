@@ -2,10 +2,10 @@
 
 from collections import Counter
 
+from tests.simulator.sessions.client import one_by_one
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.origin.outbox import Publication
-from vmq.clustering.slots.flow import steps_of
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import PUBACK, SUBSCRIBE, incarnation_of
@@ -57,7 +57,7 @@ class Alone:
     def take(self) -> None:
         """The client gets what is for it, and acknowledges that."""
         steps, self.node.effects.steps = self.node.effects.steps, []
-        for step in steps_of([step for _, step in steps]):
+        for step in one_by_one([step for _, step in steps]):
             self.node.front.step(NUMBER, SessionStep(PUBACK, step.packet))
         self.node.finish()
 
@@ -170,5 +170,5 @@ def test_what_a_slot_of_its_own_does_not_take_yet_comes_before_what_follows() ->
     reach.set_members({1: "x"})
     alone.publish(b"2")
     alone.tick()
-    found = [step.payload for step in steps_of([step for _, step in alone.node.effects.steps])]
+    found = [step.payload for step in one_by_one([step for _, step in alone.node.effects.steps])]
     assert found == [b"1", b"2"]

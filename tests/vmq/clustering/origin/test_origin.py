@@ -42,7 +42,10 @@ class World:
         self.origin.flush()
         sent, self.here.effects.sent = self.here.effects.sent, []
         found = [message for _, message in sent if isinstance(message, Offer)]
-        return [(each.index, [one.payload.decode() for one in each.messages]) for each in found]
+        several = [
+            (each.index, [[one.payload, *one.more] for one in each.messages]) for each in found
+        ]
+        return [(at, [text.decode() for texts in each for text in texts]) for at, each in several]
 
     def take(self, *addresses: Address, again: bool = False) -> None:
         for slot, dot, _ in addresses:
@@ -166,7 +169,7 @@ class Near(World):
         self.origin.on_moved(3)
 
 
-def test_messages_with_one_answer_are_one_until_their_slot_is_elsewhere() -> None:
+def test_messages_with_one_answer_are_one_wherever_their_slot_is() -> None:
     world = Near()
     world.run("1", "2", "3")
     assert world.origin.waiting() == 3
@@ -178,6 +181,24 @@ def test_messages_with_one_answer_are_one_until_their_slot_is_elsewhere() -> Non
     assert world.done == ["4"]
     world.take(places[0])
     assert world.done == ["4", "1"]
+    assert world.origin.bytes == world.origin.waiting() == 0
+
+
+def test_what_a_client_here_has_is_done_and_counts_anew_when_it_is_offered_again() -> None:
+    world = Near()
+    world.run("1", "2")
+    world.move()
+    dot = world.here.incarnation, 1
+    world.origin.had(4, dot, 1)  # of another slot
+    assert world.offered() == [(0, ["1", "2"])]
+    world.origin.had(3, dot, 1)
+    world.origin.on_taken(OfferTaken(3, world.view.lineage, [], True))
+    assert world.offered() == [(0, ["1", "2"])]
+    world.origin.had(3, dot, 1)
+    assert world.done == []
+    world.origin.had(3, dot, 1)
+    assert world.done == ["1"]
+    world.origin.had(3, dot, 1)
     assert world.origin.bytes == world.origin.waiting() == 0
 
 
@@ -197,3 +218,13 @@ def test_nothing_joins_what_something_else_is_behind_or_what_is_offered_or_dropp
     world.take(*[(3, (world.here.incarnation, place), "") for place in (6, 7)])
     assert world.done == ["5"]
     assert world.origin.bytes == 0
+
+
+def test_of_a_message_for_two_slots_each_has_its_own() -> None:
+    world = World()
+    (_, one, _), (_, other, _) = world.publish("m", (3, ""), (4, ""))
+    world.offered()
+    world.origin.had(3, one, 1)
+    assert world.done == []
+    world.origin.had(4, other, 1)
+    assert world.done == ["m"]

@@ -3,6 +3,7 @@
 import asyncio
 
 from tests.vmq.clustering.front.test_sessions import Alone
+from vmq.clustering.messages.fronts import OfferTaken
 from vmq.clustering.running.patience import SlotPatience
 from vmq.persistence.patience import HASTY
 
@@ -40,3 +41,38 @@ async def test_after_it_was_in_vain_nobody_waits_for_a_while() -> None:
         assert waiting.there.acknowledged == 2 + count
     waiting.there.publish()
     assert waiting.there.node.awaited() == 1
+
+
+async def test_what_nobody_waits_for_goes_at_last() -> None:
+    waiting = Waiting()
+    effects, taken = waiting.there.node.effects, OfferTaken(0, (1, 1), [])
+    effects.later.append((2, taken))
+    waiting.patience.begin_later()
+    waiting.patience.begin_later()
+    await waiting.is_over.wait()
+    assert (effects.sent, effects.later) == ([(2, taken)], [])
+
+
+async def test_owners_elsewhere_hear_after_a_span_what_may_be_late() -> None:
+    waiting = Waiting()
+    late = waiting.there.node.front.late
+    late[8] = None  # of a connection that has gone
+    waiting.patience.begin_late()
+    waiting.patience.begin_late()
+    await waiting.is_over.wait()
+    assert late == {}
+
+
+async def test_at_the_end_nobody_waits_any_more() -> None:
+    waiting = Waiting()
+    waiting.publish()
+    waiting.there.node.effects.later.append((2, OfferTaken(0, (1, 1), [])))
+    waiting.there.node.front.late[8] = None
+    waiting.patience.begin_late()
+    waiting.patience.begin_later()
+    waiting.patience.end()
+    after = Waiting()
+    after.there.node.effects.later.append((2, OfferTaken(0, (1, 1), [])))
+    after.patience.begin_later()  # the longest of the timers
+    await after.is_over.wait()
+    assert not waiting.is_over.is_set()

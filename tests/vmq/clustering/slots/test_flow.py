@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.simulator.sessions.client import one_by_one
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.origin.outbox import Publication
-from vmq.clustering.slots.flow import SendingRun, steps_of
+from vmq.clustering.slots.flow import SendingRun
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.records import load_state
@@ -89,7 +90,7 @@ class Stream:
         steps, self.node.effects.steps = self.node.effects.steps, []
         for number, step in steps:
             self.runs += isinstance(step, SendingRun)
-            for each in steps_of([step]):
+            for each in one_by_one([step]):
                 if number == self.number and each.kind == SEND:
                     if not each.is_again or each.payload not in self.got:
                         self.got.append(each.payload)

@@ -318,6 +318,8 @@ def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_wh
     world.subscribe("c")
     for index, number in enumerate((1, 2, 3)):
         world.offer(number, index=index)
+    world.owner.hurry()
+    world.flush()
     world.confirm(follower, is_whole=True)
     assert [dot for each in world.sent(OfferTaken) for dot in each.dots] == [
         (ORIGIN, 1),
