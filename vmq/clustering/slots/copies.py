@@ -150,25 +150,33 @@ class SlotCopy:
         records: list[tuple[bytes, bytes | None]],
         safe: int,
     ) -> bool:
-        """What the owner changed next, and what is safe; False: it follows nothing that is here."""
+        """What the owner changed next, and what is safe; False: it follows nothing that is here.
+
+        It may follow both, if the owner has asked again while parts came: one of the two it does not know of.
+        """
         whole, built = self.whole, self.building
-        if built is not None and built.lineage == lineage and built.version == after:
-            for key, value in records:
-                built.fresh.add(key)
-                built.put(effects, key, value)
-            built.version = version
-            built.recent.add(version, [key for key, _ in records], safe)
-            return True
-        if whole is None or whole.lineage != lineage or whole.version != after:
-            return False
-        for key, value in records:
-            whole.put(effects, key, value)
-        whole.version = version
-        whole.recent.add(version, [key for key, _ in records], safe)
-        if built is not None and built.lineage == lineage and built.version <= version:
-            built.delete(effects)  # the owner has found out that no transfer is needed
-            self.building = None
-        return True
+        if whole is not None and (whole.lineage, whole.version) != (lineage, after):
+            whole = None
+        if built is not None and (built.lineage, built.version) != (lineage, after):
+            if whole is not None and built.lineage == lineage and built.version <= version:
+                built.delete(effects)  # the owner has found out that no transfer is needed
+                self.building = None
+            built = None
+        keys = [key for key, _ in records]
+        if built is not None:
+            built.fresh.update(keys)
+        for each in (whole, built):
+            if each is not None:
+                for key, value in records:
+                    each.put(effects, key, value)
+                each.version = version
+                each.recent.add(version, keys, safe)
+        return whole is not None or built is not None
+
+    def is_exact(self) -> bool:
+        """Whether what is whole is as new as what is being built, if anything is."""
+        built = self.building
+        return built is None or self.base() == (built.lineage, built.version)
 
     def adopt(self, lineage: Lineage) -> None:
         """A new owner goes on from exactly this state: its first version is the next here.

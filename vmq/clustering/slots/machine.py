@@ -412,7 +412,7 @@ class SlotMachine:
     def _confirm(self, sender: int, slot: int, copy: SlotCopy) -> None:
         held = copy.building or copy.whole
         assert held is not None
-        answer = SlotStored(slot, held.lineage, held.version, copy.building is None)
+        answer = SlotStored(slot, held.lineage, held.version, copy.is_exact())
         self.here.effects.send_stored(sender, answer)
 
     def _on_part(self, sender: int, part: StatePart) -> None:

@@ -182,3 +182,22 @@ def test_a_transfer_begins_with_all_that_is_not_safe() -> None:
     assert recent.keys() == {b"a"}
     recent.add(10, [b"b"], 9)
     assert recent.keys() == {b"b"}
+
+
+def test_a_change_follows_what_is_whole_and_what_came_anew_when_the_owner_knows_of_one_only() -> (
+    None
+):
+    """It asked again while parts were under way: which of the two it goes on with, it alone knows."""
+    there = Follower()
+    for number in (1, 2, 3):
+        there.take(number)
+    there.transfer()
+    there.transfer(1)
+    assert there.copy.building is not None
+    assert there.copy.is_exact()
+    assert there.change(there.take(4))
+    assert there.copy.is_exact()
+    for each in (there.copy.whole, there.copy.building):
+        assert each is not None
+        assert each.version == there.owner.version
+    assert set(there.copy.state().messages) == {(OWNER, number) for number in (1, 2, 3, 4)}
