@@ -191,3 +191,24 @@ def test_the_compiled_core_calls_ports_not_callbacks() -> None:
     found = {"Hooks.*" if name.startswith("Hooks.") else name for name in found}
     assert found - set(CALLBACKS) == set()
     assert set(CALLBACKS) - found == set(), "exceptions that are needed no more"
+
+
+def test_threads_have_msgspec_learn_no_forms() -> None:
+    """Two at once crash the process (msgspec 0.22): the rooms of streams, which have threads, make decoders first.
+
+    But in what a process does first, before it has any.
+    """
+    first = {"main", "_hear"}
+    found = []
+    for path in sorted((ROOT / "vmq" / "streams").rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and function.name not in first:
+                found += [
+                    f"{path.name}:{call.lineno}"
+                    for call in ast.walk(function)
+                    if isinstance(call, ast.Call)
+                    and isinstance(call.func, ast.Attribute)
+                    and call.func.attr == "decode"
+                    and any(each.arg == "type" for each in call.keywords)
+                ]
+    assert found == []

@@ -68,6 +68,10 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     sparse: bool = False
 
 
+#: Made once, when nobody else does: two threads at once that have msgspec learn a form crash.
+LOCATED_FORM: Final = msgspec.json.Decoder(Located)
+
+
 def locate(partition: PartitionLog, start: int, until: int | None = None) -> Located:
     """Where an offset of a partition lies.
 

@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from vmq.streams.far import FarCursor, FarLog, Located
+from vmq.streams.far import LOCATED_FORM, FarCursor, FarLog, Located
 from vmq.streams.flight.access import MIDDLEWARE, Handshake, basic_credentials
 from vmq.streams.flight.answering import answers
 from vmq.streams.flight.calls import Slot, sent
@@ -214,7 +214,7 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
         """Where the rows of a ticket begin; the broker looks whether the caller may read them, each time."""
         with passing_on():
             (answer,) = self.client.do_action(flight.Action(LOCATE, encode(wanted)), options)
-        return msgspec.json.decode(answer.body.to_pybytes(), type=Located)
+        return LOCATED_FORM.decode(answer.body.to_pybytes())
 
 
 def options_of(context: Any) -> flight.FlightCallOptions:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from pyarrow import flight
 
 from vmq.streams.flight.access import Access
-from vmq.streams.flight.tickets import decode
+from vmq.streams.flight.tickets import decode, understand
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import PassingError, StreamError
 
@@ -131,6 +131,7 @@ KINDS: Final[dict[str, type[Asked]]] = {
     "group-publish": GroupPublishQuery,
     "group-leave": LeaveQuery,
 }
+understand(*KINDS.values())
 
 
 class ProgramGroups(Protocol):

@@ -15,7 +15,7 @@ from vmq.config.mappings import target_flaw
 from vmq.mqtt.special import canonical, is_served
 from vmq.streams.flight.access import Access
 from vmq.streams.flight.put import BadPutError, check_payloads, check_topic
-from vmq.streams.flight.tickets import decode
+from vmq.streams.flight.tickets import decode, understand
 from vmq.streams.staging.parts import MEMBERS, MESSAGE, Staging
 
 #: Seconds that `publish` may take before the caller is told to ask again; the work goes on.
@@ -52,6 +52,9 @@ class BatchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     query: _Query
     batch: _Number
     parts: Annotated[list[tuple[_Number, _Number]], Meta(max_length=100_000)] = []
+
+
+understand(PartQuery, MemberPartQuery, BatchQuery)
 
 
 class Sink(Protocol):

@@ -93,6 +93,10 @@ class ArchiveNote(msgspec.Struct):
     segments: list[ArchivedSegment]
 
 
+#: Made once, when nobody else does: two threads at once that have msgspec learn a form crash.
+_NOTE: Final = msgspec.json.Decoder(ArchiveNote)
+
+
 class RecalledSegment(NamedTuple):
     """A segment that was fetched."""
 
@@ -138,7 +142,7 @@ class PartitionArchive:
 
     def _read_note(self) -> None:
         try:
-            found = msgspec.json.decode((self.folder / NOTE).read_bytes(), type=ArchiveNote)
+            found = _NOTE.decode((self.folder / NOTE).read_bytes())
         except FileNotFoundError:
             return
         except (OSError, msgspec.MsgspecError) as error:

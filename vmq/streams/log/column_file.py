@@ -36,6 +36,10 @@ class ColumnCounts(msgspec.Struct, frozen=True):
     columns: dict[str, Unfit] = {}
 
 
+#: Made once, when nobody else does: two threads at once that have msgspec learn a form crash.
+_COUNTS: Final = msgspec.json.Decoder(ColumnCounts)
+
+
 def path_of(segment: Path, size: int, inode: int, schema: Mapping[str, str]) -> Path:
     """Where the columns of a segment lie, as a schema has them: of that file, as another may take its place."""
     digest = zlib.crc32(msgspec.json.encode(dict(schema)))
@@ -83,7 +87,7 @@ def counts_of(path: Path) -> ColumnCounts | None:
 
     try:
         metadata = pq.read_schema(path).metadata or {}
-        return msgspec.json.decode(metadata[_META], type=ColumnCounts)
+        return _COUNTS.decode(metadata[_META])
     except (OSError, pa.ArrowException, KeyError, msgspec.MsgspecError):
         return None
 

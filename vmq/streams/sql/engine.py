@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs, ipc
 
 from vmq.config.columns import read_columns
-from vmq.streams.far import FarCursor, FarLog, Located
+from vmq.streams.far import LOCATED_FORM, FarCursor, FarLog, Located
 from vmq.streams.log.column_file import PLAIN, ColumnFile, path_of
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.cursor import LogReader
@@ -37,10 +37,10 @@ from vmq.streams.sql.talk import (
     FAIL,
     HEAD,
     READY,
+    ROWS_FORM,
     SqlAsk,
     SqlOrders,
     SqlPartition,
-    SqlRows,
     SqlStream,
     too_much_memory,
 )
@@ -175,7 +175,7 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
 
         def ask(offset: int) -> Located:
             _, data = self._broker.ask(SqlAsk(self._number, partition.number, offset))
-            return msgspec.json.decode(data, type=Located)
+            return LOCATED_FORM.decode(data)
 
         suffices = set(columns) <= {
             *PLAIN,
@@ -259,7 +259,7 @@ class StreamTable(ds.Dataset):  # type: ignore[misc]
         at = partition.earliest
         while at < partition.end:
             _, data = self._broker.ask(SqlAsk(self._number, partition.number, at))
-            found = msgspec.msgpack.decode(data, type=SqlRows)
+            found = ROWS_FORM.decode(data)
             with ipc.open_stream(found.rows) as stream:
                 rows = stream.read_all().combine_chunks().to_batches()
             for each in rows:

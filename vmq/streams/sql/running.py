@@ -22,6 +22,7 @@ from vmq.streams.logs import LogsAnywhere, RowLogs
 from vmq.streams.places import PageQuery
 from vmq.streams.sql.talk import (
     ASK,
+    ASK_FORM,
     DATA,
     END,
     FAIL,
@@ -169,7 +170,7 @@ class SqlRunner:
             if kind == READY:
                 continue
             if kind == ASK:
-                asked = msgspec.json.decode(data, type=SqlAsk)
+                asked = ASK_FORM.decode(data)
                 answer = answer_to(asked, sources[asked.stream])
                 process.write(HEAD.pack(answer[0], len(answer[1])) + answer[1], until)
             elif kind == DATA:

@@ -73,3 +73,8 @@ def too_much_memory(memory: int) -> str:
         f"the query takes more than {memory >> 20} MiB of memory: ask for fewer columns, rows or groups, "
         "or give queries more by limits.max_query_memory"
     )
+
+
+#: Made once, when nobody else does: two threads at once that have msgspec learn a form crash.
+ASK_FORM: Final = msgspec.json.Decoder(SqlAsk)
+ROWS_FORM: Final = msgspec.msgpack.Decoder(SqlRows)

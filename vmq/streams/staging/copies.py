@@ -19,7 +19,7 @@ from vmq.streams.groups.steps import StepNumber
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.staging.parts import MEMBERS, Staging
 from vmq.streams.staging.state import (
-    Decided,
+    DECIDED,
     StagedState,
     StagedStep,
     StagingError,
@@ -73,7 +73,7 @@ class StepCopies:
         """
         folder = self.folder / query
         try:
-            asked = msgspec.json.decode(state, type=Decided)
+            asked = DECIDED.decode(state)
             if asked.step is None or asked.parts != [name for name, _ in sizes]:
                 raise StagingError("it is no step")
             for name, size in sizes:

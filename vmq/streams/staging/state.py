@@ -71,6 +71,11 @@ class StagedState(msgspec.Struct):
         return [name for each in both if each is not None for name in each.parts]
 
 
+#: Made once, when nobody else does: two threads at once that have msgspec learn a form crash.
+_STATE: Final = msgspec.json.Decoder(StagedState)
+DECIDED: Final = msgspec.json.Decoder(Decided)
+
+
 def load_state(folder: Path) -> StagedState:
     """What is noted of a query.
 
@@ -78,7 +83,7 @@ def load_state(folder: Path) -> StagedState:
         StagingError: the file cannot be used.
     """
     try:
-        return msgspec.json.decode((folder / STATE).read_bytes(), type=StagedState)
+        return _STATE.decode((folder / STATE).read_bytes())
     except FileNotFoundError:
         return StagedState(-1, None)
     except (msgspec.MsgspecError, OSError) as error:

@@ -50,12 +50,16 @@ class CompactionNote(msgspec.Struct, array_like=True, frozen=True):
     before: int = 0
 
 
+#: Made once, when nobody else does: two threads at once that have msgspec learn a form crash.
+_NOTE: Final = msgspec.msgpack.Decoder(CompactionNote)
+
+
 def read_note(folder: Path) -> CompactionNote:
     """How far a partition is compacted; not at all, where that cannot be read."""
     try:
         raw = (folder / NOTE).read_bytes()
         if int.from_bytes(raw[:4], "big") == crc32c.crc32c(raw[4:]):
-            return msgspec.msgpack.decode(raw[4:], type=CompactionNote)
+            return _NOTE.decode(raw[4:])
     except (OSError, msgspec.MsgspecError):
         pass
     return CompactionNote()
