@@ -199,4 +199,6 @@ def test_a_change_follows_what_is_whole_and_what_came_anew_when_the_owner_knows_
     for each in (there.copy.whole, there.copy.building):
         assert each is not None
         assert each.version == there.owner.version
-    assert set(there.copy.state(there.effects).messages) == {(OWNER, number) for number in (1, 2, 3, 4)}
+    assert set(there.copy.state(there.effects).messages) == {
+        (OWNER, number) for number in (1, 2, 3, 4)
+    }
