@@ -328,7 +328,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((merge, "_unreleased", _nothing_left),),
         ALL_KINDS,
         strict=False,
-        seeds=(1, 6),
+        seeds=(17, 18),
         sign="held",
     ),
     "forks": Ablation(
@@ -397,7 +397,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a copy that becomes a state has what is on its way to the disk",
         ((Effects, "_unwritten", _unwritten_heads),),
         ("kill", "disk", "handover"),
-        seeds=(2,),
+        seeds=(3, 4),
     ),
     "bodies": Ablation(
         "a record of messages stays until nobody lacks any of it, in memory or not",
@@ -409,7 +409,7 @@ ABLATIONS: dict[str, Ablation] = {
         "what has come into its place in a queue later is in memory, and what was there before",
         ((ColdQueues, "gather", _gather_as_they_came),),
         ("split", "deaf", "kill", "handover"),
-        seeds=(9,),
+        seeds=(26, 31),
     ),
     "stamps": Ablation(
         "a stamp is greater than all in the state, whatever the clock says",

@@ -148,7 +148,7 @@ def _die_with_a_subscribe_and_a_message(script: Script, stays: bool) -> None:
     if not stays:
         script.leave(client)
     script.publish(script.publisher)
-    script.until(lambda: bool(state.queues.get(client.id)))
+    script.until(lambda: state.waiting(client.id) > 0)
     script.until(lambda: owner.writing is None and not owner.machines.effects.writes)
     script.kill(script.owner)
     script.stalled.clear()
