@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +51,19 @@ SILENT = (
 )
 
 
-def live() -> LiveTraffic:
-    """They have messages all the time."""
-    return LiveTraffic(count().__next__)
+class AlwaysLive(LiveTraffic):
+    """Others have messages all the time, also while a slow machine asks seldom."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0)
+
+    def is_on(self, now: float) -> bool:
+        return True
 
 
 @pytest.fixture
 def process() -> Iterator[PacketProcess]:
-    found = PacketProcess(live())
+    found = PacketProcess(AlwaysLive())
     yield found
     found.close()
 
@@ -136,7 +140,7 @@ def test_the_very_rows(
             partition.roll()
     start = data.draw(st.integers(0, len(rows) - 1))
     logs, maker = LogsHere([partition]), PacketMaker(memory := memoryview(bytearray(SLOT)))
-    source = PacketSource(PacketProcess(live()), "s", prefix, True, lambda: (first, 1), print)
+    source = PacketSource(PacketProcess(AlwaysLive()), "s", prefix, True, lambda: (first, 1), print)
     source.qos = int(first > 0)
     found: list[Any] = []
     at = start
@@ -249,7 +253,7 @@ def test_one_that_does_not_answer_is_ended(
     tmp_path: Path, command: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     partition, rows = filled(tmp_path)
-    process = PacketProcess(live(), command, patience=0.2)
+    process = PacketProcess(AlwaysLive(), command, patience=0.2)
     try:
 
         def is_over() -> bool:
@@ -266,7 +270,7 @@ def test_one_that_does_not_answer_is_ended(
 
 
 def test_it_ends_when_nobody_has_asked_for_long() -> None:
-    process = PacketProcess(live(), idle=0.5)
+    process = PacketProcess(AlwaysLive(), idle=0.5)
     pid = begin(process)
     reach(lambda: process.process is None)
     assert not process.is_ready
@@ -330,7 +334,7 @@ def test_what_another_node_owns_is_not_read_here(tmp_path: Path, process: Packet
 
 def test_what_it_says_of_an_order_that_it_cannot_carry_out(tmp_path: Path) -> None:
     partition, _ = filled(tmp_path)
-    process = PacketProcess(live())
+    process = PacketProcess(AlwaysLive())
     begin(process)
     located = LogsHere([partition]).locate(0, 0, 4000)
     order = source_of(process).order(0, wanted_of(partition, topics="a/#/b"), located)
@@ -373,7 +377,7 @@ async def test_a_client_gets_all_of_it_whenever_the_process_is_killed(
     many = 60_000
     async with broker_with(tmp_path, many, 100) as broker, peer_of(broker) as peer:
         packets = readers(broker).packets
-        packets.live.count = count().__next__
+        packets.live = AlwaysLive()
         await until(packets.can_answer)
         assert packets.process is not None
         killed = packets.process.pid
@@ -390,7 +394,7 @@ async def test_a_client_gets_all_of_it_whenever_the_process_is_killed(
 
 async def test_who_reads_little_needs_no_process(tmp_path: Path) -> None:
     async with broker_with(tmp_path, 100) as broker, peer_of(broker) as peer:
-        readers(broker).packets.live.count = count().__next__
+        readers(broker).packets.live = AlwaysLive()
         await reading(peer, "$replay/earliest/s/#")
         for number in range(100):
             assert await payload_of(peer) == str(number)
@@ -407,12 +411,11 @@ async def test_a_plugin_that_comes_meanwhile_sees_what_packets_were_made_of(
     many = 60_000
     async with broker_with(tmp_path, many, 100) as broker, peer_of(broker) as peer:
         packets = readers(broker).packets
-        packets.live.count = count().__next__
+        packets.live = AlwaysLive()
         await until(packets.can_answer)
         await reading(peer, "$replay/earliest;prefetch=100/s/#", qos=qos)
         await until(lambda: packets.pages)
         broker.parts.core.hooks.on_deliver = change
-        packets.live.count = lambda: 0  # nobody is given way to any more
         found = [await payload_of(peer) for _ in range(many)]
         assert [int(each.strip("<>")) for each in found] == list(range(many))
         assert found[-1][0] == "<"
@@ -445,7 +448,7 @@ def test_what_is_kept_for_the_next_page_is_of_the_same_file(tmp_path: Path) -> N
     put(partition, rows_from(0, 3000))
     partition.roll()
     logs, memory = LogsHere([partition]), memoryview(bytearray(SLOT))
-    maker, source = PacketMaker(memory), source_of(PacketProcess(live()))
+    maker, source = PacketMaker(memory), source_of(PacketProcess(AlwaysLive()))
     small = wanted_of(partition)._replace(size=10_000)
     order = source.order(0, small, logs.locate(0, 0, 3000))
     maker.carry_out(order)
