@@ -7,40 +7,29 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from tests.simulator.sessions import node, scripts
+from tests.simulator.sessions import node, scripts, without
 from tests.simulator.sessions.faults import ALL_KINDS
 from tests.simulator.switched_off import switched_off
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
-from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import TableEntry
-from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import copies, merge, records
-from vmq.clustering.slots.attachment import Attachment, SlotFlows
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.cold import ColdQueues
-from vmq.clustering.slots.copies import RecordSet, SlotCopy
+from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.effects import Effects
-from vmq.clustering.slots.flow import FlowRun
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.records import salvage
-from vmq.clustering.slots.register import ClientRegister, SentMessage
+from vmq.clustering.slots.register import ClientRegister
 from vmq.clustering.slots.sharing import ShareGroups
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import Subscribers
-from vmq.clustering.slots.turns import Turns
-from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage, incarnation_of
-from vmq_cluster.clocks import NodeClock
 
 
 @dataclass(frozen=True)
@@ -64,212 +53,11 @@ class Ablation:
         return switched_off(self.patches, [SlotOwner])
 
 
-def _newest_first(self: SlotOutbox) -> None:
-    self._unsent = list(reversed(self.entries))
-    self._index = 0
-
-
-def _at_once(
-    self: Attachments, attachment: Attachment, qos: int, action: Callable[[], None]
-) -> None:
-    action()
-
-
-_load_head = records._load_head
-
-
-def _load_unlimited(register: ClientRegister, value: list[Any]) -> None:
-    _load_head(register, value)
-    register.limits = None
-
-
-_merge_registers = merge._merge_registers
-
-
-_begin = ClientRegister.begin
-
-
-def _begin_anew(
-    self: ClientRegister, topic_filter: str, lineage: Lineage, version: int, request: int, seen: Any
-) -> None:
-    """Of what had ended before, nothing is known any more."""
-    _begin(self, topic_filter, lineage, version, request, seen)
-    self.before.pop(topic_filter, None)
-
-
-def _nothing_left(winner: ClientRegister, other: ClientRegister) -> dict[int, SentMessage]:
-    return {}
-
-
-def _send_behind(self: SlotState, client: str, packet: int, sent: SentMessage) -> None:
-    """With PUBREC a packet id goes behind the others."""
-    self.last += 1
-    sent.order = self.last
-    self.registers[client].window[packet] = sent
-    self.change_window(client, packet)
-    self.touch(client)
-
-
-def _mixed_registers(
-    one: SlotState, client: str, ours: ClientRegister, theirs: ClientRegister, *rest: Any
-) -> None:
-    """Of packet ids, what both sides say."""
-    _merge_registers(one, client, ours, theirs, *rest)
-    register = one.registers.get(client)
-    if register is not None:
-        register.window = {**theirs.window, **ours.window}
-        register.received = {**theirs.received, **ours.received}
-
-
-def _unwritten_heads(self: Effects) -> list[dict[bytes, bytes | None]]:
-    """What is not on disk yet, without the messages."""
-    return [
-        {key: value for key, value in writes.items() if key[7:8] != b"m"}
-        for writes in _unwritten(self)
-    ]
-
-
-_unwritten = Effects._unwritten
-
-
-def _gather_as_they_came(self: ColdQueues) -> None:
-    self.is_mixed = False
-    _gather(self)
-
-
-_gather = ColdQueues.gather
-
-
-def _whole_context(
-    context: NodeClock, included: dict[Lineage, int], register: ClientRegister, points: Any
-) -> NodeClock:
-    return context.copy()
-
-
-def _no_table(self: SessionFront, connection: FrontConnection) -> list[TableEntry]:
-    return []
-
-
-def _nothing_again(self: SessionFront, connection: FrontConnection) -> None:
-    connection.held.clear()
-
-
-def _old_copy_goes(self: SlotCopy, lineage: Lineage, version: int) -> RecordSet:
-    self.whole, self.remains = None, []
-    self.building = self.new_set(lineage, version)
-    return self.building
-
-
-def _before_the_disk(self: Effects, store: int, message: NodeMessage) -> None:
-    self.send(store, message)
-
-
-def _by_the_clock(self: SlotState, now: int) -> int:
-    self.last = now
-    self.changed["h", "", 0, 0] = None
-    return now
-
-
-def _remember(self: SlotOwner, store: int) -> None:
-    self._asked.discard(store)
-
-
-def _ignore(*anything: Any) -> None:
-    pass
-
-
-def _in_any_step(self: Attachments, attachment: Attachment, kind: int, packet: int) -> None:
-    """Whatever comes ends the exchange."""
-    state, client = self._state, attachment.client
-    sent = state.registers[client].window.get(packet)
-    if sent is not None:
-        state.done(client, sent.dot)
-        state.unsend(client, packet)
-
-
-def _end_without_record(
-    self: SlotState, client: str, topic_filter: str, qos: int, now: int, *rest: Any, **more: Any
-) -> None:
-    """The end of a subscription leaves nothing."""
-    if qos >= 0:
-        _subscribe(self, client, topic_filter, qos, now, *rest, **more)
-        return
-    self.registers[client].subscriptions.pop(topic_filter, None)
-    self.registers[client].born.pop(topic_filter, None)
-    self.changed["u", client + "\0" + topic_filter, 0, 0] = None
-    self.touch(client)
-
-
-_subscribe = SlotState.subscribe
-
-
-def _before_the_routes(
-    self: Subscribers, client: str, begun: list[str], ended: list[str], then: Callable[[], None]
-) -> None:
-    _announce(self, client, begun, ended, _ignore)
-    self._owned.when_safe(then)
-
-
-_announce = Subscribers._announce
-
-
-def _one_life(store: int, boot: int) -> int:
-    return incarnation_of(store, 1)
-
-
-def _never_synced(self: Effects) -> tuple[int, dict[bytes, bytes | None], bool]:
-    number, writes, _ = _begin_commit(self)
-    return number, writes, False
-
-
-_begin_commit = Effects.begin_commit
-
-
-def _with_its_context(records: dict[bytes, bytes]) -> SlotState:
-    """What a copy that is not whole says that it has seen."""
-    state = salvage(records)
-    for key, value in records.items():
-        if key[:1] == b"c":
-            runs = msgspec.msgpack.decode(value)
-            state.context.merge(NodeClock({int.from_bytes(key[1:9], "big"): runs}))
-    return state
-
-
-def _age_by_clock(self: ClientRegister) -> tuple[Lineage, int, int]:
-    return NO_LINEAGE, self.attached_at, self.records
-
-
-def _is_current(self: SlotMachine, view: SlotView, copy: SlotCopy) -> bool:
-    return True
-
-
-def _later_lineage(one: SlotState, ours: str, other: SlotState, theirs: str, dot: Dot) -> bool:
-    return other.lineage > one.lineage
-
-
-_take = SlotFlows.take
-
-
-def _take_here(self: SlotFlows, *given: Any) -> FlowRun | None:
-    """As `SlotFlows.take`, of clients that are connected to this node."""
-    here = self._here.store
-    return (
-        _take(self, *given) if all(each.front == here for each in self._serving.values()) else None
-    )
-
-
-#: No rules: with these a schedule may show what it otherwise does not.
-_AT_ONCE: Final = (
-    (Turns, "is_patient", lambda self: False),
-    (FrontConnection, "may_be_late", lambda self, window: False),
-    (SlotFlows, "take", _take_here),
-)
-
 ABLATIONS: dict[str, Ablation] = {
     "oldest": Ablation(
         "origins offer the oldest first, and owners take nothing out of turn",
         (
-            (SlotOutbox, "restart", _newest_first),
+            (SlotOutbox, "restart", without.newest_first),
             (SlotOwner, "_is_in_turn", lambda self, store, offer: True),
         ),
         ("kill", "handover"),
@@ -283,31 +71,31 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "records": Ablation(
         "at QoS 2 a record is safe before the packet that relies on it is sent",
-        ((Attachments, "_when_safe", _at_once),),
+        ((Attachments, "_when_safe", without.at_once),),
         ("kill", "silent"),
         seeds=(1,),
     ),
     "writer": Ablation(
         "a client's register has one writer",
-        ((merge, "_merge_registers", _mixed_registers),),
+        ((merge, "_merge_registers", without.mixed_registers),),
         ("split", "kill", "handover"),
         seeds=(31,),
     ),
     "client": Ablation(
         "a side has seen a message for a client only if it knows the client",
-        ((merge, "_seen", _whole_context),),
+        ((merge, "_seen", without.whole_context),),
         ("split", "deaf"),
         seeds=(3,),
     ),
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
-        ((SlotMachine, "_is_current", _is_current),),
+        ((SlotMachine, "_is_current", without.is_current),),
         ("split", "deaf"),
         seeds=(2,),
     ),
     "anew": Ablation(
         "what a client ended before it asked for it anew has ended, wherever it is read late",
-        ((ClientRegister, "begin", _begin_anew),),
+        ((ClientRegister, "begin", without.begin_anew),),
         ("pause",),
         script=scripts.asks_anew_and_ends,
     ),
@@ -325,7 +113,7 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "unreleased": Ablation(
         "whoever awaits PUBREL of an owner that is gone gets it of the next",
-        ((merge, "_unreleased", _nothing_left),),
+        ((merge, "_unreleased", without.nothing_left),),
         ALL_KINDS,
         strict=False,
         seeds=(17, 18),
@@ -339,26 +127,26 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "table": Ablation(
         "a new owner believes the connection's table",
-        ((SessionFront, "table", _no_table),),
+        ((SessionFront, "table", without.no_table),),
         ("kill", "handover"),
         seeds=(0,),
     ),
     "done": Ablation(
         "a new owner is told which messages at QoS 1 the client has acknowledged to one that did not write it down",
-        ((FrontConnection, "is_done", _ignore),),
+        ((FrontConnection, "is_done", without.ignore),),
         ("kill", "silent"),
         seeds=(0,),
     ),
     "finished": Ablation(
         "what a client does not send again before anything new, it has finished with another owner",
-        ((FrontConnection, "knows", _ignore), *_AT_ONCE),
+        ((FrontConnection, "knows", without.ignore), *without.AT_ONCE),
         ("split", "kill", "deaf"),
         strict=False,
         seeds=(17, 81),
     ),
     "unanswered": Ablation(
         "what no owner has answered follows to the next, and held acknowledgements",
-        ((SessionFront, "send_again", _nothing_again),),
+        ((SessionFront, "send_again", without.nothing_again),),
         ("kill", "handover"),
         seeds=(0,),
     ),
@@ -378,24 +166,24 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "life": Ablation(
         "what a peer confirmed or denied holds for one life of it",
-        ((SlotOwner, "forget", _remember),),
+        ((SlotOwner, "forget", without.remember),),
         ("tail", "wipe", "kill"),
     ),
     "whole": Ablation(
         "an old copy stays until the new one is whole",
-        ((SlotCopy, "begin", _old_copy_goes),),
+        ((SlotCopy, "begin", without.old_copy_goes),),
         ("kill", "silent"),
         strict=False,
     ),
     "disk": Ablation(
         "a follower confirms what is on its disk",
-        ((Effects, "send_stored", _before_the_disk),),
+        ((Effects, "send_stored", without.before_the_disk),),
         ("kill", "disk", "wipe"),
         strict=False,
     ),
     "unwritten": Ablation(
         "a copy that becomes a state has what is on its way to the disk",
-        ((Effects, "_unwritten", _unwritten_heads),),
+        ((Effects, "_unwritten", without.unwritten_heads),),
         ("kill", "disk", "handover"),
         seeds=(3, 4),
     ),
@@ -407,13 +195,13 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "mixed": Ablation(
         "what has come into its place in a queue later is in memory, and what was there before",
-        ((ColdQueues, "gather", _gather_as_they_came),),
+        ((ColdQueues, "gather", without.gather_as_they_came),),
         ("split", "deaf", "kill", "handover"),
         seeds=(26, 31),
     ),
     "stamps": Ablation(
         "a stamp is greater than all in the state, whatever the clock says",
-        ((SlotState, "stamp", _by_the_clock),),
+        ((SlotState, "stamp", without.by_the_clock),),
         ("skew", "handover", "kill"),
         seeds=(11,),
     ),
@@ -425,13 +213,13 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "step": Ablation(
         "an acknowledgement counts only in the step that awaits it",
-        ((Attachments, "_on_acknowledgement", _in_any_step),),
+        ((Attachments, "_on_acknowledgement", without.in_any_step),),
         ("kill", "handover"),
         seeds=(4,),
     ),
     "places": Ablation(
         "PUBRELs follow in the order of the messages, whoever owned the slot when PUBREC came",
-        ((SlotState, "send", _send_behind),),
+        ((SlotState, "send", without.send_behind),),
         ("pause",),
         seeds=(5,),
     ),
@@ -456,59 +244,59 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "ended": Ablation(
         "the end of a subscription is a record",
-        ((SlotState, "subscribe", _end_without_record),),
+        ((SlotState, "subscribe", without.end_without_record),),
         ("split", "pause"),
         seeds=(41,),
     ),
     "routes": Ablation(
         "SUBACK waits until the nodes in reach have the route",
-        ((Subscribers, "_announce", _before_the_routes),),
+        ((Subscribers, "_announce", without.before_the_routes),),
         ("kill",),
     ),
     "lives": Ablation(
         "an origin and a lineage end with the life of their broker",
-        ((node, "incarnation_of", _one_life),),
+        ((node, "incarnation_of", without.one_life),),
         ("kill", "rack"),
         strict=False,
     ),
     "promises": Ablation(
         "who denies forks or learns a view has that on disk, synced",
-        ((Effects, "begin_commit", _never_synced),),
+        ((Effects, "begin_commit", without.never_synced),),
         ("tail",),
     ),
     "entries": Ablation(
         "the context of a copy counts only when all its entries are there",
-        ((copies, "salvage", _with_its_context),),
+        ((copies, "salvage", without.with_its_context),),
         ("kill", "silent"),
         strict=False,
         seeds=(5, 10),
     ),
     "lineage": Ablation(
         "of two registers the one attached in the later lineage wins, whatever the clocks say",
-        ((ClientRegister, "age", _age_by_clock),),
+        ((ClientRegister, "age", without.age_by_clock),),
         ("kill", "skew"),
         script=scripts.is_attached_by_a_clock_that_is_ahead,
     ),
     "clocks": Ablation(
         "what follows from what another node has stamped is stamped later",
-        ((LocalNode, "heard_of", _ignore),),
+        ((LocalNode, "heard_of", without.ignore),),
         ("skew", "handover", "kill"),
     ),
     "moved": Ablation(
         "a front whose client is elsewhere drops its unanswered QoS 1 messages",
-        ((Origin, "drop", _ignore),),
+        ((Origin, "drop", without.ignore),),
         ("halfopen", "pause", "oneway"),
     ),
     "limits": Ablation(
         "what plugins have decided for a session goes to its next owner",
-        ((records, "_load_head", _load_unlimited),),
+        ((records, "_load_head", without.load_unlimited),),
         ("kill", "handover"),
         seeds=(0,),
         narrow=True,
     ),
     "takers": Ablation(
         "who took a message from a member of a share group knew that this one had gone",
-        ((merge, "_is_theirs", _later_lineage),),
+        ((merge, "_is_theirs", without.later_lineage),),
         ("split", "kill", "handover"),
     ),
     "sole": Ablation(

@@ -1,16 +1,15 @@
 """What flows through a slot is what would be there one by one: for the client, in the state, and on the disk."""
 
 from collections import deque
-from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.sessions.client import one_by_one
+from tests.vmq.clustering.slots.publishing import numbered, publish
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
-from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.flow import SendingRun
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -69,19 +68,9 @@ class Stream:
 
     def publish(self, topic: str, payloads: list[bytes], are_one: bool = True) -> None:
         """`are_one`: they have one answer, as those that a publisher sends in one pass."""
-        origin, name = self.node.origin, topic.encode()
         (target,) = self.node.routes.targets(topic)
-        told = object() if are_one else None
-        run: list[bytes] = []
-        for payload in payloads:
-            text = b"%d %s" % (len(self.published), payload)
-            self.published.append(text)
-            if origin.grow(target, name, text, False, "", told):
-                run.append(text)
-            else:
-                run = [text]
-                publication = Publication(name, text, 1, 0, partial(self.safe.extend, run))
-                origin.publish(origin.reserve([target]), publication, told)
+        payloads = numbered(payloads, self.published)
+        publish(self.node.origin, target, topic, payloads, self.safe, are_one)
         self.node.finish()
         self.take()
 

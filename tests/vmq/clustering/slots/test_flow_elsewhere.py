@@ -1,7 +1,6 @@
 """What flows through a slot of another node comes as through one of this: for the client, and in the owner's state."""
 
 from collections import deque
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.sessions.client import one_by_one
+from tests.vmq.clustering.slots.publishing import numbered, publish
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
@@ -19,7 +19,6 @@ from vmq.clustering.messages.fronts import (
     SessionStep,
     ToClient,
 )
-from vmq.clustering.origin.outbox import Publication
 from vmq.clustering.slots.flow import PACKETS
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
@@ -89,18 +88,8 @@ class Pair:
 
     def publish(self, topic: str, payloads: list[bytes], are_one: bool = True) -> None:
         """`are_one`: they have one answer, as those that a publisher sends in one pass."""
-        origin, name, target = self.near.origin, topic.encode(), (0, "")
-        told = object() if are_one else None
-        run: list[bytes] = []
-        for payload in payloads:
-            text = b"%d %s" % (len(self.published), payload)
-            self.published.append(text)
-            if origin.grow(target, name, text, False, "", told):
-                run.append(text)
-            else:
-                run = [text]
-                publication = Publication(name, text, 1, 0, partial(self.safe.extend, run))
-                origin.publish(origin.reserve([target]), publication, told)
+        payloads = numbered(payloads, self.published)
+        publish(self.near.origin, (0, ""), topic, payloads, self.safe, are_one)
         self.near.finish()
         self.take()
 

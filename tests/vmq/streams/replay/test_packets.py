@@ -332,18 +332,17 @@ def test_what_another_node_owns_is_not_read_here(tmp_path: Path, process: Packet
     partition.close()
 
 
-def test_what_it_says_of_an_order_that_it_cannot_carry_out(tmp_path: Path) -> None:
+def test_what_it_says_of_an_order_that_it_cannot_carry_out(
+    tmp_path: Path, process: PacketProcess
+) -> None:
     partition, _ = filled(tmp_path)
-    process = PacketProcess(AlwaysLive())
     begin(process)
     located = LogsHere([partition]).locate(0, 0, 4000)
     order = source_of(process).order(0, wanted_of(partition, topics="a/#/b"), located)
     assert process.ask(order) is None
     assert process.is_ready  # and can be asked again
-    assert isinstance(
-        process.ask(source_of(process).order(0, wanted_of(partition), located)), tuple
-    )
-    process.close()
+    order = source_of(process).order(0, wanted_of(partition), located)
+    assert isinstance(process.ask(order), tuple)
     partition.close()
 
 
@@ -494,6 +493,7 @@ async def test_it_is_for_the_sake_of_others(tmp_path: Path) -> None:
             return packets.can_answer()
 
         await until(can_answer)
+        packets.live = AlwaysLive()
         peer.send(unsubscribe_packet(2, "$replay/earliest/s/#"))
         await peer.expect(b"\xb0\x02\x00\x02")
         await subscribe(peer, "$replay/earliest/s/#")
