@@ -274,7 +274,7 @@ class Attachments:
         room = limits.window - len(register.window)
         if room <= 0 or not queue:
             return
-        under_way = {sent.dot for sent in register.window.values()}
+        under_way = {sent.dot for sent in register.window.values() if not sent.is_received}
         most = limits.window_bytes
         size = sum(self._size(dot) for dot in under_way) if most >= 0 else 0
         for dot, qos in reversed(queue.items()) if limits.newest_first else queue.items():
@@ -490,7 +490,7 @@ class Attachments:
             attachment = self.serving.get(client)
             if attachment is not None:
                 sent = self._state.registers[client].window[packet]
-                self._resume(attachment, packet, sent, False)
+                self._resume(attachment, packet, sent, True)
 
     def retry(self) -> None:
         """The owner serves: who asked before is attached."""

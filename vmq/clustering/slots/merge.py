@@ -402,14 +402,12 @@ def _unfinished(winner: ClientRegister, other: ClientRegister) -> dict[int, Sent
     """Packet ids of which the client may await PUBREL, by the word of an owner that did not live to send it.
 
     Until it comes, a message under such an id is one that came before, for the client. Its PUBREC may have been on the
-    way: what the client lacks comes under the same id again, so that it is known where it came. All else is released,
-    also what comes under another id by now; that is nothing to a client that does not hold it.
+    way; to a client that does not hold the id PUBREL is nothing. What it lacks comes under another id, in its turn.
     """
     if not winner.session or _is_over(other, winner):
         return {}
-    known = {sent.dot for sent in winner.window.values()}
     return {
-        packet: SentMessage(sent.dot, sent.is_received or sent.dot in known, 2, sent.order)
+        packet: SentMessage(sent.dot, True, 2, sent.order)
         for packet, sent in other.window.items()
         if sent.qos == 2 and packet not in winner.window
     }

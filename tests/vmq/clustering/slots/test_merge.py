@@ -114,7 +114,7 @@ def test_a_client_that_awaits_pubrel_of_one_side_gets_it_of_the_other() -> None:
 def test_an_id_that_a_client_may_hold_by_the_word_of_one_side_is_finished_by_the_other(
     under: int,
 ) -> None:
-    """Its PUBREC was on the way: what it lacks comes under that id, and what has another id by now is released."""
+    """Its PUBREC was on the way: PUBREL is nothing to who does not hold it, and what it lacks comes in its turn."""
     one = begun(1, 5)
     subscribe(one, "c")
     take(one, 1)
@@ -126,7 +126,7 @@ def test_an_id_that_a_client_may_hold_by_the_word_of_one_side_is_finished_by_the
         other.send("c", under, SentMessage((ORIGIN, 1), False, 2))
     for found in (merged(one, other), merged(other, one)):
         window = {packet: each.is_received for packet, each in found.registers["c"].window.items()}
-        assert window == ({7: True, under: False} if under else {7: False})
+        assert window == ({7: True, under: False} if under else {7: True})
         assert found.unfinished == [("c", 7)]
         assert queue(found, "c") == [1]
 

@@ -214,15 +214,17 @@ def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again() -> None:
 
 
 def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here() -> None:
-    """It holds the id of what it has, until PUBREL comes; and takes for known what comes under it."""
+    """It holds the ids of what it has until PUBREL comes; what it lacks comes anew, in its order."""
     world = World()
     world.deny(2)
     world.subscribe("c")
     fork = load_state(all_records(world.owner.state))
+    world.owner.state.registers["c"].lineage = world.lineage  # it was attached here since
     fork.begin((world.lineage[0] - 1, incarnation_of(3, 1)))
-    for number in (1, 2):
+    for number in (1, 2, 3):
         fork.see((ORIGIN, number))
         fork.put("c", (ORIGIN, number), 2, StoredMessage(number, b"t", b"x", 2, ""))
+    for number in (1, 2):
         fork.send("c", 100 + number, SentMessage((ORIGIN, number), False, 2))
     fork.done("c", (ORIGIN, 1))
     fork.close()
@@ -234,7 +236,9 @@ def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here() -> N
     (follower,) = world.owner.view.followers
     world.follow(follower)
     steps = [step for each in world.sent(ToClient, 3) for step in each.steps]
-    assert [(step.kind, step.packet) for step in steps] == [(SEND_PUBREL, 101), (SEND, 102)]
+    released = [step.packet for step in steps if step.kind == SEND_PUBREL]
+    sent = [step.addresses[0][1] for step in steps if step.kind == SEND]
+    assert (released, sent) == ([101, 102], [(ORIGIN, 2), (ORIGIN, 3)])
 
 
 def test_a_client_is_told_of_no_session_that_its_own_connection_began_or_ended() -> None:
