@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import paho.mqtt.client as mqtt
 
-from tests.cluster_processes.chaos.checks import ask, logs_wrong, rows_of
+from tests.cluster_processes.chaos.checks import ask, complaints, logs_wrong, rows_of
 from tests.cluster_processes.cluster import LinkedCluster
 from tests.cluster_processes.devices import TIMEOUT, Message, Publisher, Subscriber, faults_of
 from tests.cluster_processes.links import Fault
@@ -36,6 +36,8 @@ STILL: Final = 1.0
 PAUSE: Final = 3.0
 #: Seconds of splits, as often as each is here.
 SPLITS: Final = (5, 5, 5, 30, 120)
+#: Lines of a log that are told from one on that nobody wants to see.
+AROUND: Final = 40
 ENV: Final = {"VMQ_CLUSTER__SESSIONS": "slots", "VMQ_CLUSTER__SLOTS": "64"}
 
 
@@ -203,7 +205,10 @@ def run(
                     f"{what}: {len(times)} silences, median {median(times):.2f} s, longest {max(times):.2f} s"
                 )
             say(f"acknowledged: {len(ward.acknowledged())}")
-            wrong.update(f"log: {each}" for each in logs_wrong(cluster))
+            logged = logs_wrong(cluster)
+            wrong.update(f"log: {each}" for each in logged)
+            if logged:
+                _tell_around(cluster)
             return wrong
         except BaseException:
             for each in cluster.running:
@@ -219,6 +224,16 @@ def run(
             raise
         finally:
             ward.close()
+
+
+def _tell_around(cluster: LinkedCluster) -> None:
+    """What nobody wants to see in logs, with the lines that follow."""
+    for node in cluster.nodes.values():
+        for text in (*node.logs, *([node.process.stderr_text()] if node.is_running else [])):
+            lines = text.splitlines()
+            for at, line in enumerate(lines):
+                if complaints(line):
+                    say(f"--- {node.name}\n" + "\n".join(lines[at : at + AROUND]))
 
 
 def main() -> int:

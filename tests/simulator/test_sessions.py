@@ -70,6 +70,8 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         # What a slot of this node was offered while it did not serve yet, and what was published behind that.
         (("oneway",), 1062),
         (KINDS, 1220),
+        # What an owner that was held up had under way, and the next one as well, under other packet ids.
+        (KINDS, 152),
     ],
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:
@@ -100,6 +102,20 @@ def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
     for seed in each_seed(3):
         with seed:
             check(seed.number, ALL_KINDS, strict=False, most=3)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "seed"),
+    [
+        # The first follower of an owner took over with a copy of long ago, as if that had all that was safe.
+        (("split", "kill", "deaf"), 127),
+        (("split", "kill", "deaf"), 302),
+    ],
+)
+def test_what_seeds_of_many_faults_at_once_have_shown_is_mended(
+    kinds: tuple[str, ...], seed: int
+) -> None:
+    check(seed, kinds, strict=False, most=3)
 
 
 def test_three_copies_keep_the_promises_as_well() -> None:

@@ -16,7 +16,7 @@ from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
-from vmq.clustering.slots import copies, merge, records
+from vmq.clustering.slots import attachments, copies, merge, records
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import SlotCopy
@@ -43,8 +43,6 @@ class Ablation:
     strict: bool = True
     #: As in `run`.
     narrow: bool = False
-    #: What shows it besides broken promises.
-    sign: str = ""
     #: A schedule by hand that shows it, whatever seeds do.
     script: Callable[[], Counter[str]] | None = None
 
@@ -111,13 +109,18 @@ ABLATIONS: dict[str, Ablation] = {
         ("kill", "pause"),
         script=scripts.asks_the_next_owner_as_well,
     ),
-    "unreleased": Ablation(
-        "whoever awaits PUBREL of an owner that is gone gets it of the next",
-        ((merge, "_unreleased", without.nothing_left),),
+    "unfinished": Ablation(
+        "whoever may await PUBREL of an owner that is gone gets it of the next",
+        ((merge, "_unfinished", without.nothing_left),),
         ALL_KINDS,
         strict=False,
-        seeds=(17, 18),
-        sign="held",
+        seeds=(1, 2),
+    ),
+    "told": Ablation(
+        "a client is not told of a session that its own connection has begun, or ended",
+        ((attachments, "is_told_of", lambda asked, state, is_new: True),),
+        ("disk",),
+        seeds=(0,),
     ),
     "forks": Ablation(
         "an owner serves when all nodes in reach have handed in their forks",
@@ -142,7 +145,7 @@ ABLATIONS: dict[str, Ablation] = {
         ((FrontConnection, "knows", without.ignore), *without.AT_ONCE),
         ("split", "kill", "deaf"),
         strict=False,
-        seeds=(17, 81),
+        seeds=(161,),
     ),
     "unanswered": Ablation(
         "what no owner has answered follows to the next, and held acknowledgements",
@@ -185,7 +188,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a copy that becomes a state has what is on its way to the disk",
         ((Effects, "_unwritten", without.unwritten_heads),),
         ("kill", "disk", "handover"),
-        seeds=(3, 4),
+        seeds=(4,),
     ),
     "bodies": Ablation(
         "a record of messages stays until nobody lacks any of it, in memory or not",
@@ -240,7 +243,7 @@ ABLATIONS: dict[str, Ablation] = {
         "an owner that was held up serves when the others have said again that they have no fork",
         ((Reach, "is_held_up", lambda self, now: False),),
         ("pause", "skew"),
-        seeds=(19,),
+        seeds=(195,),
     ),
     "ended": Ablation(
         "the end of a subscription is a record",

@@ -134,6 +134,8 @@ class Client:
     on_connection: set[int] = field(default_factory=set)
     dots: set[Dot] = field(default_factory=set)
     again: int = 0
+    #: How often a clean connection was told that there is a session.
+    claimed: int = 0
 
     @property
     def id(self) -> str:
@@ -153,6 +155,7 @@ class Client:
     def on_present(self, is_present: bool, now: int) -> list[tuple[int, Outgoing]]:
         """CONNACK; what is to be sent again."""
         self.is_ready = True
+        self.claimed += is_present and self.toggle.is_clean
         self.on_connection.clear()
         self.dots.clear()
         if not is_present:

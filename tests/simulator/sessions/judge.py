@@ -24,7 +24,7 @@ def rest(world: SessionWorld) -> None:
 
 def is_done(world: SessionWorld) -> bool:
     return (
-        all(each.is_ready and not each.out for each in world.clients.values())
+        all(each.is_ready and not (each.out or each.held) for each in world.clients.values())
         and is_quiet(world)
         and not results(world)["stuck"]
     )
@@ -48,6 +48,7 @@ def results(world: SessionWorld) -> Counter[str]:
     for client in world.clients.values():
         found["again"] += client.again
         found["held"] += len(client.held)
+        found["claimed"] += client.claimed
         found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:

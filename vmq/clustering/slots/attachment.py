@@ -4,11 +4,12 @@ from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
 
-from vmq.clustering.messages.fronts import SessionStep
+from vmq.clustering.messages.fronts import Attach, SessionStep
 from vmq.clustering.slots.flow import ClientFlow, FlowRun, Given
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.register import ClientRegister
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import NO_LINEAGE, PUBACK, PUBCOMP, Dot, Lineage, split_scope
 
 
@@ -25,6 +26,21 @@ def another_place(last: int, packets: int, lineage: Lineage, client: str) -> int
     """A packet id a quarter of the ring away from the last, or further."""
     drawn = blake2b(repr((lineage, client)).encode(), digest_size=8).digest()
     return (last + packets // 4 + int.from_bytes(drawn, "big") % (packets // 2)) % packets
+
+
+def is_told_of(asked: Attach, state: SlotState, is_new: bool) -> bool:
+    """Whether a client is told that it has a session [MQTT-3.2.2-1, 3.2.2-2]: not of one that this connection began.
+
+    A front whose connection has no rank has had no answer: what was lost may have said that there was none.
+    """
+    client = asked.client
+    register = state.registers[client]
+    if asked.is_clean or not register.session:
+        return False
+    if is_new or asked.rank:
+        return True
+    has_packets = register.window or register.received
+    return bool(has_packets or register.granted() or state.waiting(client))
 
 
 class Attachment:

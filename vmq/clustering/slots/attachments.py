@@ -18,7 +18,7 @@ from vmq.clustering.messages.fronts import (
     TableEntry,
     ToClient,
 )
-from vmq.clustering.slots.attachment import Attachment, SlotFlows, another_place
+from vmq.clustering.slots.attachment import Attachment, SlotFlows, another_place, is_told_of
 from vmq.clustering.slots.away import AwayClients
 from vmq.clustering.slots.cold import ALL
 from vmq.clustering.slots.flow import PACKETS, packets_from, steps_of
@@ -91,17 +91,16 @@ class Attachments:
         if asked.user is not None and register.session and register.user not in ("", asked.user):
             self._here.send(front, AttachRefused(asked.client, asked.connection, True))
             return
-        rank = asked.rank
-        if not rank:
-            is_known = register.connection == asked.connection
-            rank = register.rank if is_known else register.rank + 1
+        is_known = register.connection == asked.connection
+        rank = asked.rank or (register.rank if is_known else register.rank + 1)
         if self._is_older((rank, asked.connection), (register.rank, register.connection)):
             self._here.send(front, AttachRefused(asked.client, asked.connection))
             return
         served = self.serving.get(asked.client)
         if served is not None and served.connection == asked.connection:
             if (served.front, served.link) == (front, asked.link):
-                self._here.send(front, self._answer(asked, register, True))
+                is_present = is_told_of(asked, state, False)
+                self._tell_attached(served, asked, self._answer(asked, register, is_present))
                 return
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
@@ -113,10 +112,9 @@ class Attachments:
             register.will = asked.will
             register.user = asked.user or register.user
             register.limits = asked.limits
-        is_present = register.session > 0 and not (asked.is_clean and is_new)
-        if register.session and not is_present:
+        if register.session and asked.is_clean and is_new:
             self.subscribers.end(asked.client, before)
-        self._begin(front, asked, register, is_present)
+        self._begin(front, asked, register, is_told_of(asked, state, is_new))
 
     def _is_link(self, front: int, link: int) -> bool:
         return self._here.reach.link(front) == link
@@ -162,15 +160,16 @@ class Attachments:
         self.serving[client] = attachment
         self.subscribers.groups.came(client)
         self._here.heard_of(state.last)
-        answer = self._answer(asked, register, is_present)
-        # The end of a session has to be safe, else the next connection may find it again.
-        self._when_safe(
-            attachment, 2 if asked.is_clean else 0, lambda: self._here.send(front, answer)
-        )
+        self._tell_attached(attachment, asked, self._answer(asked, register, is_present))
         told = {entry.packet for entry in asked.table}
         for packet, sent in list(register.window.items()):
             self._resume(attachment, packet, sent, packet in told)
         self._to_deliver[client] = None
+
+    def _tell_attached(self, attachment: Attachment, asked: Attach, answer: Attached) -> None:
+        """The end of a session has to be safe, else the next connection may find it again."""
+        qos = 2 if asked.is_clean else 0
+        self._when_safe(attachment, qos, lambda: self._here.send(attachment.front, answer))
 
     def _restart(self, last: int, client: str) -> int:
         """Another place of the ring, a quarter of it away: an id that the client still holds may swallow no message."""
@@ -198,7 +197,7 @@ class Attachments:
             state.done(client, entry.dot)
         else:
             for packet, sent in list(register.window.items()):
-                if sent.dot == entry.dot and packet != entry.packet:
+                if sent.dot == entry.dot and packet != entry.packet and not sent.is_received:
                     state.unsend(client, packet)
         state.send(client, entry.packet, SentMessage(entry.dot, entry.is_received, entry.qos))
 
@@ -275,7 +274,7 @@ class Attachments:
         room = limits.window - len(register.window)
         if room <= 0 or not queue:
             return
-        under_way = {sent.dot for sent in register.window.values()}
+        under_way = {sent.dot for sent in register.window.values() if not sent.is_received}
         most = limits.window_bytes
         size = sum(self._size(dot) for dot in under_way) if most >= 0 else 0
         for dot, qos in reversed(queue.items()) if limits.newest_first else queue.items():
@@ -486,7 +485,7 @@ class Attachments:
         """A fork has joined the state."""
         self.subscribers.groups.count()
         self.distribute(list(self.serving))
-        left, self._state.unreleased = self._state.unreleased, []
+        left, self._state.unfinished = self._state.unfinished, []
         for client, packet in left:
             attachment = self.serving.get(client)
             if attachment is not None:

@@ -149,14 +149,15 @@ class SlotMachine:
         """Whether a copy has all that was safe: the owner's own, or that of one of its first followers, or a whole one.
 
         One that was only found on disk may have lost its end. Of what an owner does, nothing is safe before its first
-        followers have it.
+        followers have it: until then what was safe in the lineage before is all.
         """
         if copy.whole is None or not copy.has_followed:
             return False
         me = self.here.store
         if me != store_of(view.owner) and me not in view.followers:
             return False
-        return copy.whole.lineage == view.lineage or view.number <= 2
+        is_before = view.number <= 2 and copy.current[0] + 1 == view.epoch
+        return copy.whole.lineage == view.lineage or is_before
 
     # Who is there
 

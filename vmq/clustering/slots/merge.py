@@ -344,7 +344,7 @@ def _merge_registers(
     before = {each: found for each in born if (found := _ended_before(each, born, ours, theirs))}
     since = {each: seen for each in born if (seen := _since(each, ours, theirs)) is not None}
     winner, other = (theirs, ours) if theirs.age() > ours.age() else (ours, theirs)
-    left = _unreleased(winner, other)
+    left = _unfinished(winner, other)
     if (
         winner is ours
         and client in one.registers
@@ -365,7 +365,7 @@ def _merge_registers(
     register.ended = max(ours.ended, theirs.ended)
     register.window.update(left)
     register.window = dict(sorted(register.window.items(), key=lambda item: item[1].order))
-    one.unreleased += [(client, packet) for packet in left]
+    one.unfinished += [(client, packet) for packet in left]
     if not register.session and any(qos >= 0 for _, qos in subscriptions.values()):
         # What was lost in part began no later than its subscriptions.
         began = min(stamp for stamp, qos in subscriptions.values() if qos >= 0)
@@ -398,16 +398,16 @@ def _since(topic_filter: str, ours: ClientRegister, theirs: ClientRegister) -> N
     return begins_at(both)
 
 
-def _unreleased(winner: ClientRegister, other: ClientRegister) -> dict[int, SentMessage]:
-    """Packet ids of which the client awaits PUBREL, by the word of an owner that did not live to send it.
+def _unfinished(winner: ClientRegister, other: ClientRegister) -> dict[int, SentMessage]:
+    """Packet ids of which the client may await PUBREL, by the word of an owner that did not live to send it.
 
-    Until it comes, a message under such an id is one that came before, for the client.
+    Until it comes, a message under such an id is one that came before, for the client. Its PUBREC may have been on the
+    way; to a client that does not hold the id PUBREL is nothing. What it lacks comes under another id, in its turn.
     """
     if not winner.session or _is_over(other, winner):
         return {}
-    known = {sent.dot for sent in winner.window.values()}
     return {
         packet: SentMessage(sent.dot, True, 2, sent.order)
         for packet, sent in other.window.items()
-        if sent.is_received and packet not in winner.window and sent.dot not in known
+        if sent.qos == 2 and packet not in winner.window
     }

@@ -78,8 +78,8 @@ class SlotState(ColdQueues):
         #: The last record of messages of other lineages, up to the versions that are included: what was in a queue
         #: there by then was so here. Of those only which somebody may not include.
         self.runs_of: dict[Lineage, int] = {}
-        #: Packet ids that a merge has brought of which the client awaits PUBREL.
-        self.unreleased: list[tuple[str, int]] = []
+        #: Packet ids at QoS 2 that a merge has brought: what the client holds under them is to be finished.
+        self.unfinished: list[tuple[str, int]] = []
 
     # Lineages
 

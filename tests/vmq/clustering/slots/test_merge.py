@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,27 @@ def test_a_client_that_awaits_pubrel_of_one_side_gets_it_of_the_other() -> None:
         assert not found.registers["c"].missed.runs
 
 
+@pytest.mark.parametrize("under", [0, 9])
+def test_an_id_that_a_client_may_hold_by_the_word_of_one_side_is_finished_by_the_other(
+    under: int,
+) -> None:
+    """Its PUBREC was on the way: PUBREL is nothing to who does not hold it, and what it lacks comes in its turn."""
+    one = begun(1, 5)
+    subscribe(one, "c")
+    take(one, 1)
+    other = begun(2, 6, one)
+    attach(other, "c", 8)
+    one.send("c", 7, SentMessage((ORIGIN, 1), False, 2))
+    one.send("c", 8, SentMessage((ORIGIN, 2), False, 1))  # nothing to a client that sees it no more
+    if under:
+        other.send("c", under, SentMessage((ORIGIN, 1), False, 2))
+    for found in (merged(one, other), merged(other, one)):
+        window = {packet: each.is_received for packet, each in found.registers["c"].window.items()}
+        assert window == ({7: True, under: False} if under else {7: True})
+        assert found.unfinished == [("c", 7)]
+        assert queue(found, "c") == [1]
+
+
 def test_what_a_client_has_finished_that_a_part_of_a_copy_had_for_it_does_not_come_back() -> None:
     """Nobody who knew the client had seen that for it; but it was in its queue."""
     one = begun(1, 5)
@@ -130,7 +152,7 @@ def test_one_register_wins_whole() -> None:
     one = begun(1, 5)
     subscribe(one, "c")
     other = begun(2, 6, one)
-    one.send("c", 1, SentMessage((ORIGIN, 1), False, 2))
+    one.send("c", 1, SentMessage((ORIGIN, 1), False, 1))
     other.registers["c"].lineage = other.lineage
     other.send("c", 2, SentMessage((ORIGIN, 2), False, 2))
     for found in (merged(one, other), merged(other, one)):

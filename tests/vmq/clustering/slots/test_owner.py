@@ -5,6 +5,7 @@ from typing import TypeVar
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
     Attach,
+    Attached,
     FromClient,
     Offer,
     OfferedMessage,
@@ -24,12 +25,16 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.records import all_records, load_state
+from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.subscribers import LONGEST
 from vmq.clustering.slots.words import (
     NO_LINEAGE,
     PUBACK,
     SEND,
+    SEND_PUBREL,
     Dot,
     Lineage,
     incarnation_of,
@@ -206,6 +211,52 @@ def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again() -> None:
     world.confirm(follower, is_whole=True)
     world.tick()
     assert world.to_client() == ([], 2)
+
+
+def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here() -> None:
+    """It holds the ids of what it has until PUBREL comes; what it lacks comes anew, in its order."""
+    world = World()
+    world.deny(2)
+    world.subscribe("c")
+    fork = load_state(all_records(world.owner.state))
+    world.owner.state.registers["c"].lineage = world.lineage  # it was attached here since
+    fork.begin((world.lineage[0] - 1, incarnation_of(3, 1)))
+    for number in (1, 2, 3):
+        fork.see((ORIGIN, number))
+        fork.put("c", (ORIGIN, number), 2, StoredMessage(number, b"t", b"x", 2, ""))
+    for number in (1, 2):
+        fork.send("c", 100 + number, SentMessage((ORIGIN, number), False, 2))
+    fork.done("c", (ORIGIN, 1))
+    fork.close()
+    records: list[tuple[bytes, bytes | None]] = list(all_records(fork).items())
+    view = world.owner.view
+    part = StatePart(SLOT, view, fork.lineage, fork.version, 0, True, True, records, fork.lineage)
+    world.receive(3, part)
+    world.attach()
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    steps = [step for each in world.sent(ToClient, 3) for step in each.steps]
+    released = [step.packet for step in steps if step.kind == SEND_PUBREL]
+    sent = [step.addresses[0][1] for step in steps if step.kind == SEND]
+    assert (released, sent) == ([101, 102], [(ORIGIN, 2), (ORIGIN, 3)])
+
+
+def test_a_client_is_told_of_no_session_that_its_own_connection_began_or_ended() -> None:
+    """Its front asks again if the answer does not come."""
+    world = World()
+    world.deny(2, 3)
+    world.attach()
+    world.attach()
+    assert [each.is_present for each in world.sent(Attached, 3)] == [False, False]
+    world.receive(3, Attach(SLOT, "c", 8, 0, world.lineage, 13, []))
+    assert [each.is_present for each in world.sent(Attached, 3)] == [True]
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    for _ in range(2):
+        world.receive(3, Attach(SLOT, "c", 9, 0, world.lineage, 13, [], is_clean=True))
+    assert world.sent(Attached, 3) == [], "the end of the session is not safe yet"
+    world.confirm(follower, is_whole=True)
+    assert [each.is_present for each in world.sent(Attached, 3)] == [False, False]
 
 
 def test_what_comes_out_of_turn_is_not_taken() -> None:
