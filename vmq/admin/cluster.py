@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a node which is to be joined has to answer.
 JOIN_TIMEOUT = 10.0
+#: The statuses of who can be removed.
+_THERE = frozenset({"joined", "drained", "leaving", "expired"})
 
 
 class MemberRow(Struct, frozen=True, kw_only=True):
@@ -24,8 +26,8 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     status: Annotated[
         str,
         Meta(
-            description="joined, leaving, left, removed (by an operator), expired (dead for too long), or asked "
-            "(to take this node in)"
+            description="joined, drained (it serves no clients for now), leaving, left, removed (by an operator), "
+            "expired (dead for too long), or asked (to take this node in)"
         ),
     ]
     is_up: Annotated[bool, Meta(description="This node can reach it")]
@@ -128,6 +130,7 @@ def list_members(broker: "BrokerView") -> list[MemberRow]:
 
 
 def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
+    from vmq.clustering.node.drained import drained_nodes
     from vmq_cluster.membership import Status
 
     machine = node.machine
@@ -136,10 +139,12 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
     lagging = {} if replicas is None else replicas.lagging_by_peer()
     groups = clustering.streams.replicas.groups
     leader = None if groups is None else groups.meta_leader()
+    drained = drained_nodes(node)
     for record in machine.membership.records:
         name = record.name
         is_self = name == node.name
         is_member = name in machine.membership.others
+        status = Status(record.status).name.lower()
         tally = clustering.directory.census.of(name)
         offline = None if tally.durable else 0
         if is_self:
@@ -149,7 +154,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
         slots = None if clustering.slots is None else clustering.slots.tally(name)
         yield MemberRow(
             node=name,
-            status=Status(record.status).name.lower(),
+            status="drained" if status == "joined" and name in drained else status,
             is_up=is_self or (is_member and machine.detector.is_up(name)),
             is_self=is_self,
             address=record.address,
@@ -232,6 +237,7 @@ async def drain(
         RefusedError: the broker is no node, or none is up that could have the sessions.
     """
     from vmq.clustering.node.admission import DRAINED
+    from vmq.clustering.node.drained import say_drained
 
     node, clustering = _node_of(broker), _clustering_of(broker)
     if undo:
@@ -239,10 +245,12 @@ async def drain(
         clustering.streams.replicas.lead_again()
         if clustering.slots is not None:
             clustering.slots.take_part()
+        say_drained(node, False)
         await clustering.admission.turn_elsewhere("")
         return Drained(node.name, drained=False, complete=True)
     if not set(node.up) - broker.worker_names:
         raise RefusedError("no other node is up that could serve the clients of this one")
+    say_drained(node, True)
     await clustering.admission.turn_elsewhere(DRAINED)
     jobs, partitions, sessions = await asyncio.gather(
         broker.jobs.hand_over(timeout),
@@ -264,9 +272,7 @@ def remove(broker: "BrokerView", name: str, *, force: bool) -> Removed:
     from vmq_cluster.errors import ClusterError
 
     node = _node_of(broker)
-    known = {
-        row.node for row in _rows(broker, node) if row.status in ("joined", "leaving", "expired")
-    }
+    known = {row.node for row in _rows(broker, node) if row.status in _THERE}
     others = sorted(known - {node.name, ""})
     if name not in others:
         accepted = ", ".join(others) or "there is none"

@@ -59,13 +59,14 @@ class StreamRow(Struct):
 
 
 class PartitionRow(Struct):
-    """One partition of a stream: its offsets, and its files. What only a node knows that does not answer is null."""
+    """One partition of a stream: its offsets, messages, files. What only a node knows that does not answer is null."""
 
     partition: int
     #: The node that has it, or where this one reads it; empty where the broker is in no cluster.
     owner: str
     earliest: int | None
     end: int | None
+    messages: int | None
     #: Of another node's it is null.
     segments: int | None
     bytes: int | None
@@ -197,10 +198,11 @@ async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetai
         row.owner = streams.own_name if owner is None else owner
         if owner is not None:
             row.segments = None
-            row.earliest, row.end, row.bytes = found.get(row.partition, (None, None, None))
-    known = [row for row in details.partitions if row.end is not None]
-    details.messages = sum((row.end or 0) - (row.earliest or 0) for row in known)
-    details.bytes = sum(row.bytes or 0 for row in known)
+            nothing = None, None, None, None
+            extent = found.get(row.partition, nothing)
+            row.earliest, row.end, row.bytes, row.messages = extent
+    details.messages = sum(row.messages or 0 for row in details.partitions)
+    details.bytes = sum(row.bytes or 0 for row in details.partitions)
 
 
 def find_stream(broker: "BrokerView", name: str) -> "Stream":

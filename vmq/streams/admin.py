@@ -11,6 +11,7 @@ import msgspec
 
 from vmq.config.streams import StreamOptions, from_plain
 from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.extents import messages_in
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.typed import Unfit
@@ -46,6 +47,7 @@ def partition_row(partition: Partition) -> dict[str, Any]:
         "partition": partition.number,
         "earliest": partition.earliest,
         "end": partition.end,
+        "messages": messages_in(partition),
         "segments": len(partition.sealed) + 1,
         "bytes": partition.size,
     }
@@ -102,7 +104,7 @@ def row(stream: Stream) -> dict[str, Any]:
         "fed": stream.fed,
         "filters": ", ".join(stream.options.filters),
         "partitions": len(stream.partitions),
-        "messages": sum(each.end - each.earliest for each in stream.partitions),
+        "messages": sum(map(messages_in, stream.partitions)),
         "bytes": sum(each.size for each in stream.partitions),
         "gathered": stream.appender.messages,
         "dropped": stream.appender.dropped,

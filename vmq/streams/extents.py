@@ -86,4 +86,15 @@ class Extents:
 
 def extent_of(partition: Partition) -> PartitionExtent:
     """What a partition of this node holds."""
-    return PartitionExtent(partition.earliest, partition.end, partition.size)
+    counted = messages_in(partition)
+    return PartitionExtent(partition.earliest, partition.end, partition.size, counted)
+
+
+def messages_in(partition: Partition) -> int:
+    """How many messages of a partition of this node can be read, here or from the archive."""
+    with partition.changed:
+        sealed, index, end = partition.sealed, partition.active.index, partition.end
+    # What is not shown yet counts as if each offset were one: it is of the last moment.
+    growing = max(0, index.rows - max(0, index.end - end))
+    archived = max(0, partition.kept - partition.earliest)
+    return archived + sum(each.rows for each in sealed) + growing

@@ -13,11 +13,12 @@ from vmq.streams.log.message import StreamMessage
 
 
 class PartitionExtent(NamedTuple):
-    """What a partition holds: offsets from `earliest` up to `end`, in so many bytes."""
+    """What a partition holds: offsets from `earliest` up to `end`, in so many bytes, which are so many messages."""
 
     earliest: int
     end: int
     size: int
+    messages: int
 
 
 class Page(NamedTuple):

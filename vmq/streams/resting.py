@@ -76,7 +76,7 @@ def _sealed(path: Path, header: Header) -> Sealed:
             file.fileno(), path, base, header
         )
     return Sealed(
-        path, base, index.end, found.st_size, index.time, found.st_ino, merged=index.merged
+        path, base, index.end, found.st_size, index.time, found.st_ino, index.merged, index.rows
     )
 
 
@@ -97,7 +97,7 @@ def _examine_last(
         index = Index(base, start)
         try:
             for _, frame in walk(fd, start, size, base):
-                index.add(frame.offset, frame.span, frame.size, frame.time)
+                index.add(frame.offset, frame.span, frame.rows, frame.size, frame.time)
         except SegmentFlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
                 raise flaw.damage(path) from None

@@ -5,6 +5,7 @@ A broker may run meanwhile. What it has noted as written is read, what it delete
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -29,6 +30,7 @@ from vmq.streams.log.segment import (
     file_name,
     index_path,
     read_span,
+    walk,
 )
 from vmq.streams.parking import folders
 
@@ -41,6 +43,7 @@ class PartitionReport:
     partition: int
     earliest: int = 0
     end: int = 0
+    messages: int = 0
     segments: int = 0
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
@@ -225,7 +228,23 @@ class StoredPartition:
         report.bytes = sum(path.stat().st_size for path in paths)
         report.earliest = int(paths[0].stem) if paths else 0
         report.end = report.earliest if noted is None else noted.next_offset
+        report.messages = sum(map(self._rows, paths))
         return report
+
+    def _rows(self, path: Path) -> int:
+        """How many rows a segment has, as far as it is good: by its index, or by the heads of its batches."""
+        base = int(path.stem)
+        with path.open("rb") as file:
+            fd = file.fileno()
+            size = os.fstat(fd).st_size
+            saved = load(index_path(path), base, size - len(END))
+            if saved is not None:
+                return saved.rows
+            rows = 0
+            with suppress(SegmentFlawError):
+                for _, frame in walk(fd, self.header.size_in(fd) or 0, size, base):
+                    rows += frame.rows
+            return rows
 
     def verify(self) -> PartitionReport:
         """Reads every byte; problems are what opening or reading the partition would refuse."""
@@ -272,6 +291,7 @@ class StoredPartition:
             try:
                 for span in self._spans(fd, path, size, None):
                     report.end = span.end
+                    report.messages += span.rows.num_rows
                     at = span.next
             except DamagedError as error:
                 report.problems.append(str(error))

@@ -58,7 +58,7 @@ async def _until_linked(number: int, plan: Plan, config: Config, client: WorkerC
     """Returns when the worker is a member that reaches another one."""
     while True:
         rows: list[dict[str, Any]] = (await client.ask(number, "GET", "/cluster/members"))["rows"]
-        joined = {row["node"]: row for row in rows if row["status"] == "joined"}
+        joined = {row["node"]: row for row in rows if row["status"] in ("joined", "drained")}
         if plan.node_name(number) not in joined:
             first = {"address": plan.address(1, config)}
             await client.ask(number, "POST", "/cluster/join", first)

@@ -193,7 +193,8 @@ class SupervisorOperations:
         own = {self._supervisor.plan.node_name(each.number) for each in workers}
         raw = await self._pool.ask(workers[0], BY_NAME["list_members"], {"limit": 0})
         members = rows_in(raw, dict[str, Any])
-        if not any(each["status"] == "joined" and each["node"] not in own for each in members):
+        joined = {each["node"] for each in members if each["status"] in ("joined", "drained")}
+        if not joined - own:
             raise RefusedError("the workers are in no cluster but their own")
         left = [await self._pool.ask(each, BY_NAME["leave_cluster"], wanted) for each in workers]
         complete = all(msgspec.json.decode(each)["complete"] for each in left)

@@ -13,6 +13,7 @@ from pyarrow import ipc
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
 from tests.vmq.support import RAM
+from vmq.streams.extents import messages_in
 from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import LogReader, offset_at
 from vmq.streams.log.merging import join, merge
@@ -143,6 +144,7 @@ class CompactionModel(RuleBasedStateMachine):
         stored = StoredPartition(self.partition.folder, "s", 0)
         assert [each for span in stored.spans() for each in plain(span.rows)] == [*there.values()]
         assert not stored.verify().problems
+        assert len(there) == messages_in(self.partition) == stored.summary().messages
 
     def teardown(self) -> None:
         if hasattr(self, "partition"):

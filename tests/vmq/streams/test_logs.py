@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.vmq.streams.support import Clock, options, put, read_all, row
 from tests.vmq.support import RAM
 from vmq.mqtt.topics import matches
+from vmq.streams.extents import messages_in
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import AwayError, StreamError
 from vmq.streams.log.message import TailQuery
@@ -97,7 +98,10 @@ class TwoNodes:
     ) -> dict[int, PartitionExtent]:
         if not self.is_up:
             return {}
-        return {n: PartitionExtent(each.earliest, each.end, 0) for n, each in self.there.items()}
+        return {
+            n: PartitionExtent(each.earliest, each.end, 0, messages_in(each))
+            for n, each in self.there.items()
+        }
 
     def at_time(
         self, _stream: str, time: int, _patience: float, _wanted: Collection[int] | None = None

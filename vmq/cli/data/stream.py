@@ -382,7 +382,9 @@ def _missing(config: Path | None, data_dir: str | None, names: list[str]) -> lis
 def _plain(report: "PartitionReport") -> dict[str, Any]:
     """A quick look at a partition, as a row."""
     plain = asdict(report)
-    return {key: plain[key] for key in ("partition", "earliest", "end", "segments", "bytes")}
+    return {
+        key: plain[key] for key in ("partition", "earliest", "end", "messages", "segments", "bytes")
+    }
 
 
 def _row(stream: "StoredStream") -> dict[str, Any]:
@@ -395,6 +397,6 @@ def _row(stream: "StoredStream") -> dict[str, Any]:
         "partitions": len(found),
         "owned": None,
         **dict.fromkeys(_STATE),
-        "messages": sum(each.end - each.earliest for each in found),
+        "messages": sum(each.messages for each in found),
         "bytes": sum(each.bytes for each in found),
     }

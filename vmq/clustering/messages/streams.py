@@ -99,6 +99,8 @@ class Offsets(NodeMessage, frozen=True, tag=55):
 
     question: _Question
     partitions: Annotated[list[tuple[_Partition, _Offset, _Offset, _Offset]], Meta(max_length=1024)]
+    #: How many messages each has; none are told of a time, nor by earlier versions.
+    messages: Annotated[tuple[_Offset, ...], Meta(max_length=1024)] = ()
 
 
 class HoldPartition(NodeMessage, frozen=True, tag=56):

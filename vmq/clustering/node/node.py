@@ -16,6 +16,7 @@ from vmq.clustering.directory.records import SUBSCRIBERS
 from vmq.clustering.messages.codec import SLOT_VERSIONS, VERSIONS
 from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
+from vmq.clustering.node.drained import say_drained
 from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import key_of
@@ -24,7 +25,7 @@ from vmq.clustering.node.metrics import counter_families, link_families
 from vmq.clustering.node.problems import ClusterProblems
 from vmq.clustering.node.session_questions import SessionQuestions
 from vmq.clustering.node.sessions_in_nodes import SessionsInNodes
-from vmq.clustering.node.storage_files import refuse_damaged
+from vmq.clustering.node.storage_files import open_storage as open_whole
 from vmq.clustering.node.wills import ClusterWills
 from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
@@ -97,7 +98,7 @@ class Clustering:
         find_registry: Callable[[str], Registry],
         open_catalog: "Callable[[], Catalog]",
         banning: Banning | None = None,
-        open_storage: Callable[[Path], LevelStorage] = LevelStorage,
+        open_storage: Callable[[Path], LevelStorage] = open_whole,
         world: Surroundings | None = None,
         turn_away: Callable[[str], None] = lambda _reason: None,
         nearby: Mapping[str, str] | None = None,
@@ -159,7 +160,6 @@ class Clustering:
         """
         options = self.options
         self.joining.key = key = key_of(options.key_file)
-        refuse_damaged(self._folder)
         self._storage = self._open_storage(self._folder)
         node: ClusterNode | None = None
         try:
@@ -202,6 +202,7 @@ class Clustering:
                 raise ClusterError(str(error)) from None
             raise
         self._node = node
+        say_drained(node, False)
         self._take_part(node, outboxes, self._routing)
         await end_migration(self._migration, self._committer)
         self._streams.start(catalog)

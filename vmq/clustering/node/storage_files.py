@@ -5,6 +5,13 @@ from pathlib import Path
 from vmq.store.files import StoreFlawError, check_whole
 from vmq.store.opening import is_locked, is_of_leveldb
 from vmq_cluster.errors import ClusterError
+from vmq_cluster.leveldb import LevelStorage
+
+
+def open_storage(folder: Path) -> LevelStorage:
+    """Opens what the node keeps in its folder. Raises `ClusterError`: it is not whole, or cannot be opened."""
+    refuse_damaged(folder)
+    return LevelStorage(folder)
 
 
 def refuse_damaged(folder: Path) -> None:

@@ -41,7 +41,7 @@ _AGAIN: Final = 0.5
 #: Seconds that the event loop may be late.
 _GRACE: Final = 5.0
 
-Found = dict[int, tuple[int, int, int]]
+Found = dict[int, PartitionExtent]
 
 
 class RemotePartitions:
@@ -72,14 +72,13 @@ class RemotePartitions:
     def extents(
         self, stream: str, patience: float, wanted: Collection[int] | None = None
     ) -> dict[int, PartitionExtent]:
-        found = self._asked(stream, -1, patience, wanted)
-        return {number: PartitionExtent(*each) for number, each in found.items()}
+        return self._asked(stream, -1, patience, wanted)
 
     def at_time(
         self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None
     ) -> dict[int, int]:
         found = self._asked(stream, time, patience, wanted)
-        return {number: each[0] for number, each in found.items()}
+        return {number: each.earliest for number, each in found.items()}
 
     def page(self, stream: str, partition: int, wanted: PageQuery) -> Page | None:
         return self.pages.get(stream, partition, wanted)
@@ -168,7 +167,7 @@ class RemotePartitions:
         news = asyncio.Event()
 
         def take(answer: Offsets) -> None:
-            found.update((number, (one, two, size)) for number, one, two, size in answer.partitions)
+            found.update(extents_in(answer))
             news.set()
 
         self._last = question = self._last + 1
@@ -225,8 +224,10 @@ class RemotePartitions:
             answering.add_done_callback(lambda done: self._answer_time(peer, asked, done))
 
     def _answer(self, peer: str, asked: AskOffsets, stream: "Stream") -> None:
-        extents = [(number, *extent_of(stream.partitions[number])) for number in self._own(stream)]
-        self._outboxes.send_quick(peer, Offsets(asked.question, extents))
+        found = {number: extent_of(stream.partitions[number]) for number in self._own(stream)}
+        extents = [(number, each.earliest, each.end, each.size) for number, each in found.items()]
+        messages = tuple(each.messages for each in found.values())
+        self._outboxes.send_quick(peer, Offsets(asked.question, extents, messages))
 
     def _at_time(self, stream: "Stream", time: int) -> list[tuple[int, int, int, int]]:
         found = []
@@ -309,3 +310,12 @@ class RemotePartitions:
         item = Item(stream.partitions[number], EMPTY, stream.appender.keys)
         item.first = offset
         stream.appender.commits.add(item, 0)
+
+
+def extents_in(answer: Offsets) -> Found:
+    """What a node says of its partitions; to an earlier version each offset is a message."""
+    counts = answer.messages or [end - first for _, first, end, _ in answer.partitions]
+    return {
+        number: PartitionExtent(first, end, size, count)
+        for (number, first, end, size), count in zip(answer.partitions, counts, strict=False)
+    }

@@ -403,7 +403,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             if found is None or rows < 0:
                 rows = size = -1
             else:
-                rows += found.end - found.earliest
+                rows += found.messages
                 size += found.size
             endpoints.append(flight.FlightEndpoint(encode(ticket), self.locations(stream, number)))
         schema = projected(query.columns, typed_schema(stream.options.typed))

@@ -135,7 +135,8 @@ class SegmentCopy:
         )
         self._file.write(head)
         self._file.write(body)
-        index.add(index.end, span, len(head) + len(body), newest, self._receipt)
+        size = len(head) + len(body)
+        index.add(index.end, span, rows.num_rows, size, newest, self._receipt)
         self.rows += rows.num_rows
 
     def finish(self) -> Index:

@@ -17,8 +17,11 @@ import crc32c
 SPACING: Final = 65_536
 
 _MAGIC: Final = b"vmqx"
-_VERSION: Final = 1
-_HEAD: Final = struct.Struct("<4sHHqqqqqqq")  # and entries, and a CRC-32C of all that
+#: That of an index which tells its rows, and that of those before: there each offset counts for one.
+_VERSION: Final = 2
+_WITHOUT_ROWS: Final = 1
+_HEAD: Final = struct.Struct("<4sHHqqqqqqqq")  # and entries, and a CRC-32C of all that
+_BEFORE: Final = struct.Struct("<4sHHqqqqqqq")
 _NO_TIME: Final = -1
 
 
@@ -29,6 +32,7 @@ class IndexEnd(NamedTuple):
     end: int
     time: int
     frames: int
+    rows: int
     entries: int
     receipt: str
 
@@ -37,7 +41,8 @@ class Index:
     """Where the batches of one segment begin.
 
     `size` is the length of the segment's file that the index covers, `end` the offset behind it and
-    `time` the highest timestamp in it (-1: none), `first_time` that of its first batch.
+    `time` the highest timestamp in it (-1: none), `first_time` that of its first batch. `rows` are fewer than
+    offsets where batches of a group's own stand among them, or what was compacted.
     Entry i says: the batch of `offsets[i]` begins at
     `positions[i]`, and the highest timestamp before it is `times[i]`.
     """
@@ -48,7 +53,7 @@ class Index:
         self.size = size
         self.time = _NO_TIME
         self.first_time = _NO_TIME
-        self.frames = 0
+        self.frames = self.rows = 0
         #: The last one that a batch names, as far as batches were looked at; it is not saved.
         self.receipt = ""
         #: The small batches of the segment have been merged.
@@ -57,7 +62,9 @@ class Index:
         self.positions = array("q")
         self.times = array("q")
 
-    def add(self, offset: int, span: int, size: int, time: int, receipt: str = "") -> None:
+    def add(
+        self, offset: int, span: int, rows: int, size: int, time: int, receipt: str = ""
+    ) -> None:
         """Notes a batch of `span` offsets and `size` bytes that begins where the index ended."""
         if not self.positions or self.size - self.positions[-1] >= SPACING:
             # Readers in other threads count `offsets`: those come last.
@@ -67,6 +74,7 @@ class Index:
         if not self.frames:
             self.first_time = time
         self.frames += 1
+        self.rows += rows
         self.size += size
         self.end = offset + span
         self.time = max(self.time, time)
@@ -74,13 +82,12 @@ class Index:
 
     def mark(self) -> IndexEnd:
         """Where the index ends now, for `reset`."""
-        return IndexEnd(
-            self.size, self.end, self.time, self.frames, len(self.offsets), self.receipt
-        )
+        numbers = self.size, self.end, self.time, self.frames, self.rows
+        return IndexEnd(*numbers, len(self.offsets), self.receipt)
 
     def reset(self, mark: IndexEnd) -> None:
         """Forgets the batches noted since a mark."""
-        self.size, self.end, self.time, self.frames, entries, self.receipt = mark
+        self.size, self.end, self.time, self.frames, self.rows, entries, self.receipt = mark
         if not self.frames:
             self.first_time = _NO_TIME
         del self.offsets[entries:], self.times[entries:], self.positions[entries:]
@@ -104,7 +111,7 @@ class Index:
                 part.byteswap()
         count, flags = len(self.offsets), int(self.merged)
         times = (self.first_time, self.time)
-        numbers = (self.base, self.end, self.size, *times, self.frames, count)
+        numbers = (self.base, self.end, self.size, *times, self.frames, self.rows, count)
         raw = _HEAD.pack(_MAGIC, _VERSION, flags, *numbers) + b"".join(map(bytes, parts))
         work = path.with_name(path.name + ".tmp")
         work.write_bytes(raw + crc32c.crc32c(raw).to_bytes(4, "little"))
@@ -118,19 +125,27 @@ def load(path: Path, base: int, size: int) -> Index | None:
     except OSError:
         return None
     body, crc = raw[:-4], raw[-4:]
-    if len(body) < _HEAD.size or crc32c.crc32c(body).to_bytes(4, "little") != crc:
+    if crc32c.crc32c(body).to_bytes(4, "little") != crc or len(body) < _BEFORE.size:
         return None
-    magic, version, flags, own_base, end, own_size, *rest = _HEAD.unpack_from(body)
-    if (magic, version, own_base, own_size) != (_MAGIC, _VERSION, base, size):
+    is_before = _BEFORE.unpack_from(body)[1] == _WITHOUT_ROWS
+    head = _BEFORE if is_before else _HEAD
+    if len(body) < head.size:
         return None
-    first_time, time, frames, count = rest
-    if len(body) != _HEAD.size + 24 * count:
+    magic, version, flags, own_base, end, own_size, first_time, time, frames, *rest = (
+        head.unpack_from(body)
+    )
+    wanted = (_MAGIC, _WITHOUT_ROWS if is_before else _VERSION, base, size)
+    if (magic, version, own_base, own_size) != wanted:
+        return None
+    count = rest[-1]
+    if len(body) != head.size + 24 * count:
         return None
     index = Index(base, size)
     index.end, index.frames, index.merged = end, frames, bool(flags)
     index.first_time, index.time = first_time, time
+    index.rows = end - base if is_before else rest[0]
     for number, part in enumerate((index.positions, index.times, index.offsets)):
-        at = _HEAD.size + 8 * count * number
+        at = head.size + 8 * count * number
         part.frombytes(body[at : at + 8 * count])
         if sys.byteorder == "big":
             part.byteswap()

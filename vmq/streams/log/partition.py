@@ -237,7 +237,8 @@ class Partition:
             else:
                 parts = encode(piece, index.end, newest, schema_size, self.write_options, receipt)
             self.active.write(parts)
-            index.add(index.end, piece.num_rows, sum(map(len, parts)), newest, receipt)
+            count, size = piece.num_rows, sum(map(len, parts))
+            index.add(index.end, count, count, size, newest, receipt)
 
     def is_due(self, size: int = 0) -> bool:
         """Whether the active segment is to be sealed before more is written."""
@@ -398,8 +399,7 @@ class Partition:
     def kept(self) -> int:
         """The first offset that is still here."""
         active = self.active  # first: a roll adds it to the sealed ones before it begins another
-        sealed = self.sealed
-        return sealed[0].base if sealed else active.index.base
+        return (self.sealed or (active.index,))[0].base
 
     @property
     def size(self) -> int:

@@ -40,7 +40,9 @@ def recover_active(path: Path, base: int, header: Header, trusted: int | None) -
         index = Index(base, start)
         try:
             for _, frame in walk(fd, start, size, base):
-                index.add(frame.offset, frame.span, frame.size, frame.time, frame.receipt)
+                index.add(
+                    frame.offset, frame.span, frame.rows, frame.size, frame.time, frame.receipt
+                )
         except SegmentFlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
                 raise flaw.damage(path) from None
@@ -107,7 +109,7 @@ def examine(
     index = Index(base, start)
     try:
         for _, frame in walk(fd, start, size, base):
-            index.add(frame.offset, frame.span, frame.size, frame.time, frame.receipt)
+            index.add(frame.offset, frame.span, frame.rows, frame.size, frame.time, frame.receipt)
             if pace is not None:
                 pace(frame.size)
     except SegmentFlawError as flaw:

@@ -377,7 +377,7 @@ class OpenSegment:
 
 
 class Sealed(NamedTuple):
-    """A segment that is complete. `inode` tells it from a merged copy that takes its place."""
+    """A segment that is complete. `inode` tells it from a merged copy that takes its place; `rows` only count."""
 
     path: Path
     base: int
@@ -386,14 +386,14 @@ class Sealed(NamedTuple):
     time: int
     inode: int
     merged: bool
+    rows: int = 0
 
 
 def sealed_of(path: Path, index: Index) -> Sealed:
     """What is to be known of a sealed segment."""
     found = path.stat()
-    return Sealed(
-        path, index.base, index.end, found.st_size, index.time, found.st_ino, index.merged
-    )
+    times = index.time, found.st_ino
+    return Sealed(path, index.base, index.end, found.st_size, *times, index.merged, index.rows)
 
 
 def expired(

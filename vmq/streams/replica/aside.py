@@ -177,7 +177,7 @@ class Mend:
                     break
                 else:
                     file.write(raw)
-                    self.index.add(frame.offset, frame.span, frame.size, frame.time)
+                    self.index.add(frame.offset, frame.span, frame.rows, frame.size, frame.time)
             else:
                 return
         self._begin(self._header.compacted)

@@ -32,10 +32,11 @@ class LooseSegment:
         self.file = RestingFile(path)
         #: Rows are missing: nothing is written behind it.
         self.is_compacted = False
-        #: Where each batch begins, in offsets and in bytes, and the highest time up to there.
+        #: Where each batch begins, in offsets and in bytes; the highest time, and the rows, up to its end.
         self.offsets = array("q")
         self.positions = array("q")
         self.times = array("q")
+        self.rows = array("q")
         #: Bytes that are on the disk itself.
         self.synced = start
         #: It is from before there was a group: its batches say nothing of one.
@@ -121,8 +122,9 @@ class LooseSegment:
             self.is_earlier = not frame.raft
         self.offsets.append(frame.offset)
         self.positions.append(position)
-        self.index.add(frame.offset, frame.span, frame.size, frame.time)
+        self.index.add(frame.offset, frame.span, frame.rows, frame.size, frame.time)
         self.times.append(self.index.time)
+        self.rows.append(self.index.rows)
 
     def can_be_cut(self, offset: int) -> bool:
         """Whether what is left before an offset is whole batches, and can be written on, or is all there is."""
@@ -255,6 +257,7 @@ class LooseSegment:
         made.offsets = self.offsets[:keep]
         made.positions = self.positions[:keep]
         made.times = self.times[:keep]
+        made.rows = self.rows[:keep]
         made.synced = size
         made.index = self._index_of(keep, size, offset)
         return made
@@ -266,8 +269,9 @@ class LooseSegment:
 
     def _mark(self, keep: int, size: int, offset: int) -> IndexEnd:
         time = self.times[keep - 1] if keep else -1
+        rows = self.rows[keep - 1] if keep else 0
         entries = bisect_left(self.index.offsets, offset)
-        return IndexEnd(size, offset if keep else self.base, time, keep, entries, "")
+        return IndexEnd(size, offset if keep else self.base, time, keep, rows, entries, "")
 
     def _index_of(self, keep: int, size: int, offset: int) -> Index:
         made = Index(self.base, self.start)

@@ -13,6 +13,11 @@ from vmq.broker import Broker
 from vmq.clustering.node.admission import DRAINED
 
 
+def statuses(broker: Broker) -> dict[str, str]:
+    """How the members are, as one of them shows it."""
+    return {each.node: each.status for each in cluster.list_members(broker)}
+
+
 async def test_a_drained_node_gives_its_sessions_away_and_stays_a_member(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b), Device("c") as client, Device("p") as publisher:
         await client.connect(a)
@@ -31,9 +36,21 @@ async def test_a_drained_node_gives_its_sessions_away_and_stays_a_member(tmp_pat
         await client.until(lambda: client.log == ["1"])
         assert sorted(clustering(b).node.members) == ["a", "b"]
         assert clustering(b).node.up == ["a"]
+        await until(lambda: statuses(a) == statuses(b) == {"a": "drained", "b": "joined"})
         assert not (await cluster.drain(a, 10, undo=True)).drained
         assert a.health() == []
+        await until(lambda: statuses(a) == statuses(b) == {"a": "joined", "b": "joined"})
         assert await client.connect(a)
+
+
+async def test_a_start_ends_a_drain_for_the_other_nodes_too(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b):
+        await cluster.drain(b, 10)
+        await until(lambda: statuses(a)["b"] == "drained")
+        settings = b.config
+        await b.stop()
+        async with Broker(settings):
+            await until(lambda: statuses(a)["b"] == "joined")
 
 
 async def test_the_last_node_cannot_be_drained(tmp_path: Path) -> None:

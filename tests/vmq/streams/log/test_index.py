@@ -15,7 +15,7 @@ def built(batches: list[tuple[int, int, int]]) -> tuple[Index, list[tuple[int, i
     index, plain = Index(100, 64), []
     for rows, size, time in batches:
         plain.append((index.size, index.end, index.end + rows, time))
-        index.add(index.end, rows, size, time)
+        index.add(index.end, rows, rows - 1, size, time)
     return index, plain
 
 
@@ -45,7 +45,7 @@ def test_a_reset_is_as_if_nothing_had_come(
     index, _ = built(batches)
     mark = index.mark()
     for rows, size, time in more:
-        index.add(index.end, rows, size, time)
+        index.add(index.end, rows, rows - 1, size, time)
     index.reset(mark)
     assert vars(index) == vars(built(batches)[0])
 

@@ -65,7 +65,7 @@ export function cluster() {
       note(members.rows);
       const trips = new Map(samples.rows.filter((row) => row.name === "cluster_round_trip_seconds").map((row) => [row.labels.peer, row.value]));
       list.show(members.rows.map((row) => ({ ...row, trip: trips.get(row.node) })));
-      const gone = members.rows.filter((row) => row.status === "joined" && !row.is_up);
+      const gone = members.rows.filter((row) => ["joined", "drained"].includes(row.status) && !row.is_up);
       split.hidden = !gone.length;
       fill(split, gone.length ? `This node does not reach ${gone.map((row) => row.node).join(", ")}.` : "");
       const missing = missingOf(members.rows);
