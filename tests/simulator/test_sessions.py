@@ -110,6 +110,8 @@ def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
         # The first follower of an owner took over with a copy of long ago, as if that had all that was safe.
         (("split", "kill", "deaf"), 127),
         (("split", "kill", "deaf"), 302),
+        # What an owner without a current copy kept for clients whom it did not know, in a part of a copy of it.
+        (("split", "kill", "deaf"), 252),
     ],
 )
 def test_what_seeds_of_many_faults_at_once_have_shown_is_mended(

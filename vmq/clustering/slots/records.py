@@ -242,12 +242,15 @@ def load_state(records: dict[bytes, bytes], is_cold: bool = False) -> SlotState:
 def salvage(records: dict[bytes, bytes]) -> SlotState:
     """What a copy that is not whole has: messages and subscriptions. It includes nothing; its context is only they.
 
-    What is in the queues is in a copy before the messages (`followers.cut`): whom a message is for is known.
+    What is in the queues is in a copy before the messages (`followers.cut`): whom a message is for is known. What its
+    owner lacked it lacks: else what that kept for clients whom it did not know would be for nobody.
     """
     state = SlotState()
     _load_clients(state, {key: records[key] for key in records if key[:1] in (b"m", b"q", b"u")})
     for dot in state.messages:
         state.context.add(dot)
+    if HEAD_KEY in records:
+        state.lacks = lacks_of(records[HEAD_KEY])
     state.forget_changes()
     return state
 

@@ -1,8 +1,10 @@
 """Records of a slot's state: what is side by side in one, and when it goes."""
 
+from vmq.clustering.slots.merge import merge
 from vmq.clustering.slots.queued import PLACES, RUN, RUN_BYTES, StoredMessage
 from vmq.clustering.slots.records import all_records, load_state, salvage, take_changes
 from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.words import UNCLAIMED
 
 ORIGIN = 5 << 24 | 1
 
@@ -108,3 +110,16 @@ def test_of_an_unfinished_copy_those_messages_count_of_which_it_knows_whom_they_
     assert (ORIGIN, 1) in found.context
     assert (ORIGIN, PLACES) not in found.context
     assert first in all_records(found)
+
+
+def test_what_an_owner_lacked_an_unfinished_copy_of_it_lacks() -> None:
+    """What it kept for clients whom it did not know is still for those who are known later."""
+    there = state()
+    there.lacks = (3, 7)
+    there.see((ORIGIN, 1))
+    there.put(UNCLAIMED, (ORIGIN, 1), 1, StoredMessage(there.stamp(0), b"t", b"x", 1, ""))
+    there.close()
+    found = SlotState()
+    merge(found, salvage(all_records(there)))
+    assert found.lacks == (3, 7)
+    assert found.has(UNCLAIMED, (ORIGIN, 1))
