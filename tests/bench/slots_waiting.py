@@ -1,13 +1,14 @@
 """What waits for clients who are away: python -m tests.bench.slots_waiting [--sessions 1 100 10000]
 
-Two nodes with a copy of each session; durable sessions subscribe at one of them, each to a topic of its own, and leave;
-a publisher sends at QoS 1 in bursts of 200. Memory is what the resident set of each node has grown by, for a message.
-Then that node starts anew, alone, until it is ready; with the other again the sessions come back, 50 at a time, and
-take what waits.
+Two nodes with a copy of each session, or one (`--nodes 1`); durable sessions subscribe at one of them, each to a
+topic of its own, and leave; a publisher sends at QoS 1 in bursts of 200. Memory is what the resident set of each node
+has grown by, for a message. Then all start anew, at the same moment, until that one is ready (and how much memory it
+has then); the sessions come back, 50 at a time, and take what waits.
 """
 
 import argparse
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter, sleep
@@ -77,9 +78,23 @@ def drain(node: BrokerProcess, sessions: int, messages: int) -> tuple[Measured, 
     return watch.stop(messages), most
 
 
-def measure(folder: Path, kind: str, sessions: int, messages: int) -> None:
+def start_again(
+    folder: Path, names: str, kind: str, stack: ExitStack
+) -> tuple[BrokerProcess, float]:
+    """All nodes at once; the first of them, and after how many seconds it was ready."""
+    begun = perf_counter()
+    with ThreadPoolExecutor(len(names)) as pool:
+        starting = [pool.submit(start, folder, name, kind) for name in names]
+        node = stack.enter_context(starting[0].result())
+        seconds = perf_counter() - begun
+        for each in starting[1:]:
+            stack.enter_context(each.result())
+    return node, seconds
+
+
+def measure(folder: Path, names: str, kind: str, sessions: int, messages: int) -> None:
     with ExitStack() as stack:
-        nodes = [stack.enter_context(start(folder, name, kind)) for name in NAMES]
+        nodes = [stack.enter_context(start(folder, name, kind)) for name in names]
         sleep(SETTLED)
         for number in range(sessions):
             peer = Peer(nodes[0].tcp, f"session-{number}", False)
@@ -93,15 +108,13 @@ def measure(folder: Path, kind: str, sessions: int, messages: int) -> None:
         for each in nodes:
             each.terminate(TIMEOUT)
     with ExitStack() as stack:
-        begun = perf_counter()
-        node = stack.enter_context(start(folder, NAMES[0], kind))
-        seconds, cpu = perf_counter() - begun, sum(Cpu.of(node.pid))
-        stack.enter_context(start(folder, NAMES[1], kind))
+        node, seconds = start_again(folder, names, kind, stack)
+        cpu, there = sum(Cpu.of(node.pid)), resident(node)
         sleep(SETTLED)
         drained, most = drain(node, sessions, messages)
     print(
-        f"{kind:<7}{sessions:>9,}{messages:>10,}{grown[0]:>9.0f}{grown[1]:>9.0f}{taken.rate:>10,.0f}"
-        f"{seconds:>9.2f}{cpu:>9.2f}{drained.rate:>10,.0f}{drained.loop:>9.1f}{most / 1e6:>9.0f}",
+        f"{kind:<7}{sessions:>9,}{messages:>10,}{grown[0]:>9.0f}{grown[-1]:>9.0f}{taken.rate:>10,.0f}"
+        f"{seconds:>9.2f}{cpu:>9.2f}{there / 1e6:>9.0f}{drained.rate:>10,.0f}{drained.loop:>9.1f}{most / 1e6:>9.0f}",
         flush=True,
     )
 
@@ -114,16 +127,17 @@ def main() -> None:
     parser.add_argument(
         "--kinds", nargs="+", choices=["nodes", "slots"], default=["nodes", "slots"]
     )
+    parser.add_argument("--nodes", type=int, choices=[1, 2], default=2)
     options = parser.parse_args()
     print(
         f"{'compiled' if is_compiled() else 'interpreted'}\n"
         f"{'':<7}{'sessions':>9}{'messages':>10}{'B at a':>9}{'B at b':>9}{'taken/s':>10}"
-        f"{'ready s':>9}{'CPU s':>9}{'drained/s':>10}{'µs each':>9}{'most MB':>9}"
+        f"{'ready s':>9}{'CPU s':>9}{'MB then':>9}{'drained/s':>10}{'µs each':>9}{'most MB':>9}"
     )
     for sessions in options.sessions:
         for kind in options.kinds:
             with tempfile.TemporaryDirectory() as folder:
-                measure(Path(folder), kind, sessions, options.messages)
+                measure(Path(folder), NAMES[: options.nodes], kind, sessions, options.messages)
 
 
 if __name__ == "__main__":

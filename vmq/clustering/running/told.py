@@ -3,6 +3,7 @@
 Who owns a slot tells what its queues lose and keep; the node of a client's connection tells what it has acknowledged.
 """
 
+import logging
 from functools import partial
 from typing import Final
 
@@ -14,6 +15,8 @@ from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.subscribers import EXPIRED
 from vmq.clustering.slots.words import ONLY, split_scope
 from vmq.core.context import Core
+
+log = logging.getLogger("vmq.cluster")
 
 
 class SlotNews:
@@ -45,6 +48,15 @@ class SlotNews:
         for client_id in expired:
             core.counters.client_expired += 1
             core.tell("on_session_expired", hooks.on_session_expired, _who(client_id))
+        unread, effects.unread = effects.unread, []
+        for client_id, reason in unread:
+            who = _who(client_id)
+            if reason:
+                log.error(
+                    "what waits for client %r cannot be read, and is tried again: %s", who, reason
+                )
+            else:
+                log.warning("what waits for client %r can be read again", who)
 
 
 def _who(client_id: str) -> SubscriberId:

@@ -135,7 +135,7 @@ class LoopTurn:
             fronts.closed(number)
         if effects.routes or effects.presence:
             self._announce()
-        if effects.dropped or effects.kept or effects.expired:
+        if effects.dropped or effects.kept or effects.expired or effects.unread:
             self._news.tell(effects)
 
 

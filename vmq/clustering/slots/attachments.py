@@ -19,7 +19,7 @@ from vmq.clustering.messages.fronts import (
     ToClient,
 )
 from vmq.clustering.slots.attachment import Attachment, SlotFlows, another_place, is_told_of
-from vmq.clustering.slots.away import AwayClients
+from vmq.clustering.slots.away import AwayClients, UnreadQueues
 from vmq.clustering.slots.cold import ALL
 from vmq.clustering.slots.flow import PACKETS, packets_from, steps_of
 from vmq.clustering.slots.owned import OwnedSlot
@@ -54,6 +54,7 @@ class Attachments:
         self._state = owned.state
         self.serving: dict[str, Attachment] = {}
         self.away = AwayClients(owned)
+        self.unread = UnreadQueues(owned.here, owned.state)
         self.held = HeldOffers(owned)
         self._to_deliver: dict[str, None] = {}
         self.flows = SlotFlows(owned, self.serving, self.held.has, self._to_deliver)
@@ -96,6 +97,8 @@ class Attachments:
         if self._is_older((rank, asked.connection), (register.rank, register.connection)):
             self._here.send(front, AttachRefused(asked.client, asked.connection))
             return
+        if not self.unread.prepare(asked, not is_known):
+            return  # its front asks again
         served = self.serving.get(asked.client)
         if served is not None and served.connection == asked.connection:
             if (served.front, served.link) == (front, asked.link):
@@ -105,7 +108,7 @@ class Attachments:
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
             self.away.publish_will(asked.client)  # its connection ends without DISCONNECT
-        is_new, before = register.connection != asked.connection, register.connection
+        is_new, before = not is_known, register.connection
         register.rank = rank
         if is_new:
             register.connect(rank, asked.connection, not self._owned.has_all_forks())
@@ -151,7 +154,6 @@ class Attachments:
         if not register.session and not asked.is_clean:
             state.begin_session(client, self._here.time())
         state.touch(client)
-        state.load(client, len(register.window) + self._here.ahead)
         self._believe_done(client, register, asked.done)
         for entry in asked.table:
             self._believe(client, register, entry)
@@ -269,19 +271,22 @@ class Attachments:
         if self.flows.deliver(attachment, limits):
             self._touched[client] = None
             return
-        self._state.load(client, ALL if limits.newest_first else limits.window + self._here.ahead)
+        most = ALL if limits.newest_first else limits.window + self._here.ahead
+        if not self.unread.load(client, most):
+            return
         queue = self._state.queues.get(client, {})
         room = limits.window - len(register.window)
         if room <= 0 or not queue:
             return
         under_way = {sent.dot for sent in register.window.values() if not sent.is_received}
         most = limits.window_bytes
-        size = sum(self._size(dot) for dot in under_way) if most >= 0 else 0
+        size_of = self._state.size_in_memory
+        size = sum(size_of(dot) for dot in under_way) if most >= 0 else 0
         for dot, qos in reversed(queue.items()) if limits.newest_first else queue.items():
             if dot in under_way:
                 continue
             if most >= 0:
-                size += self._size(dot)
+                size += size_of(dot)
                 if size > most and register.window:
                     return
             packet = register.last_packet % PACKETS + 1
@@ -294,11 +299,6 @@ class Attachments:
             room -= 1
             if not room:
                 break
-
-    def _size(self, dot: Dot) -> int:
-        """Bytes of a message that is not done by all."""
-        message = self._state.messages.get(dot)
-        return 0 if message is None else message.size()
 
     def deliver(self) -> None:
         """Sends what has come in this turn."""
@@ -462,7 +462,7 @@ class Attachments:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.all.age > 0 and self._state.waits()
         is_waited_for = self._refused or self._with_unsafe or self.away.are_waited_for()
-        is_waited_for = is_waited_for or self.held.are_any()
+        is_waited_for = is_waited_for or self.held.are_any() or self.unread.are_any()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
     def look(self) -> None:
@@ -476,6 +476,7 @@ class Attachments:
         if not self._owned.serves(self._here.store):
             return
         self._tell_safe()
+        self.distribute(list(self.unread.clients))
         self.held.look()
         self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
         self.away.look()

@@ -1,10 +1,19 @@
-"""Clients without a connection: since when, what becomes of their wills, and when their sessions expire."""
+"""Clients without a connection: since when, what becomes of their wills, and when their sessions expire.
+
+And those whose queues the disk does not give: that costs their sessions and nobody else, as long as it lasts.
+"""
 
 from collections.abc import Container
 from typing import Final
 
+from vmq.clustering.messages.fronts import Attach
+from vmq.clustering.slots.cold import ALL
+from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owned import OwnedSlot
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import Subscribers
+from vmq.clustering.slots.words import Dot
+from vmq_cluster.errors import StorageError
 
 #: Milliseconds until a client without a session is forgotten: a front that learns late that it has gone may ask anew.
 FORGOTTEN_AFTER: Final = 600_000
@@ -73,6 +82,15 @@ class AwayClients:
                 del self._orphans[client]
                 self.publish_will(client)
 
+    def _end(self, client: str, subscribers: Subscribers) -> None:
+        """A session expires; one whose queue the disk does not give does so another time."""
+        try:
+            self._state.drop_queue(client)
+        except StorageError:
+            return
+        subscribers.end(client)
+        self._here.effects.expired.append(client)
+
     def expire(self, subscribers: Subscribers, present: Container[str]) -> None:
         """Ends what was to be there only for a while, and forgets clients of whom nobody has anything.
 
@@ -87,10 +105,68 @@ class AwayClients:
                 continue
             left = self.left.setdefault(client, register.left or now)
             if register.session and 0 < limits.expiry <= now - left:
-                subscribers.end(client)
-                self._here.effects.expired.append(client)
+                self._end(client, subscribers)
             is_used = register.session or register.will or state.waiting(client) > 0
             since = max(register.ended, register.attached_at)
             if has_all and not is_used and now - since > FORGOTTEN_AFTER:
                 state.forget(client)
                 del self.left[client]
+
+
+class UnreadQueues:
+    """Those of one slot, for its owner: told once (`Effects.unread`), and tried again with each heartbeat."""
+
+    def __init__(self, here: LocalNode, state: SlotState) -> None:
+        self._here = here
+        self._state = state
+        self.clients: dict[str, None] = {}
+
+    def are_any(self) -> bool:
+        return bool(self.clients)
+
+    def load(self, client: str, most: int) -> bool:
+        """Has so much of a queue in memory, as `ColdQueues.load`; False: the disk does not give it."""
+        try:
+            self._state.load(client, most)
+        except StorageError as error:
+            self._failed(client, error)
+            return False
+        return self._succeeded(client)
+
+    def _failed(self, client: str, error: StorageError) -> None:
+        if client not in self.clients:
+            self.clients[client] = None
+            self._here.effects.unread.append((client, str(error)))
+
+    def _succeeded(self, client: str) -> bool:
+        if client in self.clients:
+            del self.clients[client]
+            self._here.effects.unread.append((client, ""))
+        return True
+
+    def prepare(self, asked: Attach, is_new: bool) -> bool:
+        """Whether a connection can be attached: what is needed of its client's queue for that is in memory.
+
+        Of a session that its connection ends nothing waits any more.
+        """
+        client = asked.client
+        if client not in self._state.cold:
+            return self._succeeded(client)
+        if asked.is_clean and is_new:
+            return self._drop(client)
+        window = self._state.registers[client].window
+        if not self.load(client, len(window) + self._here.ahead):
+            return False
+        dots: list[Dot] = [*asked.done, *[each.dot for each in asked.table]]
+        dots += [each.dot for each in window.values()]
+        if any(self._state.is_cold(client, dot) for dot in dots):
+            return self.load(client, ALL)
+        return True
+
+    def _drop(self, client: str) -> bool:
+        try:
+            self._state.drop_queue(client)
+        except StorageError as error:
+            self._failed(client, error)
+            return False
+        return self._succeeded(client)

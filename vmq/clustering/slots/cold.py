@@ -22,6 +22,7 @@ from vmq.clustering.slots.queued import (
     messages_of,
 )
 from vmq.clustering.slots.words import GROUP, UNCLAIMED, Dot
+from vmq_cluster.errors import StorageError
 
 #: More than any queue has.
 ALL: Final = 1 << 62
@@ -35,6 +36,18 @@ class RunReader:
     def runs(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         """Those of the numbers from `first` to `last` that there are, in order."""
         return iter([])
+
+
+def read_record(number: int, value: bytes) -> list[tuple[Dot, StoredMessage]]:
+    """Its messages.
+
+    Raises:
+        StorageError: it is damaged.
+    """
+    try:
+        return messages_of(value)
+    except (ValueError, TypeError) as error:
+        raise StorageError(f"record {number} of messages is damaged: {error}") from None
 
 
 class ColdQueue:
@@ -95,6 +108,18 @@ class ColdQueues(SlotQueues):
         """Whether a message is in a client's queue."""
         block = self.blocks.get((dot[0], dot[1] // PLACES), _NO_BLOCKS).get(client)
         return block is not None and block.qos(dot[1] % PLACES) > 0
+
+    def is_cold(self, client: str, dot: Dot) -> bool:
+        """Whether a message is in a client's queue, and on the disk alone."""
+        cold = self.cold.get(client)
+        if cold is None or dot in cold.behind or dot in self.queues.get(client, _NO_DOTS):
+            return False
+        return self.has(client, dot)
+
+    def size_in_memory(self, dot: Dot) -> int:
+        """Bytes of a message that is not done by all."""
+        message = self.messages.get(dot)
+        return 0 if message is None else message.size()
 
     def message_of(self, client: str, dot: Dot) -> StoredMessage:
         """A message that is in a client's queue."""
@@ -299,7 +324,11 @@ class ColdQueues(SlotQueues):
             self.forget_run(message)
 
     def load(self, client: str, most: int = ALL) -> bool:
-        """Has so many messages of a queue in memory, the first, or all; whether that is more than before."""
+        """Has so many messages of a queue in memory, the first, or all; whether that is more than before.
+
+        Raises:
+            StorageError: the disk does not give them; what it gave is in memory.
+        """
         cold = self.cold.get(client)
         if cold is None:
             return False
@@ -309,29 +338,34 @@ class ColdQueues(SlotQueues):
         before = len(queue)
         if before >= most:
             return False
+        try:
+            self._read_on(client, queue, cold, most)
+        finally:
+            if not cold.count:
+                queue.update(cold.behind)
+                del self.cold[client]
+                if not cold.is_measured:
+                    self.single_sizes[client] = self._size_in_memory(queue)
+            if not queue:
+                self._end_queue(client)
+            self.grown[client] = None
+        return len(queue) > before
+
+    def _read_on(self, client: str, queue: dict[Dot, int], cold: ColdQueue, most: int) -> None:
+        """Reads records until so much of a queue is in memory; what cannot be read now is read another time."""
         assert self.reader is not None
         for number, value in self.reader.runs(cold.first, self.last_run):
             if not cold.count or len(queue) >= most:
-                break
-            cold.first = number + 1
+                return
             cold.count -= self._read(client, queue, cold, number, value)
-        else:
-            cold.count = 0
-        if not cold.count:
-            queue.update(cold.behind)
-            del self.cold[client]
-            if not cold.is_measured:
-                self.single_sizes[client] = self._size_in_memory(queue)
-        if not queue:
-            self._end_queue(client)
-        self.grown[client] = None
-        return len(queue) > before
+            cold.first = number + 1
+        cold.count = 0
 
     def _read(
         self, client: str, queue: dict[Dot, int], cold: ColdQueue, number: int, value: bytes
     ) -> int:
         """Takes what a record has of a client's queue; returns how much."""
-        found = messages_of(value)
+        found = read_record(number, value)
         count = 0
         for dot, message in found:
             block = self.blocks.get((dot[0], dot[1] // PLACES), _NO_BLOCKS).get(client)
@@ -377,15 +411,23 @@ class ColdQueues(SlotQueues):
         """Counts the bytes of queues that were cold from the start on."""
         found = {client: each for client, each in self.cold.items() if not each.is_measured}
         for client, cold in found.items():
-            cold.is_measured = True
             warm = self.single_queues.get(client, _NO_DOTS)
             self.single_sizes[client] = self._size_in_memory(warm) + self._size_in_memory(
                 cold.behind
             )
+        try:
+            self._add_sizes(found)
+        except StorageError:  # told when a client is about to get it; until then there is room
+            return
+        for cold in found.values():
+            cold.is_measured = True
+
+    def _add_sizes(self, found: dict[str, ColdQueue]) -> None:
+        """Adds what is on the disk of these queues."""
         assert self.reader is not None
         first = min([each.first for each in found.values()])
         for number, value in self.reader.runs(first, self.last_run):
-            for dot, message in messages_of(value):
+            for dot, message in read_record(number, value):
                 blocks = self.blocks.get((dot[0], dot[1] // PLACES), _NO_BLOCKS)
                 for client, block in blocks.items():
                     its = found.get(client)

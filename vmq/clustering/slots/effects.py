@@ -47,6 +47,8 @@ class Effects:
         self.dropped: list[tuple[str, str, StoredMessage, int]] = []
         #: Messages that joined the queues of clients that are away, if somebody wants to know: client, message, QoS.
         self.kept: list[tuple[str, StoredMessage, int]] = []
+        #: Clients whose queues the disk does not give, and why; "": it gives them again.
+        self.unread: list[tuple[str, str]] = []
         #: Clients whose sessions have expired.
         self.expired: list[str] = []
         self.writes: dict[bytes, bytes | None] = {}

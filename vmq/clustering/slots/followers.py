@@ -14,8 +14,11 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.records import HEAD_KEY
 from vmq.clustering.slots.words import NO_LINEAGE, Lineage
 
-#: Bytes of changes that an owner keeps for followers that lack them, but never less than what is not safe yet.
+#: Bytes of changes that an owner keeps for followers that lack them, but never less than what is not safe yet; and
+#: where the owners of a node together keep more than so many, each keeps no more than a small part.
 LOG_BYTES: Final = 1 << 20
+ALL_LOGS: Final = 32 << 20
+SMALL_LOG: Final = 32 << 10
 #: Kinds of records in the order in which a state is sent.
 _ORDER: Final = b"hqcruixm"
 
@@ -110,6 +113,7 @@ class FollowerSet:
         size = sum(len(key) + len(value or b"") for key, value in records)
         self._log.append((version, records, size))
         self._log_bytes += size
+        self._here.logged += size
         self._shorten()
         for store, progress in self.progress.items():
             if progress.sent == version - 1:
@@ -126,8 +130,17 @@ class FollowerSet:
         log, had = self._log, -1
         if self.progress and all(each.is_whole for each in self.progress.values()):
             had = min(each.stored for each in self.progress.values())
-        while log and log[0][0] <= self.safe and (log[0][0] <= had or self._log_bytes > LOG_BYTES):
-            self._log_bytes -= log.popleft()[2]
+        most = LOG_BYTES if self._here.logged <= ALL_LOGS else SMALL_LOG
+        while log and log[0][0] <= self.safe and (log[0][0] <= had or self._log_bytes > most):
+            size = log.popleft()[2]
+            self._log_bytes -= size
+            self._here.logged -= size
+
+    def end(self) -> None:
+        """Another lineage has begun: nobody follows this one."""
+        self._here.logged -= self._log_bytes
+        self._log.clear()
+        self._log_bytes = 0
 
     def _send(
         self,

@@ -60,6 +60,8 @@ class LocalNode:
         self.clock: int = 0
         #: Messages that clients of this node have acknowledged in their turn.
         self.answered: int = 0
+        #: Bytes of changes that its owners keep for followers.
+        self.logged: int = 0
         #: Somebody wants to know of each message that is kept for a client who is away.
         self.tells_kept = False
         #: Another slot than this with connected members of a share group, or with any; -1: none is known.

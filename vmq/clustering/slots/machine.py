@@ -119,6 +119,7 @@ class SlotMachine:
         """Another lineage has begun: what this node has is a copy, or a fork."""
         owner.state.tell_late()
         owner.publish()
+        owner.followers.end()
         del self.owners[slot]
         self._rounds.note(slot, False)
         self.copies[slot] = copy = self._holder(owner)

@@ -365,16 +365,24 @@ class SlotState(ColdQueues):
             self.unsend(client, packet)
         for packet in list(register.received):
             self.release(client, packet)
-        while self.waiting(client):
-            self.load(client, 1)
-            for dot in list(self.queues.get(client, ())):
-                self.done(client, dot)
+        self.drop_queue(client)
         for each in register.granted():
             self.subscribe(client, each, -1, now)
         register.session, register.ended = 0, self.stamp(now)
         known = register.connection, last or register.connection
         register.ended_past = (*register.past, *dict.fromkeys(known))
         self.touch(client)
+
+    def drop_queue(self, client: str) -> None:
+        """Nothing waits for a client any more.
+
+        Raises:
+            StorageError: the disk does not give what is left.
+        """
+        while self.waiting(client):
+            self.load(client, 1)
+            for dot in list(self.queues.get(client, ())):
+                self.done(client, dot)
 
     def forget(self, client: str) -> None:
         """Nobody has anything of a client that has no session."""

@@ -20,6 +20,7 @@ from vmq.clustering.slots.words import (
     split_scope,
 )
 from vmq.mqtt.special import is_served
+from vmq_cluster.errors import StorageError
 
 #: Why a client lost a message, as plugins are told.
 QUEUE_FULL: Final = "queue_full"
@@ -270,8 +271,15 @@ class Subscribers:
         while True:
             queue = state.queues.get(client, {})
             found = next((dot for dot in queue if dot not in under_way), None)
-            if found is not None or not state.load(client, len(queue) + 1):
+            if found is not None or not self._reads(client, len(queue) + 1):
                 return found
+
+    def _reads(self, client: str, most: int) -> bool:
+        """Whether more of a queue is in memory now; what the disk does not give is neither dropped nor expires."""
+        try:
+            return self._state.load(client, most)
+        except StorageError:  # told when its client is about to get it
+            return False
 
     def _lose(self, client: str, dot: Dot, reason: str) -> None:
         lost, qos = self._state.messages[dot], self._state.queues[client][dot]

@@ -1,16 +1,18 @@
 """What waits in a slot is on the disk, and comes from there in its order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vmq.clustering.slots.copies import RecordSet, SlotCopy, StoredRuns
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.queued import StoredMessage
-from vmq.clustering.slots.records import all_records, load_state, take_changes
+from vmq.clustering.slots.records import all_records, load_state, run_key, take_changes
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import NO_LINEAGE, Dot
+from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import MemoryStorage
 
 CLIENTS = ("a", "b", "c")
@@ -100,6 +102,58 @@ class Slot:
     def stored(self) -> list[bytes]:
         """The records of messages."""
         return [key for key in self.records.read(self.effects) if key[:1] == b"m"]
+
+
+class BrokenReader(StoredRuns):
+    """Reads until a record that it cannot."""
+
+    broken = 0
+
+    def runs(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        for number, value in super().runs(first, last):
+            if number == self.broken:
+                raise StorageError("cannot read")
+            yield number, value
+
+
+def test_what_the_disk_does_not_give_is_there_when_it_does() -> None:
+    slot = Slot()
+    for _ in range(6):
+        slot.take("ab")
+        slot.publish()
+    slot.commit()
+    slot.restart()
+    slot.state.reader = reader = BrokenReader(slot.effects, slot.records)
+    reader.broken = 3
+    with pytest.raises(StorageError):
+        slot.state.load("a", 4)
+    assert len(slot.state.queues["a"]) == 2
+    reader.broken = 1
+    with pytest.raises(StorageError):
+        slot.state.load("b")
+    assert "b" not in slot.state.queues
+    assert slot.state.size_of("b") == 0, "nobody knows"
+    reader.broken = 0
+    slot.check()
+    slot.state.load_all()
+    slot.check()
+    assert len(slot.state.queues["a"]) == len(slot.state.queues["b"]) == 6
+
+
+def test_a_damaged_record_is_not_passed_over() -> None:
+    slot = Slot()
+    for _ in range(2):
+        slot.take("a")
+        slot.publish()
+    slot.commit()
+    slot.restart()
+    whole = slot.disk.get(slot.records.prefix + run_key(1))
+    assert whole is not None
+    slot.disk.write({slot.records.prefix + run_key(1): whole[:-3]}, sync=False)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="record 1"):
+            slot.state.load("a")
+    assert slot.state.waiting("a") == 2
 
 
 def test_what_waits_for_who_is_away_is_in_memory_no_more() -> None:

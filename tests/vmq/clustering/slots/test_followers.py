@@ -1,7 +1,7 @@
 """What an owner sends its followers."""
 
 from vmq.clustering.messages.slots import SlotRecords, SlotStored, SlotView, StatePart
-from vmq.clustering.slots.followers import FollowerSet, cut
+from vmq.clustering.slots.followers import ALL_LOGS, FollowerSet, cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
@@ -128,6 +128,26 @@ def test_queues_come_before_messages() -> None:
     keys = [key for part in parts for key, _ in part.records]
     assert [key[:1] for key in keys] == [b"h", *[b"q"] * 40, *[b"m"] * 20]
     assert set(keys) == set(STATE)
+
+
+def test_where_owners_together_keep_much_for_followers_each_keeps_little() -> None:
+    """A node alone may own a thousand slots."""
+    there, here = followers()
+    other = FollowerSet(here, 8, BASE, set())
+    there.are_safe(1000)
+    other.are_safe(1000)
+    value = bytes(1 << 16)
+    for version in range(1, 9):
+        there.publish(VIEW, version, [(b"m", value)])
+    assert here.logged > 8 << 16
+    here.logged += ALL_LOGS
+    other.publish(VIEW, 1, [(b"m", value)])
+    there.publish(VIEW, 9, [(b"m", value)])
+    assert here.logged == ALL_LOGS
+    there.publish(VIEW, 10, [(b"m", bytes(100))])
+    assert here.logged == ALL_LOGS + 101
+    there.end()
+    assert here.logged == ALL_LOGS
 
 
 def test_changes_that_are_not_safe_are_kept_however_many() -> None:

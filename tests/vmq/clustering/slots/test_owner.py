@@ -1,5 +1,6 @@
 """The owner of a slot, with what others say to it."""
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 from vmq.clustering.messages.base import NodeMessage
@@ -39,6 +40,7 @@ from vmq.clustering.slots.words import (
     Lineage,
     incarnation_of,
 )
+from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import MemoryStorage
 
 T = TypeVar("T", bound=NodeMessage)
@@ -257,6 +259,69 @@ def test_a_client_is_told_of_no_session_that_its_own_connection_began_or_ended()
     assert world.sent(Attached, 3) == [], "the end of the session is not safe yet"
     world.confirm(follower, is_whole=True)
     assert [each.is_present for each in world.sent(Attached, 3)] == [False, False]
+
+
+class FailingDisk(MemoryStorage):
+    """Does not give records of messages."""
+
+    fails = False
+
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in super().scan(first, end):
+            if self.fails and key[7:8] == b"m":
+                raise StorageError("no sector there")
+            yield key, value
+
+
+def test_what_the_disk_does_not_give_costs_the_session_that_it_is_of() -> None:
+    world = World()
+    world.disk = disk = FailingDisk()
+    world.here.effects.disk = disk
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    for client in ("c", "d"):
+        world.subscribe(client)
+    world.receive(3, Attach(SLOT, "d", 8, 0, world.lineage, 13, []))
+    for number in (1, 2, 3):
+        world.offer(number, index=number - 1)
+        world.confirm(follower, is_whole=True)
+    assert world.to_client()[0] == [(ORIGIN, number) for number in (1, 2, 3)]
+    assert "c" in world.owner.state.cold, "it is away"
+    disk.fails = True
+    for _ in range(2):
+        world.attach()
+        world.tick()
+    assert [each.client for each in world.sent(Attached, 3)] == ["d"]
+    assert world.here.effects.unread == [("c", "no sector there")], "told once"
+    world.offer(4, index=3)
+    assert world.to_client()[0] == [(ORIGIN, 4)], "the other one gets what comes"
+    disk.fails = False
+    world.attach()
+    assert world.to_client()[0] == [(ORIGIN, number) for number in (1, 2, 3, 4)]
+    assert world.here.effects.unread[1:] == [("c", "")]
+
+
+def test_a_session_that_the_disk_does_not_give_ends_when_it_does() -> None:
+    world = World()
+    world.disk = disk = FailingDisk()
+    world.here.effects.disk = disk
+    world.deny(2, 3)
+    (follower,) = world.owner.view.followers
+    world.follow(follower)
+    world.subscribe("c")
+    world.offer(1)
+    world.confirm(follower, is_whole=True)
+    disk.fails = True
+    asked = Attach(SLOT, "c", 7, 0, world.lineage, 13, [], is_clean=True)
+    world.receive(3, asked)
+    state = world.owner.state
+    assert state.registers["c"].session
+    assert state.waiting("c") == 1
+    disk.fails = False
+    world.receive(3, asked)
+    assert not state.registers["c"].session
+    assert not state.waiting("c")
 
 
 def test_what_comes_out_of_turn_is_not_taken() -> None:
