@@ -19,6 +19,8 @@ from vmq.clustering.slots.words import NO_LINEAGE, Lineage
 LOG_BYTES: Final = 1 << 20
 ALL_LOGS: Final = 32 << 20
 SMALL_LOG: Final = 32 << 10
+#: What a record takes in memory besides.
+OVERHEAD: Final = 100
 #: Kinds of records in the order in which a state is sent.
 _ORDER: Final = b"hqcruixm"
 
@@ -110,7 +112,7 @@ class FollowerSet:
 
     def publish(self, view: SlotView, version: int, records: _Records) -> None:
         """A commit of the owner, for all followers."""
-        size = sum(len(key) + len(value or b"") for key, value in records)
+        size = sum(OVERHEAD + len(key) + len(value or b"") for key, value in records)
         self._log.append((version, records, size))
         self._log_bytes += size
         self._here.logged += size
@@ -131,6 +133,8 @@ class FollowerSet:
         if self.progress and all(each.is_whole for each in self.progress.values()):
             had = min(each.stored for each in self.progress.values())
         most = LOG_BYTES if self._here.logged <= ALL_LOGS else SMALL_LOG
+        if not self._here.reach.peers:
+            most = 0  # who joins has nothing of it
         while log and log[0][0] <= self.safe and (log[0][0] <= had or self._log_bytes > most):
             size = log.popleft()[2]
             self._log_bytes -= size

@@ -24,7 +24,7 @@ class Slot:
     """A slot with its disk, and what is to be in its queues."""
 
     def __init__(self) -> None:
-        self.disk = MemoryStorage()
+        self.disk: MemoryStorage = MemoryStorage()
         self.effects = Effects(self.disk)
         self.copy = SlotCopy(0)
         self.records = self.copy.whole = RecordSet(0, 1, NO_LINEAGE, 0)
@@ -104,36 +104,36 @@ class Slot:
         return [key for key in self.records.read(self.effects) if key[:1] == b"m"]
 
 
-class BrokenReader(StoredRuns):
+class BrokenDisk(MemoryStorage):
     """Reads until a record that it cannot."""
 
-    broken = 0
+    broken = b""
 
-    def runs(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        for number, value in super().runs(first, last):
-            if number == self.broken:
+    def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in super().scan(first, end):
+            if self.broken and key.endswith(self.broken):
                 raise StorageError("cannot read")
-            yield number, value
+            yield key, value
 
 
 def test_what_the_disk_does_not_give_is_there_when_it_does() -> None:
     slot = Slot()
+    slot.disk = slot.effects.disk = disk = BrokenDisk()
     for _ in range(6):
         slot.take("ab")
         slot.publish()
     slot.commit()
     slot.restart()
-    slot.state.reader = reader = BrokenReader(slot.effects, slot.records)
-    reader.broken = 3
+    disk.broken = run_key(3)
     with pytest.raises(StorageError):
         slot.state.load("a", 4)
     assert len(slot.state.queues["a"]) == 2
-    reader.broken = 1
+    disk.broken = run_key(1)
     with pytest.raises(StorageError):
         slot.state.load("b")
     assert "b" not in slot.state.queues
     assert slot.state.size_of("b") == 0, "nobody knows"
-    reader.broken = 0
+    disk.broken = b""
     slot.check()
     slot.state.load_all()
     slot.check()

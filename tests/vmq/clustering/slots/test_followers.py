@@ -1,7 +1,7 @@
 """What an owner sends its followers."""
 
 from vmq.clustering.messages.slots import SlotRecords, SlotStored, SlotView, StatePart
-from vmq.clustering.slots.followers import ALL_LOGS, FollowerSet, cut
+from vmq.clustering.slots.followers import ALL_LOGS, OVERHEAD, FollowerSet, cut
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
@@ -14,6 +14,7 @@ STATE |= {b"q" + bytes([0] * 15 + [n]) + client: b"2" for n in range(20) for cli
 
 def followers(unsafe: set[bytes] | None = None) -> tuple[FollowerSet, LocalNode]:
     here = LocalNode(VIEW.owner, Reach(1, "a", 1000, 100), part_bytes=100)
+    here.reach.set_members({1: "a", 2: "b"})
     return FollowerSet(here, 7, BASE, set() if unsafe is None else unsafe), here
 
 
@@ -145,9 +146,18 @@ def test_where_owners_together_keep_much_for_followers_each_keeps_little() -> No
     there.publish(VIEW, 9, [(b"m", value)])
     assert here.logged == ALL_LOGS
     there.publish(VIEW, 10, [(b"m", bytes(100))])
-    assert here.logged == ALL_LOGS + 101
+    assert here.logged == ALL_LOGS + OVERHEAD + 101
     there.end()
     assert here.logged == ALL_LOGS
+
+
+def test_who_has_no_peers_keeps_nothing_for_followers() -> None:
+    there, here = followers()
+    here.reach.set_members({})
+    change(there, 1)
+    assert here.logged, "it is not safe yet"
+    there.are_safe(1)
+    assert not here.logged
 
 
 def test_changes_that_are_not_safe_are_kept_however_many() -> None:
