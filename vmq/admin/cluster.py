@@ -73,6 +73,12 @@ class MemberRow(Struct, frozen=True, kw_only=True):
             "them; null = only the node itself knows"
         ),
     ] = None
+    partitions: Annotated[
+        int | None,
+        Meta(
+            description="Partitions of streams with copies that it has one of; null = only the node itself knows"
+        ),
+    ] = None
     leads_meta: Annotated[
         bool | None,
         Meta(
@@ -169,6 +175,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             slots_followed=None if slots is None else slots.followed,
             slots_without_follower=None if slots is None else slots.alone,
             slots_waiting=None if slots is None else slots.waiting,
+            partitions=len(groups.places.open) if is_self and groups is not None else None,
             leads_meta=None if leader is None else name == leader,
         )
     for address in machine.contacts:

@@ -7,6 +7,7 @@ import typer
 
 from vmq.cli.admin.asking import asking, listing
 from vmq.cli.admin.client import AdminClient
+from vmq.cli.admin.what_is_left import showing_what_is_left
 from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.rows import Columns
 
@@ -34,6 +35,7 @@ COLUMNS: Final = Columns(
         "slots_followed",
         "slots_without_follower",
         "slots_waiting",
+        "partitions",
         "leads_meta",
     )
 )
@@ -89,7 +91,8 @@ def leave(
 ) -> Any:
     """Turn clients away, hand durable sessions over to the other nodes, leave the cluster, and stop the broker."""
     ask.timeout = timeout + _GRACE
-    return ask.post("/cluster/leave", timeout=timeout)
+    with showing_what_is_left(ask):
+        return ask.post("/cluster/leave", timeout=timeout)
 
 
 @app.command("drain")
@@ -116,7 +119,8 @@ def drain(
     are: of other nodes' sessions, of partitions and of jobs.
     """
     ask.timeout = timeout + _GRACE
-    return ask.post("/cluster/drain", timeout=timeout, undo=undo)
+    with showing_what_is_left(ask):
+        return ask.post("/cluster/drain", timeout=timeout, undo=undo)
 
 
 @app.command("remove")
