@@ -30,7 +30,6 @@ COLUMNS: Final = Columns(
         "subscriptions",
         "waiting_messages",
         "waiting_bytes",
-        "lagging_copies",
         "slots_owned",
         "slots_followed",
         "slots_without_follower",
@@ -49,8 +48,7 @@ _GRACE: Final = 30.0
 def status(ask: AdminClient) -> Any:
     """List the nodes of the cluster, as the asked one sees them.
 
-    How many clients of another node's durable sessions are connected only that node
-    knows: shown as - (null in JSON). What waits is what the asked node has for the other.
+    What only the node itself knows is shown as - (null in JSON). What waits is what the asked node has for the other.
 
     \b
     {columns}
