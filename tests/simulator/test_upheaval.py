@@ -20,7 +20,7 @@ def test_where_nothing_is_forgotten_nothing_is_uncertain() -> None:
         with seed:
             upheaval = go(seed.number, "fsync", 150, flip=0.0)
             assert upheaval.sim.verdict.groups["g"].term == 0
-            assert len(upheaval.sim.verdict.acks) > 20
+            assert len(upheaval.sim.verdict.acks) > 10, "some were acknowledged"
 
 
 def test_a_seed_gives_one_run() -> None:

@@ -111,8 +111,10 @@ class Host:
     def close(self, group: str) -> None:
         """It is not here any more, or its log failed."""
         self._touched.add(group)
-        self.groups.pop(group, None)
+        found = self.groups.pop(group, None)
         self.awake.pop(group, None)
+        if found is not None and found.leading is not None:
+            found.leading.end()  # who waits for an answer asks elsewhere
 
     def _settle(self, group: Group) -> None:
         name = group.replica.group

@@ -49,8 +49,10 @@ class Progress:
         self.counts = False
         #: Its log may differ: one message at a time until it agrees.
         self.probing = True
-        #: Messages with batches that are under way.
-        self.flying = 0
+        #: Where the batches of each message end that is under way.
+        self.flying: list[int] = []
+        #: It lacks more than the last of them has.
+        self.lacks_more = False
         #: The last round that it answered, its life, and whether it has nothing to wait for.
         self.round = 0
         self.life = 0
@@ -247,7 +249,10 @@ class Leading:
         progress.round = max(progress.round, message.round)
         progress.counts = message.counts
         progress.quiet = message.quiet
-        progress.flying = 0
+        # One answer says nothing of the messages behind it: with those taken for answered, too, each would have a whole
+        # window follow, and the leader would read all its log for who lacks much, while others wait.
+        end = message.end if message.agreed else progress.next
+        progress.flying = [each for each in progress.flying if each > end]
         if message.agreed:
             progress.match = max(progress.match, message.safe)
             if progress.next < message.end < self.replica.log.loose:
@@ -273,6 +278,7 @@ class Leading:
         progress.match = 0
         progress.probing = True
         progress.next = self.replica.log.end
+        progress.flying = []
         progress.returning = progress.enough = progress.lag = None
         progress.is_ready = False
 
@@ -299,7 +305,7 @@ class Leading:
                 if now - progress.heard >= options.heartbeat and progress.flying:
                     progress.probing = True  # what was sent got lost, perhaps
                     progress.next = max(progress.match, self.replica.log.first)
-                    progress.flying = 0
+                    progress.flying = []
                 progress.sent = NEVER
         self.step(now)
         return True
@@ -393,8 +399,7 @@ class Leading:
             if is_due:
                 self._name_files(name, progress, now)
             return
-        window = 1 if progress.probing else options.window
-        while progress.next < log.end and progress.flying < window:
+        while progress.next < log.end and len(progress.flying) < self._window(progress):
             batches = log.read(progress.next, options.append_bytes)
             if not batches:
                 break  # damaged here
@@ -403,6 +408,13 @@ class Leading:
         news = progress.told < replica.commit or progress.told_first < log.first
         if is_due or (news and not progress.probing):
             self._append(name, progress, [], now)
+
+    def _window(self, progress: Progress) -> int:
+        """How many messages with batches may be under way; others are not to wait for who lacks much."""
+        options = self.replica.options
+        if progress.probing:
+            return 1
+        return options.catch_up_window if progress.lacks_more else options.window
 
     def _append(self, name: str, progress: Progress, batches: list[Batch], now: float) -> None:
         replica = self.replica
@@ -415,8 +427,9 @@ class Leading:
         progress.told = replica.commit
         progress.told_first = replica.log.first
         if batches:
-            progress.flying += 1
             progress.next = batches[-1].end
+            progress.flying.append(progress.next)
+            progress.lacks_more = progress.next < replica.log.end
             progress.quiet = False
         message = Append(
             replica.term,

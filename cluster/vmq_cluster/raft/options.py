@@ -22,6 +22,8 @@ class RaftOptions:
     append_bytes: int = 1 << 20
     piece_bytes: int = 256 * 1024
     window: int = 8
+    #: And how many to one that lacks more than these hold.
+    catch_up_window: int = 2
     #: What all groups of a node fetch in files, a second.
     catch_up_rate: float = 64 * 1024 * 1024
     #: A learner whose log ends where the leader's ended so long ago may become a voter.

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulator import segments
 from tests.simulator.ablations import SCRIPTED
 from tests.simulator.groups import GROUP, Groups
 from vmq_cluster.raft.effects import Answered
@@ -430,3 +431,32 @@ def test_a_disk_that_was_lost_comes_back_as_another_member() -> None:
 def test_under_its_old_name_it_would_elect_who_lacks_what_it_had() -> None:
     with pytest.raises(AssertionError, match="is committed"):
         led_after_a_disk_was_lost("same")
+
+
+def test_who_lacks_much_gets_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that sent all of it at once would do nothing else meanwhile, and others would stand."""
+    monkeypatch.setattr(segments, "FULL", 1000)
+    sim, leader, (away, _) = three()
+    sim.cut_off(away)
+    for number in range(60):
+        sim.put(leader, "p", number)
+        sim.run(0.01)
+    flying: list[int] = []
+    most: list[int] = []
+
+    def passes(sender: str, peer: str, envelope: Envelope) -> bool:
+        for _, each in envelope.items:
+            if isinstance(each, Append) and (sender, peer) == (leader, away) and each.batches:
+                flying.append(each.batches[-1].end)
+                most.append(len(flying))
+            elif isinstance(each, Ack) and sender == away:
+                flying[:] = [end for end in flying if each.agreed and end > each.end]
+        return True
+
+    sim.passes = passes
+    sim.network.cuts.clear()
+    sim.network.longest = sim.network.shortest
+    sim.run(3)
+    assert sim.ends()[away] == sim.ends()[leader]
+    assert len(most) > 3, "it got them in many messages"
+    assert max(most) <= sim.options.catch_up_window

@@ -244,6 +244,7 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         for name in "bc":
             await brokers.pop(name).stop()
         places = groups(brokers["a"]).places
+        await until(lambda: places.standing("s", 0) is not None)  # it is looked at now and then
         assert (await show_stream(brokers["a"], "s")).partitions[0].term
         appender = groups(brokers["a"]).roads.tap(stream(brokers["a"], "s"))
         number = appender.append(b"s/t", b"2", 1, False, "x", 0)
