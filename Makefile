@@ -40,6 +40,8 @@ export PATH := $(PATH):/usr/sbin
 unexport PYTHONDONTWRITEBYTECODE
 # `make run VMQ_PURE=1` builds and runs the core as plain Python: for debugging, or where there is no compiler.
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
+# The wheel that is tested holds the same C as the working tree: it is compiled once (setup.py).
+export VMQ_OBJECTS ?= $(CURDIR)/build/objects
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
 .PHONY: help run demo spark build test test-pure test-wheel deb test-deb docs check format bench fuzz corpus soak chaos attack reference vendor lock clean
