@@ -22,15 +22,8 @@ TOP = {
 
 #: Files of more than 500 lines: the lines that each may have, and why it is one file still.
 LONG_FILES = {
-    "vmq/clustering/delivery/outboxes.py": (
-        650,
-        "sending, confirming and looking through share one state",
-    ),
     "vmq/clustering/directory/directory.py": (590, "goes when sessions have slots"),
     "vmq/clustering/node/node.py": (580, "puts the parts of a node together"),
-    "vmq/clustering/replication/leader.py": (655, "goes when sessions have slots"),
-    "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
-    "vmq/clustering/takeover/takeover.py": (590, "goes when sessions have slots"),
     "vmq/config/options.py": (750, "a table: every option with its meaning"),
 }
 #: Functions of more than 60 lines: the lines that each may have, and why.
@@ -39,8 +32,6 @@ LONG_FUNCTIONS = {
     "vmq/cli/bench.py:bench": (91, "options of a command, and its help"),
     "vmq/cli/data/stream_tail.py:tail": (72, "options of a command, and its help"),
     "vmq/cli/start/start.py:start": (80, "options of a command, and its help"),
-    "vmq/clustering/delivery/outboxes.py:__init__": (76, "attributes with their meanings"),
-    "vmq/clustering/replication/service.py:__init__": (70, "attributes with their meanings"),
     "vmq/core/context.py:__init__": (108, "attributes with their meanings"),
 }
 
@@ -123,7 +114,6 @@ CALLBACKS = {
     "Pending.charge": "whoever will answer: one a question",
     "Pending.then": "whoever asked: one a question",
     "Client.proceed": "what goes on with an answer: one a question",
-    "Queue.gate": "a session on its way between nodes, and no other",
     "Queue.wake": "the draining of a backlog: once until it is drained",
     "Registry.purge": "the end of a durable session",
     "Registry.wake": "handed to queues",

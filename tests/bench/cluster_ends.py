@@ -8,8 +8,7 @@ again:
     KILL    its process is killed
 
     gap     the longest time between two messages of the subscriber while the publisher goes on, in milliseconds; the
-            client's own pause before it connects again (50 ms) is in it. What was under way to a node that is killed
-            may come later (cluster.adopt_after)
+            client's own pause before it connects again (50 ms) is in it
     ack     the longest time that an acknowledgement of the publisher took
     alarms  nodes that were taken for down though they ran
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
@@ -281,23 +282,24 @@ def publish_table(sizes: Sequence[int]) -> Table:
 
 
 def failover(nodes: int, sessions: int, queued: int) -> Count:
-    """What is sent from the death of a node until its durable sessions are elsewhere."""
-    with world(nodes, adopt_after=3.0) as (here, names, count):
+    """What is sent from the death of a node until the durable sessions of its slots are served elsewhere."""
+    with world(nodes) as (here, names, count):
         dead, other = names[0], names[1]
-        for at in range(sessions):
-            here.client(f"s-{at}", dead).subscribe((f"t/{at}", 1))
-        here.until(lambda: here.is_known(f"s-{sessions - 1}", dead))
-        for at in range(sessions):
-            here.devices[f"s-{at}"].drop()
-        for at in range(sessions):
-            texts = [f"{at} {text}" for text in range(queued)]
-            here.publish(other, *texts, topic=f"t/{at}", qos=1)
+        named = (f"s-{at}" for at in range(100 * sessions))
+        clients = list(islice((each for each in named if here.owner(each) == dead), sessions))
+        for client in clients:
+            here.client(client, other).subscribe((f"t/{client}", 1))
+            here.until(partial(here.is_routed, client, f"t/{client}", other))
+        for client in clients:
+            here.devices[client].drop()
+        for client in clients:
+            texts = [f"{client} {text}" for text in range(queued)]
+            here.publish(other, *texts, topic=f"t/{client}", qos=1)
         here.until(here.is_quiet, 600)
         before = Count(count.frames, count.bytes)
         begun = here.now
         here.kill(dead)
-        clients = [f"s-{at}" for at in range(sessions)]
-        here.until(lambda: all(here.owner(each) not in ("", dead) for each in clients), 600)
+        here.until(here.is_whole, 600)
         spent, seconds = count - before, here.now - begun
         before = Count(count.frames, count.bytes)
         here.run(seconds)
@@ -313,7 +315,7 @@ def failover_table(sizes: Sequence[int], cases: Sequence[tuple[int, int]]) -> Ta
             figures = (spent.frames, spent.bytes, spent.bytes / sessions)
             rows.append((str(nodes), str(sessions), str(queued), *map(number, figures)))
     return Table(
-        "**A node dies for ever**: sent by all others until its durable sessions are served elsewhere.",
+        "**A node dies for ever**: sent by all others until the slots that it had are served and copied elsewhere.",
         ("nodes", "its sessions", "messages in each", "frames", "bytes", "a session"),
         rows,
     )

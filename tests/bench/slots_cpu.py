@@ -1,9 +1,8 @@
-"""What a durable message costs three nodes: python -m tests.bench.slots_cpu [--rate 2000] [--only slots-2 slots-1]
+"""What a durable message costs three nodes: python -m tests.bench.slots_cpu [--rate 2000] [--only two-copies]
 
-Clusters of three nodes, with sessions in slots and of nodes, with one copy of each session and with two, in alternating
-rounds of one run. Publishers send at QoS 1 to durable sessions that are connected; publisher, session and client are
-all at node `a`: of sessions in slots those are used whose slot is there; with `--anywhere` any, most of which have it
-at another node.
+Clusters of three nodes, with one copy of each session and with two, in alternating rounds of one run. Publishers send
+at QoS 1 to durable sessions that are connected; publisher, session and client are all at node `a`: those sessions are
+used whose slot is there; with `--anywhere` any, most of which have it at another node.
 
     paced       so many messages a second, one by one; publishers take turns
     bursts      of 100 from each publisher, the next when everything has come and is acknowledged
@@ -30,13 +29,8 @@ from vmq.testing.process import BrokerProcess
 
 SLOTS: Final = 1024
 NAMES: Final = ("a", "b", "c")
-#: Sessions and copies of each.
-KINDS: Final = {
-    "nodes-1": ("nodes", 1),
-    "nodes-2": ("nodes", 2),
-    "slots-1": ("slots", 1),
-    "slots-2": ("slots", 2),
-}
+#: Copies of each session.
+KINDS: Final = {"one-copy": 1, "two-copies": 2}
 #: Seconds that nothing may be missing anywhere before a cluster counts as settled.
 STILL: Final = 1.0
 #: Samples that may be taken in vain: on a loaded machine a node may seem gone, and its slots go and come back.
@@ -59,7 +53,7 @@ def owned(nodes: Sequence[BrokerProcess]) -> list[object]:
     return [row.get("slots_owned") for row in own_rows(nodes)]
 
 
-def wait_settled(nodes: Sequence[BrokerProcess], sessions: str) -> None:
+def wait_settled(nodes: Sequence[BrokerProcess]) -> None:
     """All nodes know each other, and each slot is served, where it is to be, and has a follower."""
     since, before = perf_counter(), ""
 
@@ -67,13 +61,10 @@ def wait_settled(nodes: Sequence[BrokerProcess], sessions: str) -> None:
         nonlocal since, before
         rows = own_rows(nodes)
         lacks = len(rows) < len(nodes)
-        if sessions == "slots":
-            slots = [int(str(row["slots_owned"])) for row in rows]
-            # Whoever was there first has all of them, until the others are known for a while.
-            lacks = lacks or sum(slots) != SLOTS or min(slots) < SLOTS // (2 * len(nodes))
-            lacks = lacks or any(
-                row["slots_waiting"] or row["slots_without_follower"] for row in rows
-            )
+        slots = [int(str(row["slots_owned"])) for row in rows]
+        # Whoever was there first has all of them, until the others are known for a while.
+        lacks = lacks or sum(slots) != SLOTS or min(slots) < SLOTS // (2 * len(nodes))
+        lacks = lacks or any(row["slots_waiting"] or row["slots_without_follower"] for row in rows)
         found = str([{key: row[key] for key in row if "slots" in key} for row in rows])
         if lacks or found != before:
             since, before = perf_counter(), found
@@ -83,13 +74,10 @@ def wait_settled(nodes: Sequence[BrokerProcess], sessions: str) -> None:
 
 
 @contextmanager
-def cluster(
-    folder: Path, sessions: str, replicas: int, **options: str
-) -> Iterator[list[BrokerProcess]]:
+def cluster(folder: Path, replicas: int, **options: str) -> Iterator[list[BrokerProcess]]:
     """Three nodes, settled; `options`: more of the environment."""
     folder.mkdir()
     env = {
-        "VMQ_CLUSTER__SESSIONS": sessions,
         "VMQ_CLUSTER__REPLICAS": str(replicas),
         "VMQ_CLUSTER__SLOTS": str(SLOTS),
         "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",
@@ -113,7 +101,7 @@ def cluster(
                     BrokerProcess.start(data_dir=folder / f"{name}.data", env=env, args=args)
                 )
             )
-        wait_settled(nodes, sessions)
+        wait_settled(nodes)
         yield nodes
 
 
@@ -255,11 +243,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="vmq-bench-") as folder, ExitStack() as stack:
         found: dict[str, Sessions] = {}
         for kind in options.only:
-            sessions, replicas = KINDS[kind]
             durability = {"VMQ_STORE__DURABILITY": options.durability}
-            nodes = stack.enter_context(
-                cluster(Path(folder) / kind, sessions, replicas, **durability)
-            )
+            nodes = stack.enter_context(cluster(Path(folder) / kind, KINDS[kind], **durability))
             found[kind] = Sessions(
                 nodes, options.pairs, options.payload, options.burst, options.anywhere
             )

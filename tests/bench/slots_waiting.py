@@ -29,8 +29,8 @@ WRITTEN: Final = 2.0
 TIMEOUT: Final = 600.0
 
 
-def start(folder: Path, name: str, kind: str) -> BrokerProcess:
-    env = {"VMQ_CLUSTER__SESSIONS": kind, "VMQ_CLUSTER__REPLICAS": "2"}
+def start(folder: Path, name: str) -> BrokerProcess:
+    env = {"VMQ_CLUSTER__REPLICAS": "2"}
     env["VMQ_QUEUE__MAX_OFFLINE_MESSAGES"] = env["VMQ_QUEUE__MAX_ONLINE_MESSAGES"] = "-1"
     data = folder / f"{name}.data"
     args = ["--allow-anonymous", "--node-name", name, "--cluster-listen", f"ipc://{folder}/{name}"]
@@ -78,13 +78,11 @@ def drain(node: BrokerProcess, sessions: int, messages: int) -> tuple[Measured, 
     return watch.stop(messages), most
 
 
-def start_again(
-    folder: Path, names: str, kind: str, stack: ExitStack
-) -> tuple[BrokerProcess, float]:
+def start_again(folder: Path, names: str, stack: ExitStack) -> tuple[BrokerProcess, float]:
     """All nodes at once; the first of them, and after how many seconds it was ready."""
     begun = perf_counter()
     with ThreadPoolExecutor(len(names)) as pool:
-        starting = [pool.submit(start, folder, name, kind) for name in names]
+        starting = [pool.submit(start, folder, name) for name in names]
         node = stack.enter_context(starting[0].result())
         seconds = perf_counter() - begun
         for each in starting[1:]:
@@ -92,9 +90,9 @@ def start_again(
     return node, seconds
 
 
-def measure(folder: Path, names: str, kind: str, sessions: int, messages: int) -> None:
+def measure(folder: Path, names: str, sessions: int, messages: int) -> None:
     with ExitStack() as stack:
-        nodes = [stack.enter_context(start(folder, name, kind)) for name in names]
+        nodes = [stack.enter_context(start(folder, name)) for name in names]
         sleep(SETTLED)
         for number in range(sessions):
             peer = Peer(nodes[0].tcp, f"session-{number}", False)
@@ -108,12 +106,12 @@ def measure(folder: Path, names: str, kind: str, sessions: int, messages: int) -
         for each in nodes:
             each.terminate(TIMEOUT)
     with ExitStack() as stack:
-        node, seconds = start_again(folder, names, kind, stack)
+        node, seconds = start_again(folder, names, stack)
         cpu, there = sum(Cpu.of(node.pid)), resident(node)
         sleep(SETTLED)
         drained, most = drain(node, sessions, messages)
     print(
-        f"{kind:<7}{sessions:>9,}{messages:>10,}{grown[0]:>9.0f}{grown[-1]:>9.0f}{taken.rate:>10,.0f}"
+        f"{sessions:>9,}{messages:>10,}{grown[0]:>9.0f}{grown[-1]:>9.0f}{taken.rate:>10,.0f}"
         f"{seconds:>9.2f}{cpu:>9.2f}{there / 1e6:>9.0f}{drained.rate:>10,.0f}{drained.loop:>9.1f}{most / 1e6:>9.0f}",
         flush=True,
     )
@@ -124,20 +122,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 100, 10_000])
     parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument(
-        "--kinds", nargs="+", choices=["nodes", "slots"], default=["nodes", "slots"]
-    )
     parser.add_argument("--nodes", type=int, choices=[1, 2], default=2)
     options = parser.parse_args()
     print(
         f"{'compiled' if is_compiled() else 'interpreted'}\n"
-        f"{'':<7}{'sessions':>9}{'messages':>10}{'B at a':>9}{'B at b':>9}{'taken/s':>10}"
+        f"{'sessions':>9}{'messages':>10}{'B at a':>9}{'B at b':>9}{'taken/s':>10}"
         f"{'ready s':>9}{'CPU s':>9}{'MB then':>9}{'drained/s':>10}{'µs each':>9}{'most MB':>9}"
     )
     for sessions in options.sessions:
-        for kind in options.kinds:
-            with tempfile.TemporaryDirectory() as folder:
-                measure(Path(folder), NAMES[: options.nodes], kind, sessions, options.messages)
+        with tempfile.TemporaryDirectory() as folder:
+            measure(Path(folder), NAMES[: options.nodes], sessions, options.messages)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,7 @@ TIMEOUT: Final = 40.0
 ENV: Final = {
     "VMQ_CLUSTER__HEARTBEAT_INTERVAL": "0.2",
     "VMQ_CLUSTER__HEARTBEAT_TIMEOUT": "1.5",
-    # A split or a death may last on a busy machine. Nobody adopts the sessions of others meanwhile: then each client
-    # would be on both sides, as one is that changes sides, and may get a message twice.
-    "VMQ_CLUSTER__ADOPT_AFTER": "600",
+    "VMQ_CLUSTER__SLOTS": "64",
     # The devices may be slower than the brokers: no queue may overflow.
     "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",
     "VMQ_QUEUE__MAX_OFFLINE_MESSAGES": "-1",

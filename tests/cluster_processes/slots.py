@@ -38,7 +38,7 @@ PAUSE: Final = 3.0
 SPLITS: Final = (5, 5, 5, 30, 120)
 #: Lines of a log that are told from one on that nobody wants to see.
 AROUND: Final = 40
-ENV: Final = {"VMQ_CLUSTER__SESSIONS": "slots", "VMQ_CLUSTER__SLOTS": "64"}
+ENV: Final = {"VMQ_CLUSTER__SLOTS": "64"}
 
 
 class Listener(Subscriber):

@@ -9,8 +9,6 @@ from tests.cluster_processes.devices import faults_of, traffic
 from tests.vmq.cli.program import run
 
 NAMES = ("a", "b", "c")
-#: Seconds after which a node that is down is given up.
-GIVEN_UP = 3
 
 
 @pytest.fixture
@@ -60,9 +58,8 @@ def test_what_is_published_for_a_session_of_a_dead_node_reaches_its_heir(
 
 def test_a_node_that_dies_for_ever_is_missed_by_nobody() -> None:
     """Its clients go elsewhere under traffic, and get all that was acknowledged without anybody's doing."""
-    env = {"VMQ_CLUSTER__REPLICAS": "2", "VMQ_CLUSTER__ADOPT_AFTER": str(GIVEN_UP)}
     with (
-        LinkedCluster(NAMES, env) as cluster,
+        LinkedCluster(NAMES, {"VMQ_CLUSTER__REPLICAS": "2"}) as cluster,
         traffic(cluster, "ever", ["a", "c"], ["a"]) as devices,
     ):
         moving, before_moving = devices.join_in("bc", what="moving")

@@ -12,7 +12,7 @@ from vmq.config.cluster import slots_folder
 from vmq.testing.process import BrokerProcess, BrokerStartError
 
 DYING = Path(__file__).with_name("dying_moves.py")
-SLOTS = {"VMQ_CLUSTER__SESSIONS": "slots", "VMQ_CLUSTER__SLOTS": "4"}
+SLOTS = {"VMQ_CLUSTER__SLOTS": "4"}
 ARGS = ("--allow-anonymous",)
 CLIENTS = ("c1", "c2", "c3", "c4", "c5")
 

@@ -17,7 +17,6 @@ NODE = """
 node_name = "{name}"
 listen = "tcp://127.0.0.1:{port}"
 join = [{join}]
-sessions = "slots"
 heartbeat_interval = 0.2
 heartbeat_timeout = 2
 """

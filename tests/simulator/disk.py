@@ -29,11 +29,12 @@ class Records:
 
 
 class Disk:
-    """What one machine keeps: the broker's store, and the node's own storage."""
+    """What one machine keeps: the broker's store, the node's own storage, and its slots."""
 
     def __init__(self) -> None:
         self.records = Records()
         self.storage = MemoryStorage()
+        self.slots = MemoryStorage()
         #: How likely a write to the store fails.
         self.failures = 0.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from tests.simulator.disk import Database, Disk, Shelf
 from tests.simulator.loop import Life
 from vmq.clustering.node.initial_sync import catch_up
 from vmq.clustering.node.node import Clustering
+from vmq.clustering.running.service import SlotService
 from vmq.config.core import options_of
 from vmq.config.options import Config
 from vmq.core.context import Core
@@ -118,7 +119,7 @@ class Broker:
         for session in ended_sessions(store):
             self.purger.add(session)
         life.spawn(self.purger.run())
-        self.shelf = Shelf(node.disk.storage)
+        self.shelves: list[Shelf] = []
         self.clustering = Clustering(
             node.config.cluster,
             Path("/nowhere"),
@@ -127,7 +128,7 @@ class Broker:
             self.registries,
             self.registry,
             self._no_streams,
-            open_storage=lambda _: cast("LevelStorage", self.shelf),
+            open_storage=self._open,
             world=Surroundings(
                 partial(SimLink, node.world, life, node.name),
                 Random(random.getrandbits(64)),
@@ -140,6 +141,12 @@ class Broker:
     def _reopen(self) -> Database:
         self.db = Database(self.node.disk, self.node.world.random)
         return self.db
+
+    def _open(self, folder: Path) -> LevelStorage:
+        disk = self.node.disk
+        shelf = Shelf(disk.slots if folder.name == "slots" else disk.storage)
+        self.shelves.append(shelf)
+        return cast("LevelStorage", shelf)
 
     def _no_streams(self) -> Any:
         raise RuntimeError("there are no streams here")
@@ -237,7 +244,8 @@ class Node:
         self.is_open = False
         self.world.links.pop(address_of(self.name), None)
         broker.db.close()
-        broker.shelf.close()
+        for shelf in broker.shelves:
+            shelf.close()
         self.world.ended.append(broker)
         self.world.on_death(self.name)
         broker.life.end()  # with whatever it is at: who called this, too
@@ -247,9 +255,12 @@ class Node:
         assert self.broker is None
         self.disk = Disk()
 
-    def sessions(self) -> Iterator[str]:
-        """The durable sessions that are here."""
-        for registry in self.running.registries.values():
-            for client_id, subscriber in registry.subscribers.items():
-                if subscriber.queue.durable:
-                    yield client_id
+    @property
+    def slots(self) -> SlotService:
+        assert self.clustering.slots is not None, f"{self.name} does not run"
+        return self.clustering.slots
+
+    def serves(self, slot: int) -> bool:
+        """Whether it serves the sessions of a slot."""
+        owner = self.slots.machines.slots.owners.get(slot)
+        return owner is not None and owner.serves(self.slots.store)

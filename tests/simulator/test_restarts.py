@@ -62,7 +62,7 @@ def test_who_goes_elsewhere_meanwhile_gets_all_once(kills: bool) -> None:
 def test_what_was_under_way_to_a_node_that_is_stopped_does_not_wait_for_it() -> None:
     """It has said what it has of it, so the rest goes where its sessions go."""
     for seed in each_seed(SEEDS):
-        with seed, World(seed.number, *"abc", adopt_after=60.0) as world:
+        with seed, World(seed.number, *"abc") as world:
             session = world.subscriber("s", "b")
             publisher = world.client("p", "a")
             for number in range(8):

@@ -56,9 +56,7 @@ class Walk:
             home = client_id[2:]
             if not home or device.wire is not None or home not in self.world.alive():
                 continue
-            # What is published at a node without its disk before it has its sessions again is not promised to these.
-            if not self.world[home].clustering.mover.is_restoring:
-                device.begin(home)
+            device.begin(home)
 
     # --- faults
 

@@ -1,7 +1,7 @@
 """A cluster in one thread: whole brokers, their clients, and the faults that befall them, all by one seed.
 
-Gossip, routing, the lanes between nodes, sessions that move, their copies and what others keep for who is down run
-together, as in production; simulated are the clock, the network, the disks and the sockets of clients.
+Gossip, routing, outboxes, durable sessions in slots and clients that go from node to node run together, as they do in
+production; simulated are the clock, the network, the disks and the sockets of clients.
 """
 
 import asyncio
@@ -17,18 +17,20 @@ from tests.simulator.network import Network
 from tests.simulator.node import Broker, Node, SimLink, address_of
 from tests.simulator.oracle import Oracle
 from tests.support.wire import Will
+from vmq.clustering.slots.words import slot_of
 from vmq.config.options import BrokerOptions, ClusterOptions, Config, StoreOptions
 
 #: Seconds that anything may take unless a test says otherwise.
 PATIENCE = 120.0
+
+SLOTS = 8
 
 #: Quick enough for a test to be short; what waits for time waits longer than what works.
 CLUSTER: dict[str, Any] = {
     "heartbeat_interval": 0.5,
     "heartbeat_timeout": 2.0,
     "sync_timeout": 3.0,
-    "adopt_after": 5.0,
-    "replica_timeout": 2.0,
+    "slots": SLOTS,
 }
 
 
@@ -97,7 +99,7 @@ class World:
 
     def add(self, name: str, skew: float = 0.0, **options: Any) -> Node:
         """A new node, which asks the others to be taken in; it is not up yet."""
-        chosen = {"sessions": "nodes", **CLUSTER, **self.options, **options}
+        chosen = {**CLUSTER, **self.options, **options}
         durability = chosen.pop("durability", "os")
         config = Config(
             broker=BrokerOptions(data_dir="/nowhere"),
@@ -217,7 +219,7 @@ class World:
     def subscriber(self, client_id: str, at: str, topic: str = "t", qos: int = 2) -> Device:
         """A durable session that all nodes that can be reached know; from now on it is to have everything."""
         device = self.client(client_id, at).subscribe((topic, qos))
-        self.until(lambda: self.is_known(client_id, at))
+        self.until(lambda: self.is_routed(client_id, topic, at))
         self.oracle.wants(client_id, topic)
         return device
 
@@ -237,32 +239,40 @@ class World:
         records = [each.clustering.directory.record("", client_id) for each in heard]
         return all(each is not None and each.node == at and each.subscriptions for each in records)
 
+    def is_routed(self, client_id: str, topic: str, at: str) -> bool:
+        """Whether all nodes that a node reaches have messages of a topic kept for a durable session."""
+        names = {at, *self.nodes[at].node.up}
+        slot = slot_of(client_id, SLOTS)
+        heard = [each for each in self.running() if each.name in names and each.is_open]
+        targets = (each.slots.fronts.targets("", topic)[0] for each in heard)
+        return all(slot in dict(each) for each in targets)
+
     def owners(self, client_id: str) -> list[str]:
-        """The nodes that have a session of a client."""
-        return [each.name for each in self.running() if client_id in each.sessions()]
+        """The nodes that serve a client's durable session."""
+        slot = slot_of(client_id, SLOTS)
+        return [each.name for each in self.running() if each.is_open and each.serves(slot)]
 
     def owner(self, client_id: str) -> str:
-        """Where the nodes that run think that a session is; nothing while they do not agree."""
-        records = [
-            each.clustering.directory.record("", client_id)
-            for each in self.running()
-            if each.is_open
-        ]
-        names = {"" if each is None else each.node for each in records}
+        """Where the nodes that run think that it is; nothing while they do not agree."""
+        names = {each.slots.owner_of(client_id) for each in self.running() if each.is_open}
         return names.pop() if len(names) == 1 else ""
 
     # --- rest
 
     def is_whole(self) -> bool:
-        """Whether all nodes run as one cluster, and each has whatever it is to have of the others."""
+        """Whether all nodes run as one cluster, and each slot is served and has the copies that it is to have."""
         names = {each.name for each in self.running()}
+        served = 0
         for node in self.running():
             if not node.is_open or {*node.node.up, node.name} != names:
                 return False
-            replicas = node.clustering.replication.replicas
-            if replicas is not None and not all(each.is_active for each in replicas.peers()):
-                return False
-        return True
+            slots = node.slots
+            most = min(slots.here.replicas, len(names)) - 1
+            for owner in slots.machines.slots.owners.values():
+                followers = owner.view.followers
+                has_all = len(followers) >= most and owner.followers.are_whole(followers)
+                served += owner.serves(slots.store) and has_all
+        return served == SLOTS
 
     def is_quiet(self) -> bool:
         """The same, all know the same, and nothing is under way between them."""
@@ -273,19 +283,14 @@ class World:
             return False
         return not any(self._busy(each) for each in self.running())
 
-    def _busy(self, node: Node) -> Iterator[str] | str:
-        parts, clustering = node.clustering, node.clustering
-        moving = clustering.mover.moving
-        if any(clustering.outboxes.waiting()) or clustering.outboxes.searched:
-            return "lanes"
-        if moving.outgoing or moving.incoming or moving.claims or moving.marking.owed:
-            return "moving"
-        replication = parts.replication
-        if len(replication.keeping.safekeeping):
-            return "safekeeping"
-        if replication.replicas is not None and replication.replicas.lagging():
-            return "replicas"
-        return "store" if node.running.store.has_work() else ""
+    def _busy(self, node: Node) -> bool:
+        machines = node.slots.machines
+        return bool(
+            any(node.clustering.outboxes.waiting())
+            or machines.origin.waiting()
+            or machines.effects.writes
+            or node.running.store.has_work()
+        )
 
     def settle(self) -> None:
         """Everything is well again: whoever is a member runs; returns when nothing is under way."""
@@ -310,12 +315,19 @@ class World:
     def _all_came(self) -> bool:
         return (
             self.is_quiet()
-            and not any(each.unfinished or each.pending for each in self.devices.values())
+            and not any(each.unfinished for each in self.devices.values())
+            and not any(each.pending for each in self._together())
             and all(map(self._has_all, self.devices.values()))
         )
+
+    def _together(self) -> Iterator[Device]:
+        return (each for name, each in self.devices.items() if name not in self.oracle.apart)
 
     def _has_all(self, device: Device) -> bool:
         if not device.is_connected:
             return False
-        subscriber = self.nodes[device.node].running.registry().subscribers.get(device.client_id)
-        return subscriber is None or not (subscriber.queue.backlog or subscriber.queue.inflight)
+        found = [
+            self.nodes[name].slots.status.contents(device.client_id)
+            for name in self.owners(device.client_id)
+        ]
+        return not any(found)

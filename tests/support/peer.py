@@ -53,10 +53,16 @@ class Peer:
         self.send(subscribe_packet(self._id(), *pairs))
 
     def publish(
-        self, topic: str, payload: bytes = b"x", *, qos: int = 0, retain: bool = False
+        self,
+        topic: str,
+        payload: bytes = b"x",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
     ) -> None:
         number = self._id() if qos else None
-        self.send(publish_packet(topic, payload, qos=qos, packet_id=number, retain=retain))
+        self.send(publish_packet(topic, payload, qos=qos, packet_id=number, retain=retain, dup=dup))
 
     def acknowledge(self, packet_id: int) -> None:
         self.send(puback_packet(packet_id))

@@ -45,21 +45,13 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     subscriptions: Annotated[int, Meta(description="Subscriptions of those sessions")] = 0
     waiting_messages: Annotated[
         int,
-        Meta(
-            description="Messages of QoS 1 and 2, and sessions on the move, that wait here for it"
-        ),
+        Meta(description="Messages of QoS 1 and 2 that wait here for it"),
     ] = 0
     waiting_bytes: int = 0
-    lagging_copies: Annotated[
-        int,
-        Meta(
-            description="Copies of this node's sessions that it is to have, and that lack something"
-        ),
-    ] = 0
     slots_owned: Annotated[
         int | None,
         Meta(
-            description='Slots of durable sessions that it owns; null with cluster.sessions = "nodes"'
+            description="Slots of durable sessions that it owns; null = the node is about to stop"
         ),
     ] = None
     slots_followed: Annotated[int | None, Meta(description="Slots that it has a copy of")] = None
@@ -71,6 +63,12 @@ class MemberRow(Struct, frozen=True, kw_only=True):
         Meta(
             description="Slots that it owns and does not serve yet, for other nodes have not said what they have of "
             "them; null = only the node itself knows"
+        ),
+    ] = None
+    partitions: Annotated[
+        int | None,
+        Meta(
+            description="Partitions of streams with copies that it has one of; null = only the node itself knows"
         ),
     ] = None
     leads_meta: Annotated[
@@ -135,8 +133,6 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
 
     machine = node.machine
     clustering = _clustering_of(broker)
-    replicas = clustering.replication.replicas
-    lagging = {} if replicas is None else replicas.lagging_by_peer()
     groups = clustering.streams.replicas.groups
     leader = None if groups is None else groups.meta_leader()
     drained = drained_nodes(node)
@@ -164,11 +160,11 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             subscriptions=tally.subscriptions,
             waiting_messages=messages,
             waiting_bytes=size,
-            lagging_copies=lagging.get(name, 0),
             slots_owned=None if slots is None else slots.owned,
             slots_followed=None if slots is None else slots.followed,
             slots_without_follower=None if slots is None else slots.alone,
             slots_waiting=None if slots is None else slots.waiting,
+            partitions=len(groups.places.open) if is_self and groups is not None else None,
             leads_meta=None if leader is None else name == leader,
         )
     for address in machine.contacts:
@@ -252,13 +248,11 @@ async def drain(
         raise RefusedError("no other node is up that could serve the clients of this one")
     say_drained(node, True)
     await clustering.admission.turn_elsewhere(DRAINED)
-    jobs, partitions, sessions = await asyncio.gather(
-        broker.jobs.hand_over(timeout),
-        clustering.streams.replicas.hand_over(timeout),
-        clustering.leaving.hand_over_sessions(timeout, broker.worker_names),
+    jobs, partitions = await asyncio.gather(
+        broker.jobs.hand_over(timeout), clustering.streams.replicas.hand_over(timeout)
     )
-    if clustering.slots is not None:
-        sessions = await clustering.slots.hand_over(timeout, leaves_host=True) and sessions
+    slots = clustering.slots
+    sessions = slots is None or await slots.hand_over(timeout, leaves_host=True)
     return Drained(node.name, drained=True, complete=jobs and partitions and sessions)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vmq.clustering.directory.directory import Directory
     from vmq.clustering.directory.records import Record
     from vmq.clustering.messages.sessions import AwaySession
+    from vmq.clustering.node.node import Clustering
     from vmq.mqtt.message import Delivery
     from vmq.ports import BrokerView
     from vmq.runtime.own_sessions import SessionFigures
@@ -116,6 +117,15 @@ def queue_in_slots(
     return None if slots is None else slots.status.contents(scope_of(mountpoint) + client_id)
 
 
+def wanting_in_slots(
+    broker: "BrokerView", mountpoint: str, topic: str
+) -> "Iterator[tuple[str, str, int, bool]]":
+    """The durable sessions in slots of this node that a topic's messages are for: see `SlotStatus.wanting`."""
+    slots = None if broker.clustering is None else broker.clustering.slots
+    if slots is not None:
+        yield from slots.status.wanting(scope_of(mountpoint), topic)
+
+
 def purge_in_slots(broker: "BrokerView", mountpoint: str, client_id: str, reason: str) -> int:
     """Drops what waits in the queue of such a session; how much that was."""
     slots = None if broker.clustering is None else broker.clustering.slots
@@ -143,6 +153,17 @@ def _directory_of(broker: "BrokerView") -> "Directory | None":
     return None if clustering is None or not clustering.is_running else clustering.directory
 
 
+def _slots_elsewhere(
+    clustering: "Clustering", slots: list[tuple[int, str]], qos: int
+) -> Iterator[tuple[bool, str]]:
+    """The nodes that have slots with durable sessions that want a message."""
+    assert clustering.slots is not None, "who has routes to slots has slots"
+    owners = {clustering.slots.owner_of_slot(slot) for slot, _ in slots} if qos else set()
+    for name in sorted(owners - {clustering.name}):
+        who = f"node {name} has" if name else "nobody yet has"
+        yield True, f"{who} slots of durable sessions that get it"
+
+
 def targets(
     broker: "BrokerView", registry: Registry, topic: str, qos: int
 ) -> Iterator[tuple[bool, str]]:
@@ -155,6 +176,7 @@ def targets(
     up = set(clustering.node.up)
     for target in route.nodes:
         if not target.node:
+            yield from _slots_elsewhere(clustering, target.slots, qos)
             continue
         name: str = target.node
         granted = min(qos, target.qos)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta, Struct
 from vmq_hooks import Message
 
-from vmq.admin.elsewhere import home_of, targets
+from vmq.admin.elsewhere import home_of, targets, wanting_in_slots
 from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
 from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights, stops
@@ -95,7 +95,7 @@ async def explain(broker: "BrokerView", publish: Publish) -> Explanation:
     if not any(each.step == "topic" for each in stopped):
         steps += _store(registry, publish)
         steps += _retained(registry, publish)
-        recipients = recipients_of(registry, publish)
+        recipients = [*recipients_of(registry, publish), *_in_slots(broker, registry, publish)]
         steps.append(_matches(recipients))
         for arrives, reason in targets(broker, registry, publish.topic, publish.qos):
             elsewhere += arrives
@@ -295,6 +295,24 @@ def recipients_of(registry: Registry, publish: Publish) -> list[Recipient]:
         found += _of_client(registry, publish, plain[client_id])
     for group in groups:
         found += _of_group(registry, publish, group)
+    return found
+
+
+def _in_slots(broker: "BrokerView", registry: Registry, publish: Publish) -> list[Recipient]:
+    """The durable sessions in slots of this node that get it, but for those whose clients are connected here."""
+    found: list[Recipient] = []
+    wanting = wanting_in_slots(broker, publish.mountpoint, publish.topic)
+    for client_id, topic_filter, granted, is_online in wanting if publish.qos else ():
+        if client_id in registry.subscribers:
+            continue
+        outcome = "sent" if is_online else "stored"
+        reason = "it is connected to another node" if is_online else "until its client is back"
+        qos = _effective(registry, publish, granted)
+        what = Recipient(
+            client_id=client_id, filter=topic_filter, qos=qos, outcome=outcome, reason=reason
+        )
+        if qos:
+            found.append(what)
     return found
 
 

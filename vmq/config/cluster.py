@@ -152,25 +152,17 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ack_after: Annotated[
         Literal["local", "remote"],
         Meta(
-            description="What the acknowledgement of a publish of QoS 1 or 2 waits for: that this node's store has all "
-            "that is for other nodes, or that the stores of those that are up have it themselves. For durable sessions "
-            "with copies (replicas) it always waits for the latter, and for as many stores in all if a node is down."
+            description="What the acknowledgement of a publish of QoS 1 or 2 waits for where clients without a durable "
+            "session, or streams with one copy, are at other nodes: that this node's store has what is for them, or "
+            "that the stores of those that are up have it. For durable sessions it waits for who has their slots."
         ),
     ] = "local"
-    sessions: Annotated[
-        Literal["nodes", "slots"],
-        Meta(
-            description="Who has durable sessions: the node to which their client connected last, or the owners of "
-            "slots, which any node may be the front of. All nodes of a cluster have it alike, and a data directory "
-            "keeps to it. docs/cluster.md says what sessions in slots promise, and what they do not have yet."
-        ),
-    ] = "nodes"
     slots: Annotated[
         int,
         Meta(
             ge=1,
             le=2047,
-            description='Slots of the cluster with sessions = "slots", alike on all nodes and for ever.',
+            description="Slots that durable sessions are in, alike on all nodes of the cluster and for ever.",
         ),
     ] = 1024
     replicas: Annotated[
@@ -178,31 +170,11 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             ge=1,
             le=16,
-            description="Nodes that have each durable session, its owner included, as far as there are so many; what "
-            "is acknowledged survives the loss of all but one of them. 1 = no copies. When a node joins, copies move "
-            "to it in the background.",
+            description="Nodes that have each durable session, the owner of its slot included, as far as there are so "
+            "many; what is acknowledged survives the loss of all but one of them. 1 = no copies. When a node joins, "
+            "slots move to it in the background.",
         ),
     ] = 2
-    replica_timeout: Annotated[
-        float,
-        Meta(
-            ge=0.1,
-            le=3600,
-            description="Seconds after which a node that does not confirm copies is left out: acknowledgements wait "
-            "for it no longer, until it has caught up.",
-        ),
-    ] = 2.0
-    adopt_after: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=31_536_000,
-            description="Seconds after which the durable sessions of a node that is down go on at those that have "
-            "their copies, other nodes take its place as the keeper of copies and publish its clients' wills, and "
-            "what was under way to it goes on with its sessions. Clients that come sooner are not kept waiting. "
-            'With sessions = "slots" heartbeat_timeout stands for it.',
-        ),
-    ] = 10.0
     allow_register_during_netsplit: Annotated[
         bool,
         Meta(

@@ -5,9 +5,7 @@ from typing import Final
 from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.core.route_cache import RouteCache
-from vmq.core.source import Source
 from vmq.core.trie import Trie
-from vmq.mqtt.message import Message
 
 #: Filters of one step.
 FILTERS_A_STEP: Final = 256
@@ -25,8 +23,7 @@ class EndingSubscriptions:
         self.queue = queue
         self.filters = filters
         self.position: int = 0
-        queue.ended = True
-        queue.set_gate(nobody)
+        queue.end()
 
     def step(self) -> None:
         """Takes the next filters out, and asks for another step if there are more."""
@@ -41,8 +38,3 @@ class EndingSubscriptions:
             core.tell("on_topic_unsubscribed", hook, queue.subscriber_id(), filters)
         if self.position < len(self.filters):
             core.call_soon(self.step)
-
-
-def nobody(_message: Message, _qos: int, _retain: bool, _source: Source) -> bool:
-    """A gate that lets nothing in."""
-    return False

@@ -269,9 +269,6 @@ class JobsPort(ServicePort):
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         """A client releases a packet id of QoS 2."""
 
-    def on_moving(self, session: bytes) -> None:
-        """A durable session, by its number here, goes to another node with the packet ids that it received."""
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReadersPort(ServicePort):

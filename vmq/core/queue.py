@@ -55,8 +55,6 @@ class Queue(Waiting):
         #: Its session is over, and its subscriptions are leaving.
         self.ended = False
         self.wake = wake
-        #: While the session moves between nodes: (message, QoS, RETAIN, source) -> whether it is this queue's.
-        self.gate: Callable[[Message, int, bool, Source], bool] | None = None
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
 
@@ -68,7 +66,7 @@ class Queue(Waiting):
             and self.burst is None
             and not self.bridge
             and not self.options.upgrade_outgoing_qos
-            and self.gate is None
+            and not self.ended
         )
 
     # Messages come
@@ -80,8 +78,7 @@ class Queue(Waiting):
     def deliver(self, message: Message, qos: int, retain: bool, group: str, source: Source) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
         # What a share group chose this queue for goes to nobody else.
-        gate = self.gate
-        if gate is not None and not group and not gate(message, qos, retain, source):
+        if self.ended and not group:
             return
         if self.bridge:
             if self.online and source.output is self.output:
@@ -110,19 +107,10 @@ class Queue(Waiting):
         length = 4 + len(message.topic) + len(message.payload)
         return length > self.options.max_outgoing_length
 
-    def set_gate(self, gate: Callable[[Message, int, bool, Source], bool] | None) -> None:
-        """Has each message asked about from now on, or none any more."""
-        self.gate = gate
+    def end(self) -> None:
+        """Its session is over: what its subscriptions match until they have left goes to nobody."""
+        self.ended = True
         self.update_fast()
-
-    def let_in(self, message: Message, qos: int, retain: bool, group: str) -> None:
-        """Takes a message past the gate."""
-        gate = self.gate
-        self.gate = None
-        try:
-            self.deliver(message, qos, retain, group, self.core.nobody)
-        finally:
-            self.gate = gate
 
     def deliver_quick(self, message: Message, retain: bool, group: str, source: Source) -> None:
         """QoS 0: sent at once, or kept while the socket is full, or gone."""

@@ -126,15 +126,6 @@ class Registry:
         subscriber.owner = owner
         subscriber.queue.username = owner if owner and owner != OURS else None
 
-    def learn_owner(self, subscriber: Subscriber, owner: str) -> None:
-        """Whose a durable session is comes to be known, of one that nobody is connected with."""
-        self.own(subscriber, owner)
-        store = self.core.store
-        if store is not None:
-            since = self.offline.get(subscriber.client_id, 0)
-            session = subscriber.queue.session
-            store.put_session(self.scope + subscriber.client_id, session, since, owner)
-
     def restore(self, stored: StoredSession) -> None:
         """Brings back a durable session at the start of the broker."""
         queue = Queue(stored.client_id, self.core, stored.number, self.wake)

@@ -1,7 +1,7 @@
 """What a broker tells of a store that is damaged, and whom it refuses for it."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
@@ -21,8 +21,6 @@ class DamageReport:
     def __init__(self, store: Store, registries: Mapping[str, Registry]) -> None:
         self._store = store
         self._registries = registries
-        #: Sessions on their way to other nodes, which are in no registry.
-        self.ghosts: Callable[[], Iterable[tuple[Registry, Subscriber]]] = tuple
         self._seen = (0, 0)
         self._reasons: list[str] = []
         self._told: set[tuple[str, str]] = set()
@@ -58,14 +56,10 @@ class DamageReport:
     def _refused(self) -> list[tuple[Registry, Subscriber]]:
         """The durable sessions of which something cannot be read."""
         store = self._store
-        here = [
+        return [
             (registry, each)
             for registry in self._registries.values()
             for each in registry.subscribers.values()
-        ]
-        return [
-            (registry, each)
-            for registry, each in (*here, *self.ghosts())
             if each.queue.durable and store.refuses_session(each.queue.session)
         ]
 

@@ -62,7 +62,7 @@ class PluginHost:
         self._clients = clients
         self._is_open = asyncio.Event()
         self._waiting: list[asyncio.Task[Any]] = []
-        if not (cluster.listen and cluster.sessions == "slots"):
+        if not cluster.listen:
             self._is_open.set()
 
     @property

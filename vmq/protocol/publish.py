@@ -360,6 +360,7 @@ class Publisher(Client):
         queue.on_received(packet_id, True)
         self.core.elsewhere.forward_again(registry, route, message, self)
         queue.on_routed(message, self)
+        self.wait_for_all(route)
         self.acknowledge(2, packet_id)
         return True
 

@@ -46,7 +46,6 @@ async def start_node(
         await clustering.start(None if streaming is None else streaming.catalog)
     except ClusterError as error:
         raise StartError(f"cluster: {error}") from error
-    parts.damage.ghosts = clustering.mover.ghosts
     return clustering
 
 

@@ -23,9 +23,6 @@ from tests.cluster_processes.cluster import LinkedCluster
 #: Kinds of episodes. Some of them take what only one disk had: after them less is promised.
 KINDS: Final = ("roam", "faults", "all", "rolling", "wipe", "leave", "remove")
 _SOFT: Final = ("wipe", "leave", "remove")
-#: Seconds after which other nodes go on with the sessions of one that is down: never, and soon.
-_NEVER: Final = 600
-_SOON: Final = 3
 
 
 class Campaign:
@@ -50,9 +47,7 @@ class Campaign:
         self._say = say
         self._random = random = Random(seed)
         self._names = tuple("abcdefghi"[: nodes or random.choice((2, 3, 3, 5))])
-        self._adopt_after = random.choice((_NEVER, _NEVER, _SOON))
         self._env = {
-            "VMQ_CLUSTER__ADOPT_AFTER": str(self._adopt_after),
             "VMQ_CLUSTER__ACK_AFTER": random.choice(("local", "remote")),
             "VMQ_CLUSTER__REPLICAS": str(random.choice((2, 2, 3))),
             "VMQ_CLUSTER__SUBACK_AFTER": "cluster",
@@ -106,7 +101,7 @@ class Campaign:
             cast.close()
 
     def _verdict(self, cluster: LinkedCluster, cast: Cast, kind: str) -> list[str]:
-        is_exact = kind not in _SOFT and self._adopt_after == _NEVER
+        is_exact = kind not in _SOFT
         return [
             *cast.verdict(is_exact, kind == "roam", wills=kind == "roam"),
             *wait_quiet(cluster),

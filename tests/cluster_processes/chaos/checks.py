@@ -18,7 +18,6 @@ _KNOWN: Final = ("this node was taken out of the cluster", "killed by SIGKILL")
 _EMPTY: Final = (
     "cluster_messages_waiting",
     "cluster_bytes_waiting",
-    "cluster_sessions_moving",
     "store_uncommitted_writes",
 )
 

@@ -23,7 +23,6 @@ _READY: Final = re.compile(r"worker ready number=(\d+) pid=(\d+)")
 _EMPTY: Final = (
     "cluster_messages_waiting",
     "cluster_bytes_waiting",
-    "cluster_sessions_moving",
     "store_uncommitted_writes",
 )
 

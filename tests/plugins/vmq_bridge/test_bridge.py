@@ -41,7 +41,7 @@ CLUSTER: dict[str, Any] = {}
 @pytest.fixture(params=["alone", "slots"], autouse=True)
 def _cluster(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "slots":
-        CLUSTER.update({"cluster.sessions": "slots", "cluster.slots": 8})
+        CLUSTER.update({"cluster.slots": 8})
     yield
     CLUSTER.clear()
 

@@ -36,7 +36,6 @@ topics = [
 IN_SLOTS = """
 [cluster]
 listen = "ipc://{folder}/node.socket"
-sessions = "slots"
 slots = 8
 """
 

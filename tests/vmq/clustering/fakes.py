@@ -107,8 +107,6 @@ class FakeLanes(Outboxes):
         self.handlers: dict[type, Callable[[str, Any], None]] = {}
         #: (peer, message, reliable)
         self.sent: list[tuple[str, Any, bool]] = []
-        #: Nodes that are gone, for which messages are taken still.
-        self.lost: set[str] = set()
         self.on_send: Callable[[], object] = lambda: None
 
     def on(
@@ -121,9 +119,7 @@ class FakeLanes(Outboxes):
         self.on_send()
         return True
 
-    def forward(
-        self, peer: str, message: Any, publisher: Output | None, keeps: bool = False
-    ) -> bool:
+    def forward(self, peer: str, message: Any, publisher: Output | None) -> bool:
         return self.send(peer, message)
 
     def send_quick(self, peer: str, message: Any) -> bool:
@@ -159,7 +155,7 @@ class Member:
         )
         store = core.store
         was_alone = store is not None and store.was_alone()
-        reconciler.start(was_alone)
+        reconciler.start()
         self.directory.on_owner(reconciler.on_owner)
         core.sessions = self.directory
         self.retained = ClusterRetained(

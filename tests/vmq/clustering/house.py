@@ -23,8 +23,6 @@ from tests.support.wire import (
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
-from vmq.clustering.replication.leader import Leader
-from vmq.clustering.replication.service import Replication
 from vmq.config.options import Config, StoreOptions
 from vmq.store.store import Store
 from vmq.store.tools import check
@@ -36,7 +34,7 @@ def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
     queue = options.pop("queue", base.queue)
     session = options.pop("session", base.session)
     streams = options.pop("streams", base.streams)
-    chosen = {"replica_timeout": 10.0, "adopt_after": 0.3, "heartbeat_timeout": 0.6, **options}
+    chosen = {"heartbeat_timeout": 0.6, **options}
     return replace(
         base,
         store=StoreOptions(durability="os"),
@@ -109,18 +107,6 @@ class House:
         await self.kill(name, monkeypatch)
         shutil.rmtree(self.folder / name)
 
-    def replication(self, name: str) -> Replication:
-        return clustering(self[name]).replication
-
-    def copies(self) -> dict[str, list[str]]:
-        """The nodes that have a whole copy, by client."""
-        found: dict[str, list[str]] = {}
-        for name in self.brokers:
-            for copy in self.replication(name).copies:
-                if copy.head.complete:
-                    found.setdefault(copy.head.scoped_id, []).append(name)
-        return found
-
 
 def store_of(broker: Broker) -> Store:
     return broker.parts.store
@@ -130,10 +116,6 @@ async def nothing(*_: object) -> None:
     pass
 
 
-def all_active(replicas: Leader) -> bool:
-    return all(each.is_active for each in replicas.peers())
-
-
 @asynccontextmanager
 async def house(folder: Path, names: str = "abc", **options: Any) -> AsyncIterator[House]:
     made = House(folder, **options)
@@ -141,10 +123,6 @@ async def house(folder: Path, names: str = "abc", **options: Any) -> AsyncIterat
         for name in names:
             await made.start(name)
         await together(*made.brokers.values())
-        for name in names:
-            replicas = made.replication(name).replicas
-            if replicas is not None:
-                await until(partial(all_active, replicas))
         yield made
     finally:
         for broker in made.brokers.values():

@@ -27,7 +27,7 @@ def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") 
             heartbeat_interval=0.1,
             heartbeat_timeout=2,
             sync_timeout=1,
-            sessions="nodes",  # as most of these rooms are about
+            slots=8,
         ),
     )
 

@@ -15,7 +15,6 @@ from tests.vmq.support import House
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.pieces import PIECE
 from vmq.clustering.directory.records import SUBSCRIBERS, Record, decode_piece
-from vmq.core.detached import adopt
 from vmq.core.ports import SessionListener
 from vmq_cluster.effects import Changed, Effect
 
@@ -101,14 +100,16 @@ class Side:
         if present is not None and (after is None or after.node != self.name):
             registry.end_session(present)
         elif present is None and after is not None and after.node == self.name:
-            adopt(registry, client_id, after.subscriptions)
+            made = registry.create(client_id, False)
+            for topic_filter, qos in after.subscriptions.items():
+                registry.subscribe(made, topic_filter, qos)
         self.house.core.sessions = told
 
     def act(self, client_id: str) -> None:
         random = self.world.random
         registry = self.house.registry
         present = registry.subscribers.get(client_id)
-        what = random.choice(["connect", "many", "many", "few", "give", "end"])
+        what = random.choice(["connect", "many", "many", "few", "end"])
         if what == "connect":
             if present is None:
                 present = registry.create(client_id, False)
@@ -121,8 +122,6 @@ class Side:
         elif what == "few":
             for name in random.sample(NAMES, len(NAMES) - random.randint(0, 5)):
                 registry.unsubscribe(present, name)
-        elif what == "give":
-            self.directory.give("", client_id, random.choice(list(self.world.sides)))
         elif random.random() < 0.3:
             registry.end_session(present)
 

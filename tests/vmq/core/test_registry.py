@@ -6,7 +6,6 @@ import pytest
 from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
 from tests.vmq.support import Client, House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
-from vmq.core.detached import adopt
 from vmq.core.ports import Elsewhere, RemoteTargets, SessionListener
 from vmq.core.registry import Registry
 from vmq.core.source import Source
@@ -345,15 +344,6 @@ def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> 
         (CLAIMED, "c", []),
         (ENDED, "c", []),
     ]
-
-
-def test_an_adopted_session_is_a_durable_one_whose_client_is_away(durable: House) -> None:
-    adopt(durable.registry, "c", {"t": 1})
-    durable.publish("t", b"1", 1)
-    assert list(durable.registry.offline) == ["c"]
-    durable.settle()
-    durable.restart()
-    assert durable.client("c", clean=False).payloads() == [b"1"]
 
 
 def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -> None:

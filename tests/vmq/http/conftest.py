@@ -106,7 +106,7 @@ async def local(config: Config, tmp_path: Path) -> AsyncIterator[Site]:
         config,
         broker=BrokerOptions(data_dir=str(tmp_path / "local")),
         # The tests' peers expect to be served in the call itself.
-        cluster=ClusterOptions(listen="tcp://127.0.0.1:0", sessions="nodes"),
+        cluster=ClusterOptions(listen="tcp://127.0.0.1:0", slots=8),
     )
     async with Broker(there) as broker:
         async for each in serve(broker, trusted=True):

@@ -29,7 +29,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterOptions:
     if request.param == "alone":
         return ClusterOptions()
     listen = f"ipc://{tmp_path}/node.socket"
-    return ClusterOptions(node_name="n", listen=listen, sessions="slots", slots=8)
+    return ClusterOptions(node_name="n", listen=listen, slots=8)
 
 
 def has_session(broker: brokers.Broker) -> bool:

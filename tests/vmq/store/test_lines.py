@@ -9,9 +9,6 @@ import pytest
 from tests.support.walked import WalkedDb
 from tests.vmq.support import House
 from tests.vmq.test_store_model import commit, delivery, message, number, send
-from vmq.clustering.messages.replication import Provenance
-from vmq.clustering.replication.anti_entropy import keys_in, sums_behind
-from vmq.clustering.replication.reconcile import undone
 from vmq.store.lines import END, LINES, LineIndex, is_end, line_ends, places, scan_line
 from vmq.store.opening import open_store, stored_sessions
 from vmq.store.store import Store
@@ -121,11 +118,6 @@ READERS: dict[str, Callable[[Store, bytes], object]] = {
     "what is in flight": lambda store, session: store.load_inflight(session),
     "what was received": lambda store, session: store.load_received(session),
     "places": lambda store, session: places(store.db, b"q" + session),
-    "digests": lambda store, session: sums_behind(store, session, b"", 1000),
-    "records of a range": lambda store, session: list(keys_in(store, session, b"", b"")),
-    "what is not done": lambda store, session: undone(
-        store, session, Provenance("a", session, "b", 1, 1)
-    ),
 }
 
 

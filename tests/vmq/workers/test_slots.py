@@ -10,7 +10,7 @@ from tests.vmq.workers.several import ARGS, LISTEN, Several
 from vmq.config.cluster import slots_folder
 
 SLOTS = 16
-ENV = {"VMQ_CLUSTER__SESSIONS": "slots", "VMQ_CLUSTER__SLOTS": str(SLOTS)}
+ENV = {"VMQ_CLUSTER__SLOTS": str(SLOTS)}
 CLIENTS = "abcdefgh"
 
 

@@ -7,6 +7,7 @@ import typer
 
 from vmq.cli.admin.asking import asking, listing
 from vmq.cli.admin.client import AdminClient
+from vmq.cli.admin.what_is_left import showing_what_is_left
 from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.rows import Columns
 
@@ -29,11 +30,11 @@ COLUMNS: Final = Columns(
         "subscriptions",
         "waiting_messages",
         "waiting_bytes",
-        "lagging_copies",
         "slots_owned",
         "slots_followed",
         "slots_without_follower",
         "slots_waiting",
+        "partitions",
         "leads_meta",
     )
 )
@@ -47,8 +48,7 @@ _GRACE: Final = 30.0
 def status(ask: AdminClient) -> Any:
     """List the nodes of the cluster, as the asked one sees them.
 
-    How many clients of another node's durable sessions are connected only that node
-    knows: shown as - (null in JSON). What waits is what the asked node has for the other.
+    What only the node itself knows is shown as - (null in JSON). What waits is what the asked node has for the other.
 
     \b
     {columns}
@@ -89,7 +89,8 @@ def leave(
 ) -> Any:
     """Turn clients away, hand durable sessions over to the other nodes, leave the cluster, and stop the broker."""
     ask.timeout = timeout + _GRACE
-    return ask.post("/cluster/leave", timeout=timeout)
+    with showing_what_is_left(ask):
+        return ask.post("/cluster/leave", timeout=timeout)
 
 
 @app.command("drain")
@@ -116,7 +117,8 @@ def drain(
     are: of other nodes' sessions, of partitions and of jobs.
     """
     ask.timeout = timeout + _GRACE
-    return ask.post("/cluster/drain", timeout=timeout, undo=undo)
+    with showing_what_is_left(ask):
+        return ask.post("/cluster/drain", timeout=timeout, undo=undo)
 
 
 @app.command("remove")

@@ -13,7 +13,6 @@ from typing import Final
 
 from vmq.clustering.delivery.outbox_storage import (
     parcel_key,
-    place_of,
     prefix_of,
     put_total,
     stored_parcels,
@@ -94,11 +93,6 @@ class PeerOutbox:
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
         self._dones: deque[tuple[bytes, Done]] = deque()
         self._waits: deque[tuple[bytes, Confirmations]] = deque()
-        #: The last batch that the peer may have taken without having said so when it went down, or a life of this
-        #: broker ended.
-        self.doubtful = self.key
-        #: The peer takes nothing more in this life of it, and has said so.
-        self._is_closed = False
         #: The last batch that the peer is to confirm without delay.
         self._hurries = b""
         #: Connections that do not read until there is room.
@@ -106,7 +100,7 @@ class PeerOutbox:
 
     def restore(self, last: bytes, messages: int, size: int) -> None:
         """Takes over what an earlier life left in the store."""
-        self.key = self._stored = self._safe = self._written = self.doubtful = last
+        self.key = self._stored = self._safe = self._written = last
         self.messages = messages
         self.size = size
 
@@ -219,9 +213,7 @@ class PeerOutbox:
         self._tell(entry.key)
 
     def confirm_up_to(self, key: bytes) -> None:
-        """The peer says itself, for it leaves or stops, that it has handled everything up to a key, and no more."""
-        self._is_closed = True
-        self.doubtful = min(self.doubtful, key)
+        """The peer says itself, for it leaves or stops, that it has handled everything up to a key."""
         while self._sent and self._sent[0].key <= key:
             self._forget(self._sent.popleft())
         # What an earlier life sent, or all while somebody looks through it, is on the disk alone.
@@ -294,39 +286,10 @@ class PeerOutbox:
             self._waits.popleft()[1].confirm()
         self.resume()
 
-    @property
-    def awaited(self) -> bytes:
-        """The key of the first batch that somebody waits for; b"" if nobody does."""
-        return self._waits[0][0] if self._waits else b""
-
-    def unawaited(self) -> bytes:
-        """A key behind all batches that nobody waits for any more, and before all others."""
-        if not self._waits:
-            return self.key
-        life, number = place_of(self._waits[0][0])
-        return parcel_key(self._prefix, life, number - 1)
-
-    def doubt(self) -> None:
-        """The peer is down: what is under way it may have, or not, unless it has said what it has."""
-        if self._sent and not self._is_closed:
-            self.doubtful = self._sent[-1].key
-        self._is_closed = False
-
     def settle_up_to(self, key: bytes) -> None:
-        """Nobody waits any more for what is up to a key: others keep it."""
+        """Nobody waits any more for what is up to a key: the peer has it."""
         while self._waits and self._waits[0][0] <= key:
             self._waits.popleft()[1].confirm()
-
-    def end_waits(self, key: bytes) -> list[Confirmations]:
-        """Who waited for what is up to a key, and is to be settled by the caller."""
-        found = []
-        while self._waits and self._waits[0][0] <= key:
-            found.append(self._waits.popleft()[1])
-        return found
-
-    def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """What waits behind a key (empty: all) and can be read from the disk, with keys."""
-        return self.stored(behind, min(self._stored, self._written))
 
     def pause(self, output: Output) -> bool:
         """Has a connection read no more until there is room; returns whether it did until now."""

@@ -12,17 +12,17 @@ and is not handled again if it had been.
 (`vmq.clustering.delivery.outbox`). What does not fit is dropped, counted, and told to plugins; or publishers read no
 more until there is room, as they do for a full queue, if the peer is up and the options say so.
 
-**Lost disks.** What waits is for one store of the peer. A peer with another one has lost that and everything in it; and
-of one that is no member any more nobody knows whether it has not. Then `vmq.clustering.hinted_handoff.redirect` looks
-through what waits, while the outbox takes messages and sends none.
+**Nodes that are gone.** What waits for a node that is no member any more is for others, as far as it is for anybody:
+`vmq.clustering.delivery.redirect` looks through it. A member with another store has lost its disk, and the sessions
+that were there; it gets what waits all the same.
 """
 
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -42,10 +42,8 @@ from vmq.core.output import Output
 from vmq.core.ports import Peers
 from vmq.core.queue import LONGEST_PAUSE
 from vmq.durable import Confirmations
-from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Acknowledged, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
-from vmq_cluster.membership import Status
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
@@ -58,22 +56,6 @@ _LOOK: Final = 0.02
 
 #: Seconds until the store is read again that could not be.
 READ_AGAIN: Final = 1.0
-
-
-class HintedHandoffPort(Protocol):
-    """Who has others keep what waits for peers that are down; see `vmq.clustering.hinted_handoff.hints_out`."""
-
-    def keeps(self, peer: str) -> bool:
-        """Whether others get what waits for a peer, and acknowledgements are to wait for them."""
-
-    def peer_down(self, peer: str) -> bool:
-        """A peer cannot be reached any more; whether others are to keep what waits for it."""
-
-    def more(self, peer: str) -> None:
-        """More for a peer can be read from the disk."""
-
-    def changed(self, peer: str) -> None:
-        """What waits for a peer is less, or for fewer sessions, than before."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
@@ -105,26 +87,12 @@ class Outboxes(Peers):
         self._changed: set[PeerOutbox] = set()
         self._is_tidy_due = False
         self._up: set[str] = set()
-        #: Since when peers are down that were up, by the core's clock.
-        self._down_since: dict[str, float] = {}
         #: What is known of the peers' stores.
         self._known: dict[str, KnownPeer] = dict(stored_known(store))
-        #: Peers whose outboxes are looked through; those of them that are no members; those with another store, its
-        #: name.
-        self.searched: set[str] = set()
-        self.lost: set[str] = set()
-        #: Those of them that are down, and of whose sessions others have some.
-        self.away: set[str] = set()
-        self.renewed: dict[str, StoreName] = {}
-        #: Of those that went in order the last batch from before that.
-        self.left: dict[str, bytes] = {}
-        #: Of those that were lost, and are members again, the last batch that is for others.
-        self.returned: dict[str, bytes] = {}
-        #: Told of each that is added to `searched`.
-        self.on_searched: Callable[[str], None] = lambda peer: None
-        #: What this node knew when it began to take what comes.
-        self._clock: NodeClock | None = None
-        self._began = core.clock()
+        #: Peers that are no members any more, each with the last batch that is for others.
+        self.lost: dict[str, bytes] = {}
+        #: Told of each that is added.
+        self.on_lost: Callable[[str], None] = lambda peer: None
         #: Whether the store has not been a node's before.
         self.is_new = store.get(LIFE) is None
         self._name, self._life = begin_life(store, int(core.wall_clock() * 1000), core.choose)
@@ -137,16 +105,11 @@ class Outboxes(Peers):
         self._safe = OnCommit(core.outbox, store)
         self._disk = OnCommit(core.outbox, store, on_disk=True)
         self.arrivals = Inbox(core, node, self._name, self._tell_store)
-        #: Has others keep what waits for peers that are down, if anybody does.
-        self.stand_in: HintedHandoffPort | None = None
         self.dropped = Dropped(core)
         for peer, last, messages, size in stored_lanes(store):
             self._outbox(peer).restore(last, messages, size)
         for peer, known in self._known.items():
             self._outbox(peer).target = known.name
-            if known.moved[1]:  # an earlier life did not end with it
-                self.searched.add(peer)
-                self.away.add(peer)
         if ack_remote:
             core.peers = self
         node.hold()
@@ -158,8 +121,7 @@ class Outboxes(Peers):
         self.on(Farewell, self._on_farewell)
 
     def open(self) -> None:
-        """What comes is taken from now on: the sessions that it is for are here."""
-        self._clock = self._node.machine.metadata.clock.copy()
+        """What comes is taken from now on."""
         self.arrivals.open()
 
     # --- for those who have something to say
@@ -218,18 +180,11 @@ class Outboxes(Peers):
             outbox.add_to(wait)
         return True
 
-    def forward(
-        self,
-        peer: str,
-        message: RemotePublish | Append,
-        publisher: Output | None,
-        keeps: bool = False,
-    ) -> bool:
+    def forward(self, peer: str, message: RemotePublish | Append, publisher: Output | None) -> bool:
         """Sends what was published here, whose publisher has a connection or not.
 
-        By the options, or where sessions there that have copies are to keep it, its acknowledgements wait until the
-        peer has it. If the peer is down, this store has it, and a stand-in if there is one. And while too much waits
-        for a peer that is up, the client may be read no further.
+        By the options its acknowledgements wait until the peer has it, if that is up; else this store has it. And
+        while too much waits for a peer that is up, the client may be read no further.
         """
         taken = self.send(peer, message)
         core = self._core
@@ -238,11 +193,10 @@ class Outboxes(Peers):
             outbox.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
         if publisher is None or outbox is None:
             return taken
-        stand_in = self.stand_in
-        if taken and (self._ack_remote or (keeps and stand_in is not None)) and self._waits(peer):
-            outbox.wait(publisher)
         if peer not in self._up:
             return taken
+        if taken and self._ack_remote:
+            outbox.wait(publisher)
         if core.options.pause_publisher and outbox.size > self._buffer_bytes // 2:
             if outbox.pause(publisher) and core.call_later is not None:
                 core.call_later(LONGEST_PAUSE, outbox.resume)
@@ -256,10 +210,12 @@ class Outboxes(Peers):
         self.arrivals.close()
         await self.arrivals.settled()
         for peer in sorted(self._up):
-            store = self.known(peer).name
-            life, number = self.arrivals.last_taken(peer, store)
+            known = self._known.get(peer)
+            if known is None:
+                continue
+            life, number = self.arrivals.last_taken(peer, known.name)
             if life:
-                self.move(peer, Farewell(store, life, number))
+                self.move(peer, Farewell(known.name, life, number))
         self.flush()
 
     async def sent_all(self) -> None:
@@ -329,15 +285,6 @@ class Outboxes(Peers):
         return self._life
 
     @property
-    def store_name(self) -> int:
-        """The name of this broker's store."""
-        return self._name
-
-    def find_lane(self, peer: str) -> PeerOutbox | None:
-        """What waits for a peer."""
-        return self._outboxes.get(peer)
-
-    @property
     def up(self) -> Set[str]:
         """The peers that can be reached."""
         return self._up
@@ -377,8 +324,6 @@ class Outboxes(Peers):
             outbox.safe(key)
         outbox.written(key)
         self._hand_over(outbox)
-        if self.stand_in is not None and outbox.peer not in self._up:
-            self.stand_in.more(outbox.peer)
 
     def _hand_over(self, outbox: PeerOutbox) -> None:
         """What this store has may go."""
@@ -434,14 +379,10 @@ class Outboxes(Peers):
             outbox.tidy()
 
     def wait_for_all(self, output: Output) -> None:
-        """Has the answers of an output's pass wait until peers, or stand-ins, have all that waits for them."""
+        """Has the answers of an output's pass wait until the peers that are up have all that waits for them."""
         for peer, outbox in self._outboxes.items():
-            if outbox.has_any() and self._waits(peer):
+            if outbox.has_any() and peer in self._up:
                 outbox.wait(output)
-
-    def _waits(self, peer: str) -> bool:
-        """Whether somebody will say that he has what waits for a peer."""
-        return peer in self._up or (self.stand_in is not None and self.stand_in.keeps(peer))
 
     # --- members
 
@@ -449,7 +390,7 @@ class Outboxes(Peers):
         others = set(effect.members) - {self._node.name}
         belongs = self._node.machine.membership.belongs
         self.arrivals.keep(others)
-        for peer in sorted(self._outboxes.keys() - others - self.lost):
+        for peer in sorted(self._outboxes.keys() - others - self.lost.keys()):
             outbox = self._outboxes[peer]
             self._up.discard(peer)
             if belongs:
@@ -460,138 +401,61 @@ class Outboxes(Peers):
                 outbox.takes = False
         for peer in sorted(others):
             outbox = self._outbox(peer)
-            if peer in self.lost:
-                self.lost.discard(peer)
-                outbox.seal()
-                self.returned[peer] = outbox.key
             if not outbox.takes or not outbox.is_open:
                 outbox.takes = True
                 self._maybe_open(outbox)
         self._core.outbox.flush()
 
     def _maybe_open(self, outbox: PeerOutbox) -> None:
-        if outbox.peer not in self.searched and outbox.peer not in self.lost:
+        if outbox.peer not in self.lost:
             outbox.is_open = True
             self._hand_over(outbox)
 
     def _lose(self, outbox: PeerOutbox) -> None:
-        """A peer is no member any more: what waits for it goes to others, as what comes until they are known."""
-        self.lost.add(outbox.peer)
-        outbox.takes = True
+        """A peer is no member any more: what waits for it goes to others."""
         outbox.lose()
-        self.renewed.pop(outbox.peer, None)
-        self.returned.pop(outbox.peer, None)
-        gone = self._node.machine.membership.record(outbox.peer)
-        if gone is not None and gone.status == Status.LEFT:
-            self.left[outbox.peer] = outbox.key
+        outbox.takes = False
+        self.lost[outbox.peer] = outbox.key
         self._changed.add(outbox)
-        self._search(outbox.peer)
+        self.on_lost(outbox.peer)
 
-    def lose(self, peer: str) -> None:
-        """The same of one that was no member in this life, and has sessions."""
-        if peer not in self._outboxes:
-            self._lose(self._outbox(peer))
-
-    # --- what waits for one that is down is for sessions elsewhere
-
-    def is_away(self, peer: str) -> bool:
-        """Whether a member is down."""
-        outbox = self._outboxes.get(peer)
-        is_up = peer in self._up or not self._node.is_running
-        return outbox is not None and outbox.takes and not is_up and peer not in self.lost
-
-    def away_for(self, peer: str) -> float:
-        """For how many seconds a member is down, as far as this life of the broker knows."""
-        return self._core.clock() - self._down_since.get(peer, self._began)
-
-    def search_away(self, peer: str) -> bool:
-        """Nothing goes to a peer before its outbox is looked through; False: somebody does that already."""
-        if peer in self.searched or peer not in self._known:
-            return False
-        self.away.add(peer)
-        outbox = self._outboxes[peer]
-        outbox.seal()
-        self._node.forget(peer)
-        outbox.rewind()
-        self._search(peer)
-        return True
-
-    def _search(self, peer: str) -> None:
-        self.searched.add(peer)
-        self.on_searched(peer)
+    def lose_others(self, members: Iterable[str]) -> None:
+        """The same of all who were no members any more when this life began."""
+        for peer in sorted(self._outboxes.keys() - set(members) - self.lost.keys()):
+            self._lose(self._outboxes[peer])
 
     # --- which store a peer has
 
     def _on_up(self, peer: str) -> None:
         self._up.add(peer)
-        self.ask_store(peer)
-
-    def ask_store(self, peer: str) -> None:
-        """Asks which store a peer has."""
         self._tell_store(peer, True)
 
     def _tell_store(self, peer: str, asks: bool = False) -> None:
-        clock = None if self._clock is None else self._clock.runs
-        self.send_quick(peer, StoreName(self._name, asks, clock))
+        self.send_quick(peer, StoreName(self._name, asks))
 
     def _on_store(self, peer: str, message: StoreName) -> None:
         if message.asks:
             self._tell_store(peer)
         outbox = self._outboxes.get(peer)
-        if outbox is None or peer in self.lost:
+        if outbox is None:
             return
         known = self._known.get(peer)
-        if known is None:
-            self._know(outbox, KnownPeer(message.name))
-        elif known.name != message.name:
-            self.renewed[peer] = message
-            if peer not in self.searched:
-                self._node.forget(peer)
-                outbox.rewind()
-                self._search(peer)
+        if known is not None and known.name == message.name:
+            return
+        self._known[peer] = KnownPeer(message.name)
+        outbox.target = message.name
+        put_known(self._store, peer, self._known[peer])
+        if known is not None:
+            self._node.forget(peer)
+            outbox.rewind()
+            if outbox.takes:
+                self._maybe_open(outbox)
 
-    def _know(self, outbox: PeerOutbox, known: KnownPeer) -> None:
-        self._known[outbox.peer] = known
-        outbox.target = known.name
-        put_known(self._store, outbox.peer, known)
-
-    # --- for who looks through what waits
+    # --- for who looks through what waited for one that is gone
 
     def outbox(self, peer: str) -> PeerOutbox:
-        """The outbox of a peer that is searched."""
+        """The outbox of a peer that is lost."""
         return self._outboxes[peer]
-
-    def known(self, peer: str) -> KnownPeer:
-        """How far what waited for the last store of a peer is looked through."""
-        return self._known.get(peer) or KnownPeer(0)
-
-    def is_restored(self, peer: str) -> bool:
-        """Whether this node knows all by which a peer with another store decided which sessions are its own."""
-        renewed = self.renewed.get(peer)
-        if renewed is None or renewed.clock is None:
-            return False
-        return self._node.is_running and self._node.has_seen(NodeClock.checked(renewed.clock))
-
-    def is_for_others(self, peer: str) -> bool:
-        """Whether what waits for a peer goes to others, as far as `last_for_others`."""
-        return peer in self.lost or peer in self.returned
-
-    def last_for_others(self, peer: str) -> bytes:
-        """The last batch that is for others: of all that wait, or of those from before the peer was let in again."""
-        return self.returned.get(peer, self._outboxes[peer].key)
-
-    def begin_search(self, peer: str) -> KnownPeer:
-        """What waits for a peer now was for its last store; an earlier life may have begun with looking through it."""
-        outbox, known = self._outboxes[peer], self._known[peer]
-        outbox.seal()
-        if not known.end:
-            known.end = outbox.key
-            self.save_known(peer)
-        return known
-
-    def save_known(self, peer: str) -> None:
-        """That has changed."""
-        put_known(self._store, peer, self.known(peer))
 
     def changed(self, outbox: PeerOutbox) -> None:
         """What waits is another: the next commit has to know how much it is."""
@@ -604,32 +468,15 @@ class Outboxes(Peers):
         self._core.outbox.flush()
         await is_there.wait()
 
-    def handed_on(self, outbox: PeerOutbox, key: bytes) -> None:
-        """What waited for a peer up to a key goes to others now: who waited for that waits for them."""
-        for wait in outbox.end_waits(key):
-            for peer, other in self._outboxes.items():
-                if other is not outbox and other.has_any() and self._waits(peer):
-                    other.add_to(wait)
-            wait.confirm()
-        self._core.outbox.flush()
-
-    def found(self, peer: str) -> None:
-        """All is looked through: what waits now is for the peer, if it is a member."""
-        self.searched.discard(peer)
-        self.away.discard(peer)
+    def given(self, peer: str) -> None:
+        """What waited is with others: what waits now is for the peer, if it is a member again."""
+        del self.lost[peer]
         outbox = self._outboxes[peer]
-        self.left.pop(peer, None)
-        self.returned.pop(peer, None)
-        renewed = self.renewed.pop(peer, None)
-        if renewed is not None:
-            self._know(outbox, KnownPeer(renewed.name))
-        if peer not in self.lost:
+        if outbox.takes:
             outbox.rewind()  # it may remember what is with others now
             self._maybe_open(outbox)
             self._core.outbox.flush()
             return
-        self.lost.discard(peer)
-        outbox.takes = False
         del self._outboxes[peer]
         self._known.pop(peer, None)
         forget_known(self._store, peer)
@@ -639,11 +486,7 @@ class Outboxes(Peers):
 
     def _on_down(self, effect: PeerDown) -> None:
         self._up.discard(effect.peer)
-        self._down_since[effect.peer] = self._core.clock()
         outbox = self._outboxes.get(effect.peer)
         if outbox is not None:
-            outbox.doubt()
-        is_kept = self.stand_in is not None and self.stand_in.peer_down(effect.peer)
-        if outbox is not None and not is_kept:
             outbox.settle()
         self._core.outbox.flush()

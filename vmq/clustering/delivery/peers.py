@@ -16,13 +16,6 @@ class KnownPeer(Struct, array_like=True):
     """What is remembered of another node's store for as long as something may wait for it."""
 
     name: int
-    #: After it was lost: where ends what waited for that, and how far it was looked through.
-    end: bytes = b""
-    done: tuple[bytes, int] = (b"", 0)
-    #: While it is down and what waits for sessions that have moved goes to those: behind which batch, up to which one,
-    #: and how far that is.
-    moved: tuple[bytes, bytes] = (b"", b"")
-    given: tuple[bytes, int] = (b"", 0)
 
 
 def put_known(store: Store, peer: str, known: KnownPeer) -> None:

@@ -92,8 +92,6 @@ class Directory(SessionListener):
         #: The keys of pieces that are to be written, by what they begin with.
         self._held: dict[bytes, set[bytes]] = {}
         self._is_flush_due = False
-        #: Whether others may know of sessions that this node has not heard of: some cannot be reached.
-        self.is_unsure: Callable[[], bool] = lambda: False
         #: What each node has, of what was told or counted by `count_all`.
         self.census = Census()
         node.merge_with(SUBSCRIBERS, merge)
@@ -163,22 +161,18 @@ class Directory(SessionListener):
         else:
             self.ended(registry, subscriber)
 
-    def claim(self, registry: Registry, subscriber: Subscriber, since: int | None = None) -> None:
-        """This node has the session from now on, or `since`, whoever had it before."""
+    def claim(self, registry: Registry, subscriber: Subscriber) -> None:
+        """This node has the session from now on, whoever had it before."""
         key = _key_of(registry, subscriber)
         before = self._current(key)
         # A record that is to be deleted still counts for the time.
         base = before if before is not None else self._stored(key)
         is_clean = not subscriber.queue.durable
-        unsure = base is None and not is_clean and self.is_unsure()
-        now = self._now() if since is None else since
-        after = taken_over(base, self._node.name, now, is_clean, {}, unsure=unsure)
+        after = taken_over(base, self._node.name, self._now(), is_clean, {})
         if before is not None and before.node == after.node:
             after = msgspec.structs.replace(after, pieces=before.pieces)
         if not is_clean:
-            # A session that has come here may not know yet whose it is.
-            user = subscriber.owner if subscriber.owner is not None else before and before.user
-            after = msgspec.structs.replace(after, user=user or "")
+            after = msgspec.structs.replace(after, user=subscriber.owner or "")
         if isinstance(subscriber.queue, FrontQueue):
             after = msgspec.structs.replace(after, is_in_slot=True)
         self._renew(key, before, after, subscriber, None)
@@ -204,21 +198,11 @@ class Directory(SessionListener):
             self._write(key, before, None)
 
     def drop(self, mountpoint: str, client_id: str) -> None:
-        """Deletes the record of a clean session whose node is no member any more."""
+        """Deletes the record of a session whose node is no member any more."""
         key = encode_key(mountpoint, client_id)
         before = self._current(key)
-        if before is not None and before.clean and before.node not in self._node.members:
+        if before is not None and before.node not in self._node.members:
             self._write(key, before, None)
-
-    def give(self, mountpoint: str, client_id: str, node: str) -> None:
-        """Makes another node the owner of a session of this one; nothing if it is another's already."""
-        key = encode_key(mountpoint, client_id)
-        before = self._current(key)
-        if before is None or before.node != self._node.name:
-            return
-        since = max(self._now(), before.since + 1)
-        after = msgspec.structs.replace(before, node=node, since=since, source=self._node.name)
-        self._write(key, before, after)
 
     def keys(
         self, registry: Registry, subscriber: Subscriber, filters: Iterable[str]

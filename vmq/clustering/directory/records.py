@@ -18,8 +18,6 @@ _NUL: Final = b"\0"
 _PIECE_WORDS: Final = 4
 #: The digits of a piece's number, with which its key ends.
 NUMBER: Final = 8
-#: Milliseconds: those for which a session may be on its way to its owner, and those by which clocks may differ.
-RECENT: Final = 120_000
 
 
 class RecordError(ValueError):
@@ -40,18 +38,13 @@ class Record(Struct, array_like=True, frozen=True):
     #: all. It is another each time a node begins to write them: so the pieces of one side of a split never count on the
     #: other.
     pieces: Annotated[str, Meta(max_length=300)] = ""
-    #: The owner before, which may still have something of the session; empty if there was none, or not of late. Its
-    #: owner itself: that one could not know whether there was another.
+    #: Empty; it was the node that had the session before.
     source: Annotated[str, Meta(max_length=255)] = ""
     #: The user whose durable session it is; empty: nobody's, or of a node that does not say.
     user: Annotated[str, Meta(max_length=65_535)] = ""
     #: Its durable session is in a slot (`vmq.clustering.slots`), which gets what is published at QoS 1 and 2 for
     #: subscriptions of these; its node gets what is of QoS 0.
     is_in_slot: bool = False
-
-    def is_recent(self, now: int) -> bool:
-        """Whether it became what it is so lately that the session may still be on its way."""
-        return now - self.since < RECENT
 
     def like(self, subscriptions: dict[str, int]) -> "Record":
         """A session of the same owner and kind that subscribes to just this."""
@@ -126,8 +119,7 @@ def merge(one: bytes, other: bytes) -> bytes:
     """The record that is true of two that were written at the same time, as on both sides of a split.
 
     The newest session wins as a whole. By the time of the metadata's write it would be the session that subscribed
-    last, and by a union of the subscriptions what one side unsubscribed would be back; what the losing node's session
-    has is handed over with its queue instead, by the node that knows it.
+    last, and by a union of the subscriptions what one side unsubscribed would be back.
     """
     return max(one, other, key=_rank)
 
@@ -148,22 +140,7 @@ def taken_over(
     clean: bool,
     subscriptions: dict[str, int],
     online: bool = True,
-    *,
-    unsure: bool = False,
 ) -> Record:
-    """The record with which a node becomes the owner of a session that had the record `before`.
-
-    `unsure`: there may be others that it does not know.
-    """
+    """The record with which a node becomes the owner of a session that had the record `before`."""
     since = now if before is None else max(now, before.since + 1)
-    if clean:
-        source = ""
-    elif before is None:
-        source = node if unsure else ""
-    elif before.clean:
-        source = ""
-    elif before.node != node:
-        source = before.node
-    else:
-        source = before.source if before.is_recent(now) else ""
-    return Record(node, since, clean, subscriptions, online, source=source)
+    return Record(node, since, clean, subscriptions, online)

@@ -1,10 +1,10 @@
 """All messages between nodes, to and from bytes.
 
-Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams, 60 damaged sessions, 61 to
-64 wills, 65 and 66 a look at sessions, 67 consumer groups, 70 to 72 jobs, 90 to 99 replicated streams, 100 to 117
-slots and their links. A message keeps its tag, and gets new fields at its end only, with defaults: so nodes of two
-versions understand each other while a cluster is upgraded. A message that is new raises `VERSIONS`: see
-`vmq_cluster.metadata.versions`.
+Tags: 1 to 9 routing, 10 and 11 clients that come to another node, 50 to 59 streams, 61 to 64 wills, 65 to 69 looks at
+sessions and consumer groups, 70 to 72 jobs, 90 to 99 replicated streams, 100 to 117 slots and their links. 12 to 49 and
+60 had others before version 1002, and stay free. A message keeps its tag, and gets new fields at its end only, with
+defaults: so nodes of two versions understand each other while a cluster is upgraded. A message that is new raises
+`VERSIONS`: see `vmq_cluster.metadata.versions`.
 """
 
 import struct
@@ -15,13 +15,13 @@ from msgspec import Meta, Struct
 
 from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
 from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.clients import ClientMessage
 from vmq.clustering.messages.farewell import Farewell
 from vmq.clustering.messages.groups import GroupTalk
 from vmq.clustering.messages.jobs import JobMessage
 from vmq.clustering.messages.links import LinkFrame, LinkHello
 from vmq.clustering.messages.publishes import RemotePublish, RemotePublishRun
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
-from vmq.clustering.messages.replication import ReplicaMessage
 from vmq.clustering.messages.sessions import SessionQuestion
 from vmq.clustering.messages.store_id import StoreName
 from vmq.clustering.messages.streams import (
@@ -36,7 +36,6 @@ from vmq.clustering.messages.streams import (
     PartitionHeld,
     PartitionRows,
 )
-from vmq.clustering.messages.takeover import Move
 from vmq.clustering.messages.wills import WillMessage
 from vmq_cluster.metadata.versions import Versions
 
@@ -47,8 +46,7 @@ AnyMessage = (
     | BarrierReached
     | StoreName
     | Farewell
-    | Move
-    | ReplicaMessage
+    | ClientMessage
     | Append
     | AppendRun
     | AskOffsets
@@ -71,10 +69,7 @@ AnyMessage = (
 )
 
 #: What this broker speaks, and the oldest version that it can talk with.
-VERSIONS: Final = Versions(speaks=1, reads=1, hint="give both nodes the same cluster.sessions")
-
-#: The same of nodes whose sessions are in slots: these and the others talk with each other not at all.
-SLOT_VERSIONS: Final = VERSIONS._replace(speaks=1002, reads=1002)
+VERSIONS: Final = Versions(speaks=1002, reads=1002)
 
 #: In one batch.
 MAX_MESSAGES: Final = 100_000

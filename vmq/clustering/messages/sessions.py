@@ -5,8 +5,8 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.clients import ClientId
 from vmq.clustering.messages.publishes import Mountpoint
-from vmq.clustering.messages.takeover import ClientId
 from vmq.runtime.own_sessions import SessionFigures
 
 Question = Annotated[int, Meta(ge=0, lt=1 << 62)]

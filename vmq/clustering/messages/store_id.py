@@ -5,9 +5,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq_cluster.clocks import NodeClock
-from vmq_cluster.errors import MalformedError
-from vmq_cluster.messages import WireClock
 
 
 class StoreName(NodeMessage, frozen=True, tag=5):
@@ -16,12 +13,3 @@ class StoreName(NodeMessage, frozen=True, tag=5):
     name: Annotated[int, Meta(ge=1, lt=1 << 62)]
     #: Tell me yours.
     asks: bool = False
-    #: The metadata by which this node knew which sessions are its own; None: it does not know yet.
-    clock: WireClock | None = None
-
-    def check(self) -> None:
-        """Refuses what is no clock."""
-        try:
-            NodeClock.checked(self.clock or {})
-        except MalformedError as error:
-            raise ValueError(str(error)) from None

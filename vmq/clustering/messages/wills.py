@@ -5,8 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.clients import ClientId, Who
 from vmq.clustering.messages.publishes import QOS, RETAIN, Mountpoint, Topic
-from vmq.clustering.messages.takeover import ClientId, Who
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name
 

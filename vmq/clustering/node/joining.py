@@ -29,8 +29,8 @@ _REFUSED: Final = 3
 
 #: What is true of somebody who listens and lets nobody in.
 _OTHER: Final = (
-    "who listens there does not answer: its cluster.key_file or cluster.sessions is not this node's, it runs another "
-    "version of vmq, or it is no node of vmq (its log says which)"
+    "who listens there does not answer: its cluster.key_file is not this node's, it runs another version of vmq, or it "
+    "is no node of vmq (its log says which)"
 )
 
 

@@ -8,7 +8,6 @@ each other node knows what on its outbox to this one is to be given to somebody 
 
 import asyncio
 import logging
-from collections.abc import Collection
 from typing import Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
@@ -17,7 +16,6 @@ from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.streams import Append
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.streams.service import Streams
-from vmq.clustering.takeover.takeover import Takeover
 from vmq.persistence.group_commit import Committer
 from vmq_cluster.node import ClusterNode
 
@@ -53,13 +51,11 @@ class NodeLeaving:
         node: ClusterNode,
         outboxes: Outboxes,
         streams: Streams,
-        mover: Takeover,
         routing: Routing,
     ) -> None:
         self._node = node
         self._outboxes = outboxes
         self._streams = streams
-        self._mover = mover
         self._routing = routing
 
     async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
@@ -70,30 +66,15 @@ class NodeLeaving:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        is_given, is_moved = await asyncio.gather(
-            self._streams.leave(timeout), self.hand_over_sessions(timeout)
-        )
-        for is_done, what in ((is_given, "partitions of streams"), (is_moved, "durable sessions")):
-            if not is_done:
-                log.warning("not all %s could be handed over in %g s", what, timeout)
+        is_given = await self._streams.leave(timeout)
+        if not is_given:
+            log.warning("not all partitions of streams could be handed over in %g s", timeout)
         try:
             is_sent = await self.send_rest(max(deadline - loop.time(), _LEAST))
             has_left = await self._node.leave(max(deadline - loop.time(), _LEAST))
         finally:
             self._outboxes.arrivals.open()  # for when it joins again
-        return is_given and is_moved and is_sent and has_left
-
-    async def hand_over_sessions(
-        self,
-        timeout: float,  # noqa: ASYNC109 - a limit, not an error
-        besides: Collection[str] = (),
-    ) -> bool:
-        """Gives the durable sessions to the nodes that are up, but for some; returns whether they have them all."""
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._mover.leave(besides)
-        except TimeoutError:
-            return False
+        return is_given and is_sent and has_left
 
     async def send_rest(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Sends away what still waits here, takes nothing more, and says so; returns whether the others have it all.
@@ -119,23 +100,18 @@ class NodeLeaving:
         if outbox is None:
             return
         await self._outboxes.on_disk()
-        stand_in = self._outboxes.stand_in
-        is_kept = stand_in is not None and stand_in.keeps(peer)
         for key, raw in outbox.stored(b"", outbox.key):
             parcel, _ = decode_parcel(raw)
-            rest = [each for each in parcel.messages if not self._passes_on(each, is_kept)]
+            rest = [each for each in parcel.messages if not self._passes_on(each)]
             if len(rest) < len(parcel.messages):
                 outbox.cut(key, raw, with_only(parcel, rest))
                 self._outboxes.changed(outbox)
             await asyncio.sleep(0)
 
-    def _passes_on(self, message: AnyMessage, is_kept: bool) -> bool:
-        """Whether a message goes another way from here; publishes that others keep they give once this node is gone."""
+    def _passes_on(self, message: AnyMessage) -> bool:
+        """Whether a message goes another way from here."""
         if isinstance(message, Append):
             return self._streams.take_back(message) is not None
-        return (
-            isinstance(message, RemotePublish)
-            and bool(message.group)
-            and not is_kept
-            and self._routing.pass_on(message)
-        )
+        if not isinstance(message, RemotePublish) or not message.group:
+            return False
+        return self._routing.pass_on(message)

@@ -29,8 +29,6 @@ _COUNTERS: Final[Mapping[str, str]] = {
     "netsplit_detected": "Times that a member could not be reached any more.",
     "netsplit_resolved": "Times that all could be reached again.",
     "cluster_subacks_early": "SUBACKs sent before every node that is up had the subscription (suback_timeout).",
-    "cluster_messages_inherited": "Messages that waited for a node that is gone or down, given to who has the sessions "
-    "now.",
     "cluster_shared_lost": "Messages for share groups of which no node had a member any more.",
 }
 

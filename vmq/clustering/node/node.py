@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.delivery.redirect import Redirect
 from vmq.clustering.directory.directory import Directory
-from vmq.clustering.directory.heard import has_heard
 from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.directory.records import SUBSCRIBERS
-from vmq.clustering.messages.codec import SLOT_VERSIONS, VERSIONS
+from vmq.clustering.messages.codec import VERSIONS
 from vmq.clustering.node.admission import LEAVES, Admission
 from vmq.clustering.node.bans import ClusterBans
 from vmq.clustering.node.drained import say_drained
@@ -24,19 +24,18 @@ from vmq.clustering.node.leaving import NodeLeaving, say_farewell
 from vmq.clustering.node.metrics import counter_families, link_families
 from vmq.clustering.node.problems import ClusterProblems
 from vmq.clustering.node.session_questions import SessionQuestions
-from vmq.clustering.node.sessions_in_nodes import SessionsInNodes
 from vmq.clustering.node.storage_files import open_storage as open_whole
+from vmq.clustering.node.takeover import ClientTakeover
 from vmq.clustering.node.wills import ClusterWills
-from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier
+from vmq.clustering.running.disk import SlotDisk
 from vmq.clustering.running.migration import Migration
-from vmq.clustering.running.opening import end_migration, migrate, open_slots
+from vmq.clustering.running.opening import end_migration, migrate
 from vmq.clustering.running.routes import SLOT_ROUTES
 from vmq.clustering.running.service import SlotService
 from vmq.clustering.streams.service import Streams
-from vmq.clustering.takeover.takeover import Takeover
 from vmq.config.cluster import ClusterOptions, slots_folder
 from vmq.core.context import Core
 from vmq.core.ports import Peers, Propagation, SessionListener
@@ -80,7 +79,7 @@ class Clustering:
         find_registry: the topic tree of a mountpoint, made when first asked for.
         open_catalog: opens the streams of a broker that has none; raises RuntimeError where it cannot.
         banning: the broker's bans.
-        open_storage: opens what the node keeps in its folder.
+        open_storage: opens what the node keeps in its folder, and what it has of slots.
         world: what the node sees of its machine, if that is not this one.
         turn_away: closes all connections of clients, for a reason.
         nearby: Unix sockets of nodes of this machine, this one's too, by name.
@@ -128,20 +127,20 @@ class Clustering:
         self._job_links: ClusterJobLinks | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
-        #: Durable sessions that nodes have.
-        self._in_nodes: SessionsInNodes | None = None
+        self._takeover: ClientTakeover | None = None
+        self._redirect: Redirect | None = None
         self._wills: ClusterWills | None = None
         self._sessions: SessionQuestions | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
-        #: Durable sessions in slots, with `sessions = "slots"`.
+        #: Durable sessions.
         self.slots: SlotService | None = None
         self._migration: Migration | None = None
         #: Asks other nodes to take this one in.
         self.joining = Joining(node_name(options), lambda: self.node)
         #: Lets clients in or not, once it is started.
         self.admission = Admission(core, self.joining, options.alone, turn_away)
-        self._problems = ClusterProblems(self.joining, core.clock, options.replica_timeout)
+        self._problems = ClusterProblems(self.joining)
         #: A member that was up is down, and not all are up again since.
         self._is_split = False
         self._splits = 0
@@ -170,7 +169,7 @@ class Clustering:
                 key=key,
                 advertise=options.advertise,
                 options=_link_options(options),
-                versions=SLOT_VERSIONS if options.sessions == "slots" else VERSIONS,
+                versions=VERSIONS,
                 world=self._world,
                 nearby=self._nearby,
             )
@@ -188,9 +187,7 @@ class Clustering:
             self._job_links = ClusterJobLinks(
                 node, outboxes, options.host, self.joining, self.leave
             )
-            parts = node, self._core, outboxes, self._routing, self._registries
-            more = *parts, self._streams.replicas
-            self.slots = open_slots(options, self._slots_folder, self._durability, *more)
+            self.slots = self._open_slots(node, outboxes, self._routing, self._streams)
             await self._save_life()
             await node.start()
         except BaseException as error:
@@ -203,21 +200,31 @@ class Clustering:
             raise
         self._node = node
         say_drained(node, False)
-        self._take_part(node, outboxes, self._routing)
+        self._take_part(node, outboxes, self._routing, self.slots)
         await end_migration(self._migration, self._committer)
         self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self.joining.join_configured(options.join)
 
-    def _take_part(self, node: ClusterNode, outboxes: Outboxes, routing: Routing) -> None:
+    def _open_slots(
+        self, node: ClusterNode, outboxes: Outboxes, routing: Routing, streams: Streams
+    ) -> SlotService:
+        """Raises `ClusterError`, `StorageError`: the records of slots cannot be used."""
+        records = None if self._durability == "memory" else self._slots_folder
+        disk = SlotDisk(records, self._durability, self._open_storage)
+        random = None if self._world is None else self._world.random
+        parts = node, self._core, outboxes, routing, self._registries, streams.replicas
+        return SlotService(self.options, disk, *parts, random)
+
+    def _take_part(
+        self, node: ClusterNode, outboxes: Outboxes, routing: Routing, slots: SlotService
+    ) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
         core = self._core
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
-        if self.slots is not None:
-            self.slots.watch()
-        directory.is_unsure = lambda: core.cluster_is_split or not has_heard(node, frozenset())
+        slots.watch()
         self._directory = directory
         self._fencing = self._make_fencing(node, directory)
         is_first = directory.is_new
@@ -227,8 +234,8 @@ class Clustering:
         reconciler = Reconciler(node.name, directory, self._registries, self._find_registry)
         assert core.store is not None
         was_alone = core.store.was_alone()
-        self._migration = migrate(self.slots, core, self._registries, directory)
-        reconciler.start(was_alone)
+        self._migration = migrate(slots, core, self._registries, directory)
+        reconciler.start()
         directory.on_owner(reconciler.on_owner)
         core.sessions = directory
         retained = ClusterRetained(node, core, self._registries, self._find_registry, soon)
@@ -244,43 +251,18 @@ class Clustering:
         self._committer.before += self._flushes
         assert self._storage is not None
         self._committer.before_sync.append(self._storage.sync)
-        self._in_nodes = in_nodes = SessionsInNodes(
-            self.options,
-            core,
-            self._committer,
-            node,
-            outboxes,
-            directory,
-            routing,
-            self.streams,
-            self._registries,
-            self._find_registry,
-        )
-        in_nodes.start(reconciler.made, was_alone=was_alone)
-        self._sessions = SessionQuestions(outboxes, self._registries, self.slots)
-        patience = _patience_of(self.options)
-        rank = None if self.slots is None else self.slots.keepers_of
+        self._takeover = ClientTakeover(core, self._registries, node, outboxes, directory)
+        self._takeover.start()
+        self._redirect = Redirect(outboxes, routing.share, self.streams)
+        self._redirect.start(node.members if node.machine.membership.belongs else ())
+        self._sessions = SessionQuestions(outboxes, self._registries, slots)
+        patience, rank = self.options.heartbeat_timeout, slots.keepers_of
         self._wills = wills = ClusterWills(
             node, core, outboxes, directory, self._find_registry, patience, rank
         )
         wills.start()
-        if self.slots is not None:
-            self.slots.start(self._fencing)
-        if outboxes.is_new:
-            in_nodes.expect_own()
-        else:
-            outboxes.open()
-
-    @property
-    def in_nodes(self) -> SessionsInNodes:
-        """Durable sessions that nodes have."""
-        assert self._in_nodes is not None, "the node is not started"
-        return self._in_nodes
-
-    @property
-    def replication(self) -> Replication:
-        """Copies of durable sessions."""
-        return self.in_nodes.replication
+        slots.start(self._fencing)
+        outboxes.open()
 
     def _make_fencing(self, node: ClusterNode, directory: Directory) -> SubscribeBarrier:
         """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
@@ -315,11 +297,6 @@ class Clustering:
         """Which node has which session."""
         assert self._directory is not None, "the node is not started"
         return self._directory
-
-    @property
-    def mover(self) -> Takeover:
-        """Sessions on their way."""
-        return self.in_nodes.mover
 
     @property
     def job_links(self) -> ClusterJobLinks:
@@ -357,9 +334,12 @@ class Clustering:
         if self._wills is not None:
             self._wills.stop()
             self._wills = None
-        if self._in_nodes is not None:
-            await self._in_nodes.stop()
-            self._in_nodes = None
+        if self._redirect is not None:
+            await self._redirect.stop()
+            self._redirect = None
+        if self._takeover is not None:
+            self._takeover.stop()
+            self._takeover = None
         if self._routing is not None:
             self._routing.detach()
             self._routing = None
@@ -514,7 +494,7 @@ class Clustering:
             ClusterError: it does not run.
         """
         assert self._routing is not None, "the node runs"
-        return NodeLeaving(self.node, self.outboxes, self.streams, self.mover, self._routing)
+        return NodeLeaving(self.node, self.outboxes, self.streams, self._routing)
 
     # --- what is shown of it
 
@@ -524,12 +504,9 @@ class Clustering:
         if node is not None and node.failure is not None:
             yield f"the cluster node stopped: {node.failure}"
         elif node is not None and not self.admission.reason:
-            copies = None if self._in_nodes is None else self._in_nodes.replication
-            yield from self._problems.of(node, copies)
+            yield from self._problems.of(node)
         if self.slots is not None and node is not None and node.is_running:
             yield from self.slots.problems()
-        if self._in_nodes is not None:
-            yield from self._in_nodes.mover.moving.damaged.problems()
         if self._streams is not None:
             yield from self._streams.problems()
 
@@ -540,29 +517,21 @@ class Clustering:
         if node is None or outboxes is None:
             return
         yield from link_families(node, outboxes)
-        fencing, in_nodes, routing = self._fencing, self._in_nodes, self._routing
+        fencing, routing = self._fencing, self._routing
         yield from counter_families(
             {
                 "netsplit_detected": self._splits,
                 "netsplit_resolved": self._heals,
                 "cluster_subacks_early": 0 if fencing is None else fencing.given_up,
-                "cluster_messages_inherited": 0 if in_nodes is None else in_nodes.redirect.given,
                 "cluster_shared_lost": 0 if routing is None else routing.lost,
             }
         )
-        if in_nodes is not None:
-            yield from in_nodes.families()
         if self._wills is not None:
             yield from self._wills.families()
         if self._streams is not None:
             yield from self._streams.families()
         if self.slots is not None:
             yield from self.slots.status.families()
-
-
-def _patience_of(options: ClusterOptions) -> float:
-    """Seconds after which the wills of a silent node's clients are published."""
-    return options.adopt_after if options.sessions == "nodes" else options.heartbeat_timeout
 
 
 def _link_options(options: ClusterOptions) -> Options:

@@ -37,14 +37,14 @@ class SessionQuestions:
     Args:
         outboxes: to the other nodes; of them only what arrives at most once.
         registries: this node's topic trees.
-        slots: where durable sessions are, if they are in slots.
+        slots: where durable sessions are.
     """
 
     def __init__(
         self,
         outboxes: "Outboxes",
         registries: Mapping[str, Registry],
-        slots: "SlotService | None" = None,
+        slots: "SlotService",
     ) -> None:
         self._slots = slots
         self._outboxes = outboxes
@@ -64,8 +64,6 @@ class SessionQuestions:
         Then it does with it what it is told to: see `AskSession`.
         """
         slots = self._slots
-        if slots is None:
-            return None
         owner = slots.owner_of(client_id)
         if owner == slots.name:
             return _at_owner(slots, client_id, does, topic_filter)
@@ -97,7 +95,7 @@ class SessionQuestions:
     async def away(self) -> AsyncIterator[tuple[str, list[AwaySession] | None]]:
         """The sessions in slots of other nodes whose clients are away, by node; None: it does not answer."""
         slots = self._slots
-        for peer in [] if slots is None else slots.peers():
+        for peer in slots.peers():
             slot, after = 0, ""
             while slot >= 0:
                 self._last += 1
@@ -128,9 +126,8 @@ class SessionQuestions:
         subscriber = None if registry is None else registry.subscribers.get(message.client_id)
         found = None
         if message.of_owner:
-            if self._slots is not None:
-                who, does = message.client_id, message.does
-                found = _at_owner(self._slots, who, does, message.topic_filter)
+            who, does = message.client_id, message.does
+            found = _at_owner(self._slots, who, does, message.topic_filter)
         elif registry is not None and subscriber is not None:
             found = figures_of(registry, subscriber)
             _do(registry, subscriber, message.does, message.topic_filter)
@@ -139,11 +136,8 @@ class SessionQuestions:
         self._outboxes.send_quick(peer, SessionFound(message.question, found))
 
     def _on_ask_away(self, peer: str, message: AskAway) -> None:
-        sessions: list[AwaySession] = []
-        slot, after = -1, ""
-        if self._slots is not None:
-            found = self._slots.status.away_from(message.slot, message.after, MOST_AWAY)
-            sessions, slot, after = found
+        found = self._slots.status.away_from(message.slot, message.after, MOST_AWAY)
+        sessions, slot, after = found
         self._outboxes.send_quick(peer, AwayFound(message.question, sessions, slot, after))
 
     def _on_found(self, _peer: str, message: SessionFound | AwayFound) -> None:

@@ -1,10 +1,9 @@
 """Wills of clients whose node ends before it could publish them: another node keeps them, and publishes them then.
 
-Each will is with one other node that is up, whichever ranks first for its client; where sessions are in slots, with the
-owner of its slot or a follower, on another host. That one publishes it when the node
-of the client's connection has been away for `cluster.adopt_after`, or was away and came back in another life, and the
-client has not come back anywhere meanwhile: with the rights that it has then, as any will
-(`vmq.protocol.will_publish`).
+Each will is with one other node that is up, on another host: the owner of its client's slot or a follower, if there is
+one. That one publishes it when the node of the client's connection has been away for `cluster.heartbeat_timeout`, or
+was away and came back in another life, and the client has not come back anywhere meanwhile: with the rights that it has
+then, as any will (`vmq.protocol.will_publish`).
 
 A node that is cut off looks like one that has ended: after that time wills of its clients are published on the other
 side. When it is back, it says again which of its clients are there.
@@ -18,8 +17,8 @@ from typing import Any, Final
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.rendezvous import ranked
+from vmq.clustering.messages.clients import Who
 from vmq.clustering.messages.publishes import flags_of
-from vmq.clustering.messages.takeover import Who
 from vmq.clustering.messages.wills import ForgetWill, KeepWill, WillsBegin, WillsEnd
 from vmq.core.context import Core
 from vmq.core.ports import Wills
@@ -267,9 +266,8 @@ class ClusterWills(Wills):
         subscriber = self._find(who[0]).subscribers.get(who[1])
         if subscriber is not None and subscriber.queue.online:
             return True
-        # A durable session may have been adopted.
         record = self._directory.record(*who)
-        return record is not None and record.node != peer and record.clean
+        return record is not None and record.node != peer
 
     def _publish(self, will: KeepWill) -> None:
         client = Publisher(self._find(will.mountpoint), self._core.outbox.nowhere, False, "")

@@ -36,8 +36,6 @@ class TopicTargets:
         self.nodes: dict[str, int] = {}
         #: Nodes that want what is published at QoS 0, whatever else they want.
         self.quick: set[str] = set()
-        #: Those of them with sessions that keep them, whatever becomes of the node.
-        self.keeping: set[str] = set()
         #: The members of each share group that has some on other nodes, by the group's whole name and by node, this
         #: one included. They are counted on while the group stays in these targets.
         self.groups: dict[str, Mapping[str, ShareMembers]] = {}
@@ -73,11 +71,9 @@ class RemoteSubscriptions:
         return {} if level is None else level.groups.get(group, {})
 
     def _wishes(self, record: Record | None) -> dict[tuple[str, str], int]:
-        """What a session asks for, by node and filter, as `ShareMembers` counts it."""
+        """The QoS that a session asks for, by node and filter."""
         if record is None:
             return {}
-        base = 0 if record.clean else ShareMembers.DURABLE
-        away = 0 if record.clean or record.online else ShareMembers.AWAY
         is_own = record.node == self._own
         wishes = {}
         for name, qos in record.subscriptions.items():
@@ -86,11 +82,11 @@ class RemoteSubscriptions:
                 if is_shared or not is_own:
                     wishes[QUICK + record.node, name] = qos
             elif is_shared or not is_own:
-                wishes[record.node, name] = qos + base + (away if is_shared else 0)
+                wishes[record.node, name] = qos
         return wishes
 
     def _count(self, node: str, topic_filter: str, had: int, has: int) -> bool:
-        """One subscriber had a wish and has another now; -1 is none. Whether that matters to routes."""
+        """One subscriber asked for a QoS and for another now; -1 is none. Whether that matters to routes."""
         group, plain = split_shared(topic_filter)
         path = [self._root]
         words = plain.split("/")
@@ -101,9 +97,9 @@ class RemoteSubscriptions:
         before = self._seen(by_node, node, bool(group))
         members = by_node.setdefault(node, ShareMembers())
         if had >= 0:
-            members.by_wish[had] -= 1
+            members.by_qos[had] -= 1
         if has >= 0:
-            members.by_wish[has] += 1
+            members.by_qos[has] += 1
         if not members.total:
             del by_node[node]
         after = self._seen(by_node, node, bool(group))
@@ -120,7 +116,7 @@ class RemoteSubscriptions:
         if is_group:
             return int(self._is_elsewhere(by_node))
         members = by_node.get(node)
-        return -1 if members is None else 2 * members.highest + members.keeps
+        return -1 if members is None else members.highest
 
     def _is_elsewhere(self, by_node: Mapping[str, ShareMembers]) -> bool:
         return len(by_node) > (self._own in by_node)
@@ -134,8 +130,6 @@ class RemoteSubscriptions:
                     targets.quick.add(node[len(QUICK) :])
                     continue
                 targets.nodes[node] = max(members.highest, targets.nodes.get(node, 0))
-                if members.keeps:
-                    targets.keeping.add(node)
             for name, by_node in level.groups.items():
                 if self._is_elsewhere(by_node):
                     targets.groups[name] = by_node

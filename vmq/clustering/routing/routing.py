@@ -5,14 +5,13 @@ Each topic tree has beside its own subscriptions the filters of all other nodes,
 goes to each node that wants it once, straight from the node where it was published; there it goes to local subscribers
 alone. Who gets it of a share group is told in `vmq.clustering.routing.shared_dispatch`.
 
-A node that is down is a target like any other: what is of QoS 1 and 2 waits for it on its outbox, up to `buffer_bytes`,
-until it is up again. If it is no member any more, what waits goes to who has the sessions now
-(`vmq.clustering.hinted_handoff.redirect`). That holds for its clean sessions too: from here a node that died, with
-them, looks like one that cannot be reached, whose clients are still there.
+A node that is down is a target like any other: what is of QoS 1 and 2 waits for its clients without a durable session
+on its outbox, up to `buffer_bytes`, until it is up again; from here a node that died, with them, looks like one that
+cannot be reached, whose clients are still there. What durable sessions want goes to their slots.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
@@ -27,7 +26,6 @@ from vmq.clustering.routing.shared_dispatch import (
     send,
 )
 from vmq.clustering.routing.shares import ShareMembers
-from vmq.clustering.routing.stale_routes_stored import without
 from vmq.core.context import Core
 from vmq.core.ports import Elsewhere, RemoteTargets
 from vmq.core.registry import Registry
@@ -42,17 +40,16 @@ log = logging.getLogger("vmq.cluster")
 
 
 class RouteTarget:
-    """Another node that wants a topic's messages, at `qos` at most, and whether sessions there keep them.
+    """Another node that wants a topic's messages, at `qos` at most.
 
     `quick_only`: it wants what is published at QoS 0. Without a node it stands for the `slots` that want the others.
     """
 
-    __slots__ = ("keeps", "node", "qos", "quick_only", "slots")
+    __slots__ = ("node", "qos", "quick_only", "slots")
 
-    def __init__(self, node: str, qos: int, keeps: bool, quick_only: bool = False) -> None:
+    def __init__(self, node: str, qos: int, quick_only: bool = False) -> None:
         self.node = node
         self.qos = qos
-        self.keeps = keeps
         self.quick_only = quick_only
         self.slots: list[tuple[int, str]] = []
 
@@ -78,8 +75,6 @@ class Routing(Elsewhere):
         self._remotes: dict[str, RemoteSubscriptions] = {}
         self._members: set[str] = set()
         self._sources: dict[str, Source] = {}
-        #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
-        self.passed: Mapping[str, Set[bytes]] = {}
         self._sharing = SharedDispatch(name, core, registries, outboxes, self._members_of)
         outboxes.on(RemotePublish, self._on_publish)
         outboxes.on(RemotePublishRun, self._on_run)
@@ -131,10 +126,6 @@ class Routing(Elsewhere):
     def set_slots(self, slots: SlotTargets) -> None:
         """This says what slots want from now on."""
         self._sharing.slots = slots
-        self._forget_routes()
-
-    def forget_routes(self) -> None:
-        """There is a node less that anything can be sent to."""
         self._forget_routes()
 
     def share(self, peer: str, publish: RemotePublish) -> None:
@@ -191,7 +182,7 @@ class Routing(Elsewhere):
             elif not (target.quick_only and message.qos):
                 if publish is None:
                     publish = publish_of(registry, message)
-                send(self._outboxes, target.node, target.qos, publish, publisher, target.keeps)
+                send(self._outboxes, target.node, target.qos, publish, publisher)
         if slots and (message.qos or self._core.options.upgrade_outgoing_qos):
             self.slots.offer(slots, message, source)
 
@@ -212,18 +203,18 @@ class Routing(Elsewhere):
         if publish.group:
             self._sharing.on_publish(peer, publish)
             return
-        found = self._route(peer, publish.mountpoint, publish.topic)
-        if found is not None:
-            registry, route = found
+        registry = self._registries.get(publish.mountpoint)
+        route = None if registry is None else self._route(peer, registry, publish.topic)
+        if registry is not None and route is not None:
             flags = publish.flags
             message = Message(publish.topic, publish.payload, flags & QOS, flags & RETAIN != 0)
             registry.deliver(route, message, self._source(peer))
 
     def _on_run(self, peer: str, run: RemotePublishRun) -> None:
-        found = self._route(peer, run.mountpoint, run.topic)
-        if found is None:
+        registry = self._registries.get(run.mountpoint)
+        route = None if registry is None else self._route(peer, registry, run.topic)
+        if registry is None or route is None:
             return
-        registry, route = found
         source = self._source(peer)
         try:
             if self._core.hooks.on_deliver is not None:
@@ -241,15 +232,10 @@ class Routing(Elsewhere):
             self._sources[peer] = source = Source(self._core.outbox.nowhere, node=peer)
         return source
 
-    def _route(self, peer: str, mountpoint: str, topic: bytes) -> tuple[Registry, Route] | None:
-        """Where a message of a peer goes here; None if nowhere."""
-        registry = self._registries.get(mountpoint)
-        if registry is None:
-            return None
+    def _route(self, peer: str, registry: Registry, topic: bytes) -> Route | None:
+        """Where a message of a peer goes here; None if it has no topic."""
         try:
-            route = registry.route(topic)
-            passed = self.passed.get(peer)
-            return registry, route if passed is None else without(route, passed)
+            return registry.route(topic)
         except ProtocolError as error:
             log.warning("a publish from %s is dropped: %s", peer, error)
             return None
@@ -277,7 +263,7 @@ class Routing(Elsewhere):
             self._find_nodes(tree, route)
         slots, groups = self.slots.find(mountpoint, route.text)
         if slots:
-            target = RouteTarget("", 2, True)
+            target = RouteTarget("", 2)
             target.slots = slots
             route.nodes = [*route.nodes, target]
         known = {each.name for each in route.shared}
@@ -292,12 +278,10 @@ class Routing(Elsewhere):
     def _find_nodes(self, tree: RemoteSubscriptions, route: Route) -> None:
         found = tree.find(route.text)
         route.nodes = [
-            RouteTarget(node, qos, node in found.keeping)
-            for node, qos in found.nodes.items()
-            if node in self._members or node in self._outboxes.lost
+            RouteTarget(node, qos) for node, qos in found.nodes.items() if node in self._members
         ]
         quick = sorted((found.quick & self._members) - found.nodes.keys())
-        route.nodes += [RouteTarget(node, 0, False, True) for node in quick]
+        route.nodes += [RouteTarget(node, 0, quick_only=True) for node in quick]
         here = {group.name: group for group in route.groups}
         route.shared = [
             SharedRoute(name, here.pop(name, None), members)

@@ -26,7 +26,7 @@ log = logging.getLogger("vmq.cluster")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SlotTargets:
-    """What slots want, if sessions are in slots; this one is of a node whose sessions are not."""
+    """What slots want; this one is of a node that does not serve yet."""
 
     def __init__(self) -> None:
         #: Some session may be in a slot: they are asked.
@@ -146,7 +146,7 @@ class SharedDispatch:
         if policy == LOCAL_ONLY:
             return False
         others = self._others(self._members_of(registry.mountpoint, name))
-        return any(away or (each.online and node in self.up) for node, each in others.items())
+        return any(away or node in self.up for node in others)
 
     def on_publish(self, peer: str, publish: RemotePublish) -> None:
         """A member of this node was chosen elsewhere; if none is left, one of another node is chosen now."""
@@ -183,7 +183,7 @@ class SharedDispatch:
     def _connected(self, policy: str, members: Mapping[str, ShareMembers]) -> tuple[int, int]:
         """How many connected members without a session in a slot there are here, and in all to choose among."""
         near = {
-            node: each.online
+            node: each.total
             for node, each in members.items()
             if node == self._name or (node in self.up and policy != LOCAL_ONLY)
         }
@@ -205,11 +205,9 @@ class SharedDispatch:
         self, policy: str, message: Message, members: Mapping[str, ShareMembers]
     ) -> str | None:
         """The node that gets a message, among those of the cluster."""
-        # Of a node that is gone for good others are about to have the members.
-        nodes = self.nodes | self._outboxes.lost
         found = members_at(message.qos, members)
-        there = {node: each for node, each in found.items() if node in nodes}
-        return choose(policy, message.qos, self._name, there, self.up, self._core.choose)
+        there = {node: each for node, each in found.items() if node in self.nodes}
+        return choose(policy, self._name, there, self.up, self._core.choose)
 
     def _send(
         self,
@@ -220,7 +218,7 @@ class SharedDispatch:
     ) -> None:
         self._core.counters.router_matches_remote += 1
         member = members_at(publish.flags & QOS, members)[node]
-        send(self._outboxes, node, member.highest, publish, publisher, member.keeps)
+        send(self._outboxes, node, member.highest, publish, publisher)
 
 
 def publish_of(registry: Registry, message: Message, group: str = "") -> RemotePublish:
@@ -235,15 +233,12 @@ def send(
     highest: int,
     publish: RemotePublish,
     publisher: Output | None,
-    keeps: bool,
 ) -> None:
-    """Sends it to where `highest` is the QoS wanted at most, and sessions keep it or not."""
+    """Sends it to where `highest` is the QoS wanted at most."""
     qos = publish.flags & QOS
     if qos and highest:
-        outboxes.forward(node, publish, publisher, keeps)
+        outboxes.forward(node, publish, publisher)
         return
     if qos:
-        # Off the outbox it may overtake the marks of sessions that move (`vmq.clustering.takeover.machine`): they are
-        # not for it.
         publish = msgspec.structs.replace(publish, flags=publish.flags & RETAIN)
     outboxes.send_quick(node, publish)

@@ -17,53 +17,27 @@ RANDOM: Final = "random"
 
 
 class ShareMembers:
-    """The subscribers of one filter on one node: how many asked for what.
+    """The subscribers of one filter on one node that are in no slot, all connected: how many asked for which QoS."""
 
-    A wish is a QoS, plus `DURABLE` for a session that outlives its node's end, plus `AWAY` for one whose client is not
-    connected.
-    """
-
-    __slots__ = ("by_wish",)
-
-    DURABLE: Final = 3
-    AWAY: Final = 3
+    __slots__ = ("by_qos",)
 
     def __init__(self) -> None:
-        self.by_wish = [0] * 9
+        self.by_qos = [0, 0, 0]
 
     def with_those(self, others: "ShareMembers") -> "ShareMembers":
         """These and others."""
         both = ShareMembers()
-        pairs = zip(self.by_wish, others.by_wish, strict=True)
-        both.by_wish = [one + other for one, other in pairs]
+        both.by_qos = [one + other for one, other in zip(self.by_qos, others.by_qos, strict=True)]
         return both
 
     @property
     def total(self) -> int:
-        return sum(self.by_wish)
-
-    @property
-    def online(self) -> int:
-        return sum(self.by_wish[:6])
-
-    @property
-    def away(self) -> int:
-        return sum(self.by_wish[6:])
-
-    @property
-    def durable(self) -> int:
-        return sum(self.by_wish[3:])
-
-    @property
-    def keeps(self) -> bool:
-        """Whether some have sessions that outlive their node's end, and keep what is published for them."""
-        counts = self.by_wish
-        return bool(counts[4] or counts[5] or counts[7] or counts[8])
+        return sum(self.by_qos)
 
     @property
     def highest(self) -> int:
         """The highest QoS that anybody asked for; nobody: -1."""
-        return max((wish % 3 for wish, count in enumerate(self.by_wish) if count), default=-1)
+        return max((qos for qos, count in enumerate(self.by_qos) if count), default=-1)
 
 
 def members_at(qos: int, members: Mapping[str, ShareMembers]) -> Mapping[str, ShareMembers]:
@@ -82,7 +56,6 @@ def members_at(qos: int, members: Mapping[str, ShareMembers]) -> Mapping[str, Sh
 
 def choose(
     policy: str,
-    qos: int,
     own: str,
     members: Mapping[str, ShareMembers],
     up: Collection[str],
@@ -92,7 +65,6 @@ def choose(
 
     Args:
         policy: of shared subscriptions.
-        qos: the message's. At QoS 0 a member that is away is none, so no policy prefers it.
         own: this node.
         members: of the group, by node.
         up: the other nodes that can be reached.
@@ -101,8 +73,6 @@ def choose(
     here = members.get(own)
     if policy == LOCAL_ONLY:
         return None if here is None or not here.total else own
-    if policy == PREFER_LOCAL and qos and here is not None and here.total:
-        return own  # at QoS 0 it is as with `PREFER_ONLINE`
     for tier in _tiers(policy, own, members, up):
         total = sum(tier.values())
         if total:
@@ -118,15 +88,8 @@ def _tiers(
     policy: str, own: str, members: Mapping[str, ShareMembers], up: Collection[str]
 ) -> Iterator[dict[str, int]]:
     """Members by node, the best first: a later tier counts only where those before it have none."""
-    near = {node: each for node, each in members.items() if node == own or node in up}
-    here = {own: members[own]} if own in members else {}
-    prefers_here = policy in (PREFER_ONLINE, PREFER_LOCAL)
-    if prefers_here:
-        yield {node: each.online for node, each in here.items()}
-    yield {node: each.online for node, each in near.items()}
-    if prefers_here:
-        yield {node: each.away for node, each in here.items()}
-    yield {node: each.away for node, each in near.items()}
-    far = {node: each for node, each in members.items() if node not in near}
-    yield {node: each.durable for node, each in far.items()}
-    yield {node: each.total for node, each in far.items()}
+    near = {node: each.total for node, each in members.items() if node == own or node in up}
+    if policy in (PREFER_ONLINE, PREFER_LOCAL) and own in members:
+        yield {own: members[own].total}
+    yield near
+    yield {node: each.total for node, each in members.items() if node not in near}

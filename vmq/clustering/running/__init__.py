@@ -1,4 +1,4 @@
-"""The machines of slots in a broker: `cluster.sessions = "slots"`. See `vmq.clustering.slots` for what they do.
+"""The machines of slots in a broker. See `vmq.clustering.slots` for what they do.
 
     links     lives of links: what comes is in order and whole, or the life ends    disk     commits
     routes    filter -> slots in the metadata, and who knows of them               clients  the ports of the core

@@ -45,11 +45,17 @@ class SlotDisk:
     Args:
         folder: a database of its own; None: it is in memory.
         durability: as `store.durability`.
+        open_storage: opens the database.
     """
 
-    def __init__(self, folder: Path | None, durability: str) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        durability: str,
+        open_storage: Callable[[Path], Storage] = LevelStorage,
+    ) -> None:
         """Raises `StorageError`."""
-        self.storage: Storage = MemoryStorage() if folder is None else LevelStorage(folder)
+        self.storage: Storage = MemoryStorage() if folder is None else open_storage(folder)
         self._is_synced = durability == "fsync"
         self._is_memory = folder is None
         self._writing: asyncio.Future[None] | None = None
@@ -89,10 +95,6 @@ class SlotDisk:
     def imported(self) -> bytes:
         """How far it is with what the broker's store had of sessions, as `import_all` was told; b"": not begun."""
         return self.storage.get(_IMPORTED) or b""
-
-    def had_sessions(self) -> bool:
-        """Whether there was anything to import."""
-        return self.imported() > NOTHING_IMPORTED
 
     def import_all(self, effects: Effects, stage: bytes) -> None:
         """Writes what has gathered and how far it is, at once: all of it or nothing.

@@ -12,8 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-import msgspec
-
 from vmq.clustering.delivery.outbox_storage import (
     TAKEN,
     prefix_of,
@@ -22,13 +20,17 @@ from vmq.clustering.delivery.outbox_storage import (
 )
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
-from vmq.clustering.hinted_handoff.hints_in import KEPT, HintRecord
 from vmq.clustering.messages.codec import decode_parcel
 from vmq.clustering.messages.publishes import RemotePublish
-from vmq.clustering.replication.follower import COPY
-from vmq.clustering.replication.headers import CopyHeader, decode_head
 from vmq.clustering.running.disk import NOTHING_IMPORTED, SlotDisk
 from vmq.clustering.running.importing import SlotImport, StoredQueue
+from vmq.clustering.running.old_records import (
+    COPY,
+    KEPT,
+    CopyHeader,
+    decode_copy,
+    decode_hints,
+)
 from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.words import split_scope
@@ -99,8 +101,8 @@ class Migration:
             self._take(own, told)
         for registry, subscriber in own:
             registry.end_session(subscriber)
+        self._drop_of_others()
         if self._disk.imported() == _TAKEN:
-            self._drop_of_others()
             for slot, copy in self._machine.copies.items():
                 self._say_routes(slot, copy.cold_state(self._machine.here.effects).routes())
         for client, record in told:
@@ -179,7 +181,7 @@ class Migration:
         """The best copy of each session that belongs to whom the copy says, as far as it is known."""
         best: dict[str, tuple[tuple[bool, int], bytes, CopyHeader]] = {}
         for key, value in scan(self._store.db, COPY):
-            head = decode_head(value)
+            head = decode_copy(value)
             record = records.get(head.scoped_id)
             if not head.complete or record is None or record.node != head.owner:
                 continue
@@ -225,11 +227,10 @@ class Migration:
 
     def _take_hints(self, found: SlotImport) -> None:
         """What was left here of what waits at another node for a third."""
-        decode = msgspec.msgpack.Decoder(HintRecord).decode
         for key, value in scan(self._store.db, KEPT):
             store = key[key.index(b"\0") + 1 :][:8]
             place = tuple(int.from_bytes(each, "big") for each in (store, key[-16:-8], key[-8:]))
-            for index, hint in enumerate(decode(value).messages):
+            for index, hint in enumerate(decode_hints(value).messages):
                 for client in hint.clients:
                     publish = hint.publish
                     found.publish(
@@ -237,19 +238,20 @@ class Migration:
                     )
 
     def _drop_of_others(self) -> None:
-        """Copies and what was left here go, at once: what looks after them is not started yet."""
-        purged = []
-        with self._store.db.write_batch(sync=self._store.sync) as batch:
-            for key, _ in scan(self._store.db, COPY):
+        """Copies and what was left here go, at once: nobody looks after them any more."""
+        db = self._store.db
+        copies, kept = [[key for key, _ in scan(db, kind)] for kind in (COPY, KEPT)]
+        if not copies and not kept:
+            return
+        with db.write_batch(sync=self._store.sync) as batch:
+            for key in [*copies, *kept]:
                 batch.delete(key)
+            for key in copies:
                 batch.put(b"g" + key[1:], bytes(16))
-                purged.append(key[1:])
-            for key, _ in scan(self._store.db, KEPT):
-                batch.delete(key)
         registry = next(iter(self._registries.values()), None)
-        for number in purged:
+        for key in copies:
             if registry is not None:
-                registry.purge(number)
+                registry.purge(key[1:])
 
 
 class _WantedThere:

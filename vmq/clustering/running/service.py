@@ -6,7 +6,6 @@ Whatever happens in a turn of the event loop is carried out at its end: frames t
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from random import Random, SystemRandom
 from typing import Annotated, Final
 
@@ -79,27 +78,27 @@ class SlotService:
 
     Args:
         options: the section [cluster].
-        folder: the database of this node's slots; None: in memory.
-        durability: as `store.durability`.
+        disk: of this node's slots.
         node: not started yet.
         core: the broker's.
         outboxes: messages go and come by these.
         routing: which asks for the slots of a topic.
         registries: the topic trees that there are.
         replicas: the logs with copies.
+        random: draws the numbers of its store, and what else is to be like nobody else's.
     """
 
     def __init__(
         self,
         options: ClusterOptions,
-        folder: Path | None,
-        durability: str,
+        disk: SlotDisk,
         node: ClusterNode,
         core: Core,
         outboxes: Outboxes,
         routing: Routing,
         registries: Mapping[str, Registry],
         replicas: Replicas,
+        random: Random | None = None,
     ) -> None:
         """Raises `ClusterError`, `StorageError`: the records cannot be used."""
         self._options = options
@@ -109,15 +108,15 @@ class SlotService:
         self._routing = routing
         self._registries = registries
         self._loop = asyncio.get_running_loop()
-        self._random: Random = SystemRandom()
-        self.disk = SlotDisk(folder, durability)
-        store, life = self.disk.begin_life(options.slots, core.wall_clock(), self._random)
+        self._random = SystemRandom() if random is None else random
+        self.disk = disk
+        store, life = disk.begin_life(options.slots, core.wall_clock(), self._random)
         self.store = store
         host = options.host or node.name
         beats = options.heartbeat_timeout, options.heartbeat_interval
         reach = Reach(store, host, *(int(each * 1000) for each in beats))
         me = incarnation_of(store, life)
-        self.here = here = LocalNode(me, reach, options.replicas, disk=self.disk.storage)
+        self.here = here = LocalNode(me, reach, options.replicas, disk=disk.storage)
         self.machines = SessionNode(here, options.slots)
         self._tune()
         self._routes: ClusterRoutes | None = None
@@ -211,7 +210,8 @@ class SlotService:
         """Whether it has slots that somebody could have, or is about to; one that leaves its host leaves nothing."""
         reach, slots, leaves = self.here.reach, self.machines.slots, self.here.leaves_host
         if not reach.up():
-            return leaves and not reach.is_settled() and bool(slots.own())
+            knows_all = reach.is_settled() and len(self._stores) + 1 >= len(self._node.members)
+            return leaves and not knows_all and bool(slots.own())
         if any(owner.heirs() or owner.wish for owner in slots.owners.values()):
             return True
         return leaves and len(slots.own()) > len(slots.owners)
@@ -342,8 +342,7 @@ class SlotService:
         if not others:
             return True
         up = reach.up()
-        waits = up or self.disk.had_sessions()  # which may be served without the others
-        self._looks_up = self._looks_up + 1 if waits and bool(up) == self._had_up else 0
+        self._looks_up = self._looks_up + 1 if bool(up) == self._had_up else 0
         self._had_up = bool(up)
         if self._looks_up * TICK > 2 * self._options.heartbeat_timeout:
             return True  # they know of none, too
@@ -410,6 +409,11 @@ class SlotService:
     def owner_of(self, client_id: str) -> str:
         """The node that has a client's session; "": nobody in the cluster does."""
         store = self.status.owner_of(client_id)
+        return self.name if store == self.store else self._names.get(store, "")
+
+    def owner_of_slot(self, slot: int) -> str:
+        """The node that has a slot; "": nobody in the cluster does."""
+        store = store_of(self.machines.slots.view(slot).owner)
         return self.name if store == self.store else self._names.get(store, "")
 
     def keepers_of(self, client: str) -> list[str]:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.sessions import AwaySession
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.words import Lineage, slot_of, store_of
+from vmq.clustering.slots.words import Lineage, slot_of, split_scope, store_of
 from vmq.mqtt.message import NO_MESSAGE, Delivery
+from vmq.mqtt.topics import matches
 from vmq.runtime.metrics import Family, Sample
 from vmq.runtime.own_sessions import SessionFigures
 
@@ -98,6 +99,26 @@ class SlotStatus:
             for client_id, register in list(owner.state.registers.items()):
                 if register.session and client_id not in serving:
                     yield client_id, _figures(owner, client_id)
+
+    def wanting(self, scope: str, topic: str) -> Iterator[tuple[str, str, int, bool]]:
+        """The clients of a mountpoint in slots of this node that want a topic's messages.
+
+        Each with the filter by which it gets them, the QoS granted, and whether it is connected somewhere.
+        """
+        for owner in list(self._machines.slots.owners.values()):
+            serving = owner.attachments.serving
+            for client, register in list(owner.state.registers.items()):
+                own_scope, client_id = split_scope(client)
+                if not register.session or own_scope != scope:
+                    continue
+                found = [
+                    (qos, each)
+                    for each, qos in register.granted().items()
+                    if not each.startswith("$share/") and matches(each, topic)
+                ]
+                if found:
+                    qos, topic_filter = max(found)
+                    yield client_id, topic_filter, qos, client in serving
 
     def away_from(self, first: int, after: str, most: int) -> tuple[list[AwaySession], int, str]:
         """So many of them, from a slot on, and in it after a client; and from where on there are more (-1: nowhere)."""

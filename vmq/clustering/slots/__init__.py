@@ -29,9 +29,8 @@ All of it is pure: what happens goes in, effects come out (`effects`); clocks ar
 random. A seeded world (tests/simulator/sessions) tries it against nodes that die, hang, lose disks or part of them,
 against splits and links that fail one way, several at once, and shows of each rule what breaks without it.
 
-**The nodes of a cluster run it with `cluster.sessions = "slots"`** (`vmq.clustering.running`). Without that, and on a
-node alone, durable sessions belong to nodes still (`vmq.clustering.takeover`), with messages kept in outboxes and
-handed over as hints. One path for one node and for fifty is to follow:
+The nodes of a cluster run it (`vmq.clustering.running`); a broker without a cluster has its durable sessions in its
+store. One path for one node and for fifty is to follow:
 
 - A single node is the owner of all slots with no follower and the front of all clients. Then an attachment, an offer
   and an acknowledgement are calls; what waits to be safe waits for the commit of the store, as today, and for nothing

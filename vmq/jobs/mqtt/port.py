@@ -12,7 +12,6 @@ from vmq.durable import Waiter
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.mqtt.due import DelayedMessages
 from vmq.jobs.mqtt.publishing import Asked, MqttPublishing, prefix_of, tell_error
-from vmq.jobs.mqtt.received import session_key
 from vmq.jobs.mqtt.working import (
     AUTOMATIC,
     MOST_PREFETCHED,
@@ -76,11 +75,6 @@ class MqttJobs(JobsPort):
 
     def on_pubrel(self, client: Any, packet_id: int) -> None:
         self.publishing.release(client, packet_id)
-
-    def on_moving(self, session: bytes) -> None:
-        # What its client was not acknowledged it adds again there.
-        self.commit.machine.sharing.drop_keys(session_key(session))
-        self.commit.end_soon()
 
     # Working
 

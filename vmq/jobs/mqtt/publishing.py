@@ -24,7 +24,7 @@ from vmq.jobs.commit import JobCommit
 from vmq.jobs.ids import is_job_id
 from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
-from vmq.jobs.mqtt.received import received_key, remembering
+from vmq.jobs.mqtt.received import has_come, received_key, remembering
 from vmq.jobs.options import AddOptions, check_queue, options_from
 from vmq.jobs.queue import WAITING, Job
 from vmq.jobs.queues import JobRefusedError
@@ -226,7 +226,7 @@ class MqttPublishing:
             return
         message, packet_id = asked.message, asked.packet_id
         is_durable = message.qos == 2 and client.queue_of().durable
-        if message.qos == 2 and client.received_ids().has(packet_id):
+        if message.qos == 2 and has_come(client, packet_id, message, asked.seen):
             client.wait_for_all(Route(message.topic, asked.seen))
             self.acknowledge(client, asked)
             return
@@ -287,6 +287,7 @@ class MqttPublishing:
         topic = asked.topic.canonical()
         if message.qos == 2 and not is_early:
             client.remember(Route(message.topic, topic), asked.packet_id)
+            client.queue_of().on_routed(message, client)
         hook = client.hooks.on_publish
         if hook is not None and asked.options is None:  # what is delayed is told of when it is due
             seen = seen_of(asked)

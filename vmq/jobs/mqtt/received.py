@@ -8,6 +8,9 @@ the job on this node.
 from collections.abc import Callable
 from typing import Any
 
+from vmq.core.trie import Route
+from vmq.mqtt.message import Message
+
 
 def received_key(client: Any, packet_id: int) -> bytes:
     """A packet id of QoS 2, as a key: of a durable session, whose number no other one gets."""
@@ -17,6 +20,18 @@ def received_key(client: Any, packet_id: int) -> bytes:
 def session_key(session: bytes) -> bytes:
     """How the keys of a durable session's packet ids begin."""
     return b"\0" + session
+
+
+def has_come(client: Any, packet_id: int, message: Message, topic: str) -> bool:
+    """Whether a session has a QoS 2 message already, by this connection or an earlier one, at whichever node."""
+    if client.received_ids().has(packet_id):
+        return True
+    queue = client.queue_of()
+    if not queue.came_before(packet_id, message, client.decoder.head & 8 != 0):
+        return False
+    client.remember(Route(message.topic, topic), packet_id)
+    queue.on_routed(message, client)
+    return True
 
 
 def remembering(client: Any, packet_id: int) -> Callable[[], None]:

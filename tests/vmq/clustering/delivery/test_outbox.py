@@ -244,7 +244,7 @@ def test_what_is_gone_is_deleted_with_the_next_commit_and_waits_for_nobody_until
     a.confirm()
     a.confirm()
     assert not a.store.dirty
-    assert [key for key, _ in a.outbox.parcels(b"")] == [third]
+    assert [key for key, _ in a.outbox.stored(b"", a.outbox.key)] == [third]
     a.write()
     assert [key for key, _ in a.store.db.iterator(prefix=first[:-1])] == [third]
     assert second not in a.store.dirty

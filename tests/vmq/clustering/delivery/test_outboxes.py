@@ -223,7 +223,7 @@ async def test_a_message_sent_again_is_answered_when_the_first_would_be(
             await until(lambda: b.got == [b"1"])
             client.leave()
             again = a.client(clean=False)
-            again.publish("t", b"1", qos=2)
+            again.publish("t", b"1", qos=2, dup=True)
             await rounds(a, b)
             assert answers(again) == []
         b.commit()

@@ -17,7 +17,7 @@ def commit(store: Store) -> None:
 
 def test_it_is_remembered_and_forgotten(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store", "os", lambda: None)
-    known = KnownPeer(7, b"oa\0end", (b"oa\0done", 3))
+    known = KnownPeer(7)
     put_known(store, "a", known)
     put_known(store, "b", KnownPeer((1 << 62) - 1))
     commit(store)

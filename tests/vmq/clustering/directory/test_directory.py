@@ -14,7 +14,6 @@ from tests.vmq.support import House, stored_house
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.pieces import PIECE
 from vmq.clustering.directory.records import (
-    RECENT,
     SUBSCRIBERS,
     Record,
     decode,
@@ -149,7 +148,7 @@ def test_who_takes_over_is_later_than_the_owner_whatever_its_clock_says(durable:
     assert setting.directory.record("", "c") == Record("a", NOW + 501, True, {})
     # So does who begins anew in the same pass.
     setting.session("c", clean=False)
-    assert setting.directory.record("", "c") == Record("a", NOW + 501, False, {}, source="b")
+    assert setting.directory.record("", "c") == Record("a", NOW + 501, False, {})
     setting.directory.flush()
     setting.session("c")
     assert setting.directory.record("", "c") == Record("a", NOW + 502, True, {})
@@ -175,37 +174,14 @@ def test_an_older_one_does_not(setting: Setting) -> None:
     assert setting.owners == [("c", None, "a")]
 
 
-def test_nobody_deletes_or_gives_the_record_of_another(setting: Setting) -> None:
+def test_nobody_deletes_the_record_of_another(setting: Setting) -> None:
     theirs = Record("b", NOW, False, {"t": 1})
     setting.hear("c", theirs)
     setting.directory.forget("", "c")
-    setting.directory.give("", "c", "x")
     setting.directory.flush()
     assert setting.stored("c") == theirs
     setting.directory.forget("", "unknown")
-    setting.directory.give("", "unknown", "x")
     assert setting.directory.record("", "unknown") is None
-
-
-def test_the_owner_gives_a_session_away(durable: Setting) -> None:
-    setting = durable
-    setting.session("c", clean=False)
-    setting.subscribe("c", "t", 1)
-    setting.directory.give("", "c", "b")
-    given = Record("b", NOW + 1, False, {"t": 1}, source="a")
-    assert setting.directory.record("", "c") == given
-    setting.directory.flush()
-    assert setting.stored("c") == given
-
-
-def test_a_session_that_is_given_away_is_the_other_nodes_from_now_on(durable: Setting) -> None:
-    setting = durable
-    setting.session("c", clean=False)
-    setting.now += RECENT
-    setting.directory.give("", "c", "b")
-    given = setting.directory.record("", "c")
-    assert given is not None
-    assert given.is_recent(setting.now)
 
 
 def test_a_session_whose_record_went_has_it_again_with_its_next_subscription(
@@ -283,7 +259,6 @@ ACTS = st.one_of(
     st.tuples(st.just("subscribe"), st.sampled_from(IDS), st.integers(0, 2)),
     st.tuples(st.just("many"), st.sampled_from(IDS), st.integers(0, 2 * PIECE)),
     st.tuples(st.just("end"), st.sampled_from(IDS), st.none()),
-    st.tuples(st.just("give"), st.sampled_from(IDS), st.none()),
     st.tuples(st.just("hear"), st.none(), CHANGES),
     st.tuples(st.just("flush"), st.none(), st.none()),
 )
@@ -332,8 +307,6 @@ def test_whatever_happens_followers_hear_of_every_step_between_two_records(acts:
             )
         elif what == "flush":
             setting.directory.flush()
-        elif what == "give":
-            setting.directory.give("", client_id, "b")
         elif present is not None and what == "subscribe":
             registry.subscribe(present, "t", value)
         elif present is not None and what == "many":
@@ -422,29 +395,6 @@ def test_a_session_that_comes_again_keeps_its_pieces(durable: Setting) -> None:
     assert record is not None
     assert record.since == NOW + 1
     assert record.subscriptions == MANY
-
-
-def test_a_session_of_many_subscriptions_changes_hands_by_one_write(durable: Setting) -> None:
-    setting = durable
-    setting.session("c", clean=False)
-    subscribe_all(setting, "c", MANY)
-    setting.directory.give("", "c", "b")
-    given = setting.directory.record("", "c")
-    assert given is not None
-    assert (given.node, given.subscriptions) == ("b", MANY)
-    assert setting.follows("c")
-    setting.directory.flush()
-    setting.node.written.clear()
-    # It comes back by one write of the other's.
-    head = decode(setting.node.map[SUBSCRIBERS, encode_key("", "c")])
-    setting.node.hear((SUBSCRIBERS, encode_key("", "c"), encode(with_owner(head, "a", NOW + 9))))
-    assert setting.follows("c")
-    setting.subscribe("c", "u", 0)
-    setting.directory.flush()
-    assert len(setting.node.written) == 1
-    record = setting.directory.record("", "c")
-    assert record is not None
-    assert record.subscriptions == MANY | {"u": 0}
 
 
 def with_owner(head: Record, node: str, since: int) -> Record:

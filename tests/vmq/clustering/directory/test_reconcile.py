@@ -57,37 +57,23 @@ def test_nothing_changes_at_a_start_after_an_orderly_end(member: Member) -> None
     assert subscriptions(member, "d") == {"t": 1}
 
 
-def test_a_session_that_ended_before_the_store_knew_ends(member: Member) -> None:
-    """Its record was deleted, and then the broker died."""
+def test_a_session_whose_record_is_lost_has_one_again(member: Member) -> None:
     member.node.delete(SUBSCRIBERS, encode_key("", "d"))
     restart(member)
-    assert subscriptions(member, "d") is None
-    assert member.house.purged
-    restart(member)
-    assert subscriptions(member, "d") is None
+    record = member.directory.record("", "d")
+    assert record is not None
+    assert (record.node, record.subscriptions) == ("a", {"t": 1})
 
 
-def test_a_session_of_which_the_store_never_knew_comes_back_with_its_subscriptions(
-    member: Member,
-) -> None:
-    put(member, "new", Record("a", NOW, False, {"u": 2, "$share/g/v": 0}))
+def test_a_record_of_a_session_that_is_not_here_goes(member: Member) -> None:
+    """As of one from before the disk was lost, which others still have."""
+    put(member, "new", Record("a", NOW, False, {"u": 2}))
     restart(member)
-    assert subscriptions(member, "new") == {"u": 2, "$share/g/v": 0}
-    assert [who for who, _ in member.reconciler.made] == [("", "new")]
-    member.house.publish("u", b"x", 2)
-    # It is as durable as any other, and its time to expire runs.
-    assert member.house.registry.offline["new"] == NOW
-    restart(member)
-    assert subscriptions(member, "new") == {"u": 2, "$share/g/v": 0}
-    assert member.house.queue("new").waiting() == 1
-    assert member.house.client("new", clean=False).payloads() == [b"x"]
-
-
-def test_the_record_is_right_where_the_store_lags_behind(member: Member) -> None:
-    put(member, "d", Record("a", NOW, False, {"u": 2}))
-    restart(member)
-    assert subscriptions(member, "d") == {"u": 2}
-    assert not member.house.registry.route(b"t").targets
+    assert member.directory.record("", "new") is None
+    member.node.hear((SUBSCRIBERS, encode_key("", "old"), encode(Record("a", NOW, True, {"u": 2}))))
+    assert member.directory.record("", "old") is None
+    settle(member)
+    assert member.node.get(SUBSCRIBERS, encode_key("", "old")) is None
 
 
 def test_clean_sessions_died_with_the_broker(member: Member) -> None:
@@ -107,16 +93,11 @@ def test_records_and_sessions_of_others_stay_as_they_are(member: Member) -> None
     put(member, "x", theirs)
     restart(member)
     assert member.directory.record("", "d") == member.directory.record("", "x") == theirs
-    assert subscriptions(member, "d") == {"t": 1}  # to be handed over
+    assert subscriptions(member, "d") == {"t": 1}
     assert subscriptions(member, "x") is None
 
 
-def test_a_session_that_another_node_ended_ends_here(member: Member) -> None:
-    member.node.hear((SUBSCRIBERS, encode_key("", "d"), None))
-    assert subscriptions(member, "d") is None
-
-
-def test_unless_its_client_is_here(member: Member) -> None:
+def test_a_record_that_another_node_deleted_is_written_again(member: Member) -> None:
     member.house.client("d", clean=False)
     settle(member)
     member.house.wall_clock.advance(1)
@@ -134,45 +115,6 @@ def test_sessions_of_plugins_from_before_the_listeners_are_claimed(member: Membe
     member.start()
     assert member.directory.record("", "p") == Record("a", NOW, True, {"t": 0})
     assert not client.is_closed()
-
-
-@pytest.fixture
-def alone(member: Member) -> Member:
-    """The same, started again without other nodes."""
-    assert member.house.store is not None
-    member.house.store.put(b"l", b"a node's life")
-    settle(member)
-    member.house.commit()
-    member.house.restart()
-    assert member.house.store is not None
-    member.house.store.note_alone()
-    return member
-
-
-def test_what_a_broker_made_alone_is_right_when_it_is_a_node_again(alone: Member) -> None:
-    member = alone
-    put(member, "gone", Record("a", NOW, False, {"v": 1}))
-    client = member.house.client("d", clean=False)
-    client.unsubscribe("t")
-    client.subscribe(("u", 2))
-    client.disconnect()
-    new = member.house.client("new", clean=False)
-    new.subscribe(("t/#", 0))
-    new.disconnect()
-    for _ in range(2):
-        restart(member)
-        assert subscriptions(member, "d") == {"u": 2}
-        assert subscriptions(member, "new") == {"t/#": 0}
-        assert subscriptions(member, "gone") is None
-        for client_id, filters in (("d", {"u": 2}), ("new", {"t/#": 0})):
-            record = member.directory.record("", client_id)
-            assert record is not None
-            assert (record.node, record.subscriptions) == ("a", filters)
-        assert member.directory.record("", "gone") is None
-        member.house.commit()
-    # From now on the metadata are right again.
-    assert member.house.store is not None
-    assert not member.house.store.was_alone()
 
 
 def test_a_broker_that_was_never_a_node_notes_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tests.vmq.mqtt.strategies import ANY_FILTER
 from vmq.clustering.directory.records import (
-    RECENT,
     Record,
     RecordError,
     decode,
@@ -86,25 +85,6 @@ def test_who_takes_over_wins_whatever_its_clock_says(before: Record, now: int) -
     after = taken_over(before, "a", now, False, {})
     assert after.since >= now
     assert decode(merge(encode(before), encode(after))) == after
-
-
-def test_a_record_says_who_was_the_owner_before_as_long_as_that_matters() -> None:
-    first = taken_over(None, "a", 7, False, {})
-    moved = taken_over(first, "b", 8, False, {})
-    assert (first.source, moved.source) == ("", "a")
-    assert taken_over(moved, "b", 8 + RECENT - 1, False, {}).source == "a"
-    assert taken_over(moved, "b", 8 + RECENT, False, {}).source == ""
-    # A clean session is not handed over, whatever it was before or is from now on.
-    clean = taken_over(moved, "c", 9, True, {})
-    assert clean.source == taken_over(clean, "d", 9, False, {}).source == ""
-
-
-def test_an_owner_that_cannot_know_whether_there_was_another_says_so() -> None:
-    first = taken_over(None, "a", 7, False, {}, unsure=True)
-    assert first.source == "a"
-    assert taken_over(first, "a", 8, False, {}, unsure=True).source == "a"
-    assert taken_over(first, "a", 7 + RECENT, False, {}).source == ""
-    assert taken_over(None, "a", 7, True, {}, unsure=True).source == ""
 
 
 def test_the_first_owner_begins_now() -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.hinted_handoff.test_redirect import waits
+from tests.vmq.clustering.lives import Life, dead, lives, waits
 from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, knows, together
-from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
 from vmq.clustering.messages.publishes import RemotePublish
 
@@ -26,11 +25,11 @@ def words(*numbers: int) -> list[str]:
 
 @asynccontextmanager
 async def group(
-    folder: Path, replicas: int = 2
+    folder: Path,
 ) -> AsyncIterator[tuple[list[Life], Device, Device, Device]]:
     """Three nodes, a group with a member on the second, somebody else on the first, and a publisher on the third."""
     async with AsyncExitStack() as stack:
-        a, b, c = await stack.enter_async_context(lives(folder, replicas=replicas))
+        a, b, c = await stack.enter_async_context(lives(folder))
         member, other, publisher = [
             await stack.enter_async_context(Device(name, clean=True)) for name in ("m", "n", "p")
         ]
@@ -129,51 +128,23 @@ async def test_a_node_that_left_takes_again_when_it_has_joined_again(tmp_path: P
         await publish_to(publisher, member, 1, 2)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
 async def test_what_waits_for_a_dead_node_another_member_gets_when_the_one_with_it_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the node that leaves, or from those who keep it as well."""
-    async with group(tmp_path, replicas) as ([a, b, c], member, other, publisher):
+    async with group(tmp_path) as ([a, b, c], member, other, publisher):
         await publisher.connect(b.broker)
-        member.clean = False
         await member.connect(c.broker)
         await member.subscribe((GROUP, 2))
         await until(lambda: is_subscribed(b.broker, "m", "c"))
-        await member.drop()
-        await gone(c, a, b, monkeypatch=monkeypatch)
+        await dead(c, a, b, monkeypatch=monkeypatch)
         for number in range(5):
             publisher.publish("t", str(number), 2)
         await publisher.until(lambda: not publisher.unfinished)
         await until(lambda: waits(b) >= 5)  # and what else waits for a node that is down
         await join(other, a, b)
-        keeping = clustering(a.broker).replication.keeping
-        monkeypatch.setattr(keeping.safekeeping, "_patience", 0.1)
         assert (await cluster.leave(b.broker, 5)).node == "b"
         await other.until(lambda: len(other.log) == 5)
         assert other.log == words(*range(5))
-
-
-async def test_what_waits_for_the_last_member_waits_at_another_node_when_the_one_with_it_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with group(tmp_path, 1) as ([a, b, c], member, _, publisher):
-        await publisher.connect(b.broker)
-        member.clean = False
-        await member.connect(c.broker)
-        await member.subscribe((GROUP, 2))
-        await until(lambda: is_subscribed(b.broker, "m", "c"))
-        await member.drop()
-        await gone(c, a, b, monkeypatch=monkeypatch)
-        for number in range(5):
-            publisher.publish("t", str(number), 2)
-        await publisher.until(lambda: not publisher.unfinished)
-        assert (await cluster.leave(b.broker, 5)).node == "b"
-        await until(lambda: waits(a) >= 5)
-        await c.start()
-        await member.connect(c.broker)
-        await member.until(lambda: len(member.log) == 5)
-        assert member.log == words(*range(5))
 
 
 @pytest.mark.parametrize("qos", [1, 2])

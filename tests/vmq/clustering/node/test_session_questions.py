@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 
 from tests.support.peer import Peer
-from tests.vmq.clustering.nodes import clustering, pair
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering, is_subscribed, pair
 from vmq.clustering.node import session_questions
 
 
 async def test_a_node_tells_how_a_session_is(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b):
-        peer = Peer(b.registry(), "c", clean=False)
-        peer.subscribe(("t", 1))
-        peer.leave()
-        Peer(b.registry(), "p").publish("t", qos=1)
+        Peer(b.registry(), "c").subscribe(("t", 1))
+        await until(lambda: is_subscribed(a, "c", "b"))
+        await b.publish("t", b"x", qos=1)
         ask = clustering(a).sessions.ask
         found = await ask("b", "", "c")
         assert found is not None
-        assert (found.is_online, found.queue_size, found.subscriptions) == (False, 1, {"t": 1})
+        assert (found.is_online, found.waiting_acks, found.subscriptions) == (True, 1, {"t": 1})
         assert await ask("b", "", "nobody") is None
         assert await ask("b", "no tree", "c") is None
 

@@ -13,10 +13,9 @@ import pytest
 from tests.support.until import until
 from tests.support.wire import Will, connect_packet
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.hinted_handoff.test_redirect import dead
 from tests.vmq.clustering.house import house
+from tests.vmq.clustering.lives import Life, dead, lives
 from tests.vmq.clustering.nodes import clustering, is_subscribed, together
-from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.broker import Broker
 from vmq.clustering.messages.codec import WireError, decode
 from vmq.clustering.messages.wills import KeepWill
@@ -40,6 +39,19 @@ def wills_of(broker: Broker) -> ClusterWills:
     found = clustering(broker)._wills
     assert found is not None
     return found
+
+
+def owned(broker: Broker) -> int:
+    """Slots that a node owns: it keeps the wills of their clients first of all."""
+    slots = clustering(broker).slots
+    assert slots is not None
+    return slots.status.tally(slots.store).owned
+
+
+def wait(seconds: float, *brokers: Broker) -> None:
+    """Who keeps wills waits so long for a node that is away."""
+    for each in brokers:
+        wills_of(each)._patience = seconds
 
 
 def kept(*brokers: Broker) -> list[str]:
@@ -71,7 +83,9 @@ async def three(
     stack: AsyncExitStack, folder: Path, patience: float
 ) -> tuple[Life, Life, Life, Device]:
     """Three nodes, and who hears of wills at the first."""
-    a, b, c = await stack.enter_async_context(lives(folder, adopt_after=patience))
+    a, b, c = await stack.enter_async_context(lives(folder))
+    wait(patience, *(each.broker for each in (a, b, c)))
+    await until(lambda: all(owned(each.broker) for each in (a, b, c)))
     watcher = await stack.enter_async_context(Device("w", clean=True))
     await watching(watcher, a.broker, b.broker, c.broker)
     return a, b, c, watcher
@@ -133,7 +147,7 @@ async def test_who_has_come_back_elsewhere_is_not_gone(
 async def test_a_node_that_is_back_without_its_clients_left_their_wills(
     stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b, c, watcher = await three(stack, tmp_path, 1.0)
+    a, b, c, watcher = await three(stack, tmp_path, 4.0)
     gone, back = [await stack.enter_async_context(Willing(name, clean=True)) for name in "gb"]
     for device in (gone, back):
         await device.connect(b.broker)
@@ -195,8 +209,9 @@ async def test_another_keeps_them_when_their_keeper_ends(
 async def test_after_a_split_the_other_side_keeps_what_is_there_then(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
-    nodes = await stack.enter_async_context(house(tmp_path, adopt_after=LONG))
+    nodes = await stack.enter_async_context(house(tmp_path))
     a, b, c = (nodes[name] for name in "abc")
+    wait(LONG, a, b, c)
     stays, goes, comes = [
         await stack.enter_async_context(Willing(name, clean=True)) for name in ("s", "g", "c")
     ]
@@ -214,8 +229,9 @@ async def test_after_a_split_the_other_side_keeps_what_is_there_then(
 async def test_a_node_that_was_taken_out_publishes_nobodys_wills(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
-    nodes = await stack.enter_async_context(house(tmp_path, adopt_after=0.3))
+    nodes = await stack.enter_async_context(house(tmp_path))
     a, b, c = (nodes[name] for name in "abc")
+    wait(0.3, a, b, c)
     for number in range(20):
         device = await stack.enter_async_context(Willing(f"{number}", clean=True))
         await device.connect((a, c)[number % 2])
@@ -237,8 +253,9 @@ def test_what_no_client_could_have_left_is_refused(topic: bytes, flags: int) -> 
 async def test_a_split_that_lasts_looks_like_a_node_that_has_ended(
     stack: AsyncExitStack, tmp_path: Path
 ) -> None:
-    nodes = await stack.enter_async_context(house(tmp_path, adopt_after=0.3))
+    nodes = await stack.enter_async_context(house(tmp_path))
     a, b, c = (nodes[name] for name in "abc")
+    wait(0.3, a, b, c)
     watcher = await stack.enter_async_context(Device("w", clean=True))
     await watching(watcher, a, b, c)
     stays = await stack.enter_async_context(Willing("s", clean=True))

@@ -21,13 +21,12 @@ from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 
 
 @asynccontextmanager
-async def logged(folder: Path, sessions: str = "slots", **given: Any) -> AsyncIterator[House]:
+async def logged(folder: Path, **given: Any) -> AsyncIterator[House]:
     """Three nodes with a stream `s` of three copies."""
     made = options(**{"filters": ["s/#"], "replicas": 3, "acks": "quorum", **given})
-    async with house(folder, sessions=sessions, slots=SLOTS, streams={"s": made}) as nodes:
+    async with house(folder, slots=SLOTS, streams={"s": made}) as nodes:
         await until(lambda: all(is_led(each) for each in nodes.brokers.values()))
-        if sessions == "slots":
-            await until(lambda: are_owned(nodes))
+        await until(lambda: are_owned(nodes))
         yield nodes
 
 
@@ -165,15 +164,3 @@ async def test_rows_that_are_acknowledged_without_a_quorum_have_no_dots(
         await finish(publisher)
         await has(nodes, "a", "end")
         assert not groups(nodes["a"]).roads._dotted
-
-
-async def test_with_sessions_of_nodes_it_is_there_rather_twice_than_never(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with logged(tmp_path, "nodes") as nodes, Device("publisher") as publisher:
-        _, here, there = names(nodes)
-        await publisher.connect(nodes[here])
-        await lose_answers(publisher, "1", "2")
-        await nodes.kill(here, monkeypatch)
-        await comes_to(publisher, nodes[there])
-        await has(nodes, there, "1", "2", "1", "2", "end")

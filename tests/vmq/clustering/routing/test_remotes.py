@@ -21,12 +21,12 @@ RECORDS = st.none() | st.builds(
 CHANGES = st.lists(st.tuples(st.integers(0, 3), RECORDS), max_size=12)
 
 #: QoS by node; for each share group with members elsewhere, by node: how many are online and away.
-Found = tuple[dict[str, int], dict[str, dict[str, tuple[int, int]]]]
+Found = tuple[dict[str, int], dict[str, dict[str, int]]]
 
 
 def naive(records: dict[int, Record | None], topic: str) -> Found:
     nodes: dict[str, int] = {}
-    groups: dict[str, dict[str, tuple[int, int]]] = {}
+    groups: dict[str, dict[str, int]] = {}
     for record in records.values():
         if record is None:
             continue
@@ -36,9 +36,7 @@ def naive(records: dict[int, Record | None], topic: str) -> Found:
                 continue
             if group:
                 members = groups.setdefault(topic_filter, {})
-                online, away = members.get(record.node, (0, 0))
-                is_away = not (record.clean or record.online)
-                members[record.node] = (online + (not is_away), away + is_away)
+                members[record.node] = members.get(record.node, 0) + 1
             elif record.node != "own":
                 nodes[record.node] = max(qos, nodes.get(record.node, 0))
     return nodes, {name: members for name, members in groups.items() if members.keys() - {"own"}}
@@ -47,7 +45,7 @@ def naive(records: dict[int, Record | None], topic: str) -> Found:
 def found(remotes: RemoteSubscriptions, topic: str) -> Found:
     targets = remotes.find(topic)
     return targets.nodes, {
-        name: {node: (each.online, each.away) for node, each in members.items()}
+        name: {node: each.total for node, each in members.items()}
         for name, members in targets.groups.items()
     }
 

@@ -285,28 +285,3 @@ async def test_a_node_that_joins_routes_to_what_was_subscribed_before(tmp_path: 
                 await each.publish("t", clustering(each).node.name.encode(), mountpoint="m")
                 assert (await anext(messages)).payload == clustering(each).node.name.encode()
                 assert not each.registry().route(b"t").nodes
-
-
-def test_what_a_node_sends_that_routes_a_session_elsewhere_passes_it_by(tmp_path: Path) -> None:
-    three = Three(tmp_path)
-    house = three.b.house
-    taken, other = (house.client(name, clean=False) for name in ("taken", "other"))
-    for each in (taken, other):
-        each.subscribe(("t", 2))
-    three.settle()
-    three.b.routing.passed = {"a": {house.queue("taken").session}}
-
-    def publish_everywhere(qos: int) -> None:
-        for member in three.all:
-            member.house.publish("t", member.name.encode(), qos)
-        three.settle()
-        three.b.house.settle()
-
-    for qos in (0, 1, 2):
-        publish_everywhere(qos)
-        assert [payload for _, payload in other.take_published()] == [b"b", b"a", b"c"]
-        assert [payload for _, payload in taken.take_published()] == [b"b", b"c"]
-    three.a.outboxes.send_quick("b", RemotePublishRun(b"t", publish_packet("t", b"run"), 1))
-    three.settle()
-    assert [payload for _, payload in other.take_published()] == [b"run"]
-    assert taken.take_published() == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.until import until
 from tests.support.wire import publish_packet
-from tests.vmq.clustering.fakes import Member, settle
+from tests.vmq.clustering.fakes import Member
 from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.routing.test_routing import Three
 from tests.vmq.support import Client
@@ -81,39 +81,6 @@ def test_a_run_of_packets_is_shared_out_one_by_one(three: Three) -> None:
     assert sent(three.a) == [("b", GROUP)] * 3
 
 
-def test_members_here_are_preferred_connected_or_not(durable: Three) -> None:
-    three = durable
-    here = worker(three.a, clean=False)
-    worker(three.b)
-    three.settle()
-    three.a.house.publish("t", b"1", 1)
-    assert here.payloads() == [b"1"]
-    here.disconnect()
-    three.settle()
-    three.a.house.publish("t", b"2", 1)
-    assert sent(three.a) == []
-    # At QoS 0 it would be lost here.
-    three.a.house.publish("t", b"3", 0)
-    assert sent(three.a) == [("b", GROUP)]
-
-
-def test_connected_members_elsewhere_come_before_those_here_that_are_away(durable: Three) -> None:
-    three = durable
-    policy(three, "prefer_online_before_local")
-    here = worker(three.a, clean=False)
-    there = worker(three.b, clean=False)
-    here.disconnect()
-    three.settle()
-    three.a.house.publish("t", b"1", 1)
-    three.settle()
-    assert there.payloads() == [b"1"]
-    there.disconnect()
-    three.settle()
-    three.a.house.publish("t", b"2", 1)
-    assert sent(three.a) == []
-    assert three.a.house.queue("a1").waiting() == 1
-
-
 def test_no_other_node_is_asked_where_only_members_here_count(three: Three) -> None:
     policy(three, "local_only")
     worker(three.b)
@@ -178,21 +145,28 @@ def test_who_left_in_the_same_pass_is_not_chosen(three: Three) -> None:
     assert late.payloads() == [b"2"]
 
 
-def test_a_node_that_is_down_is_the_last_resort(durable: Three) -> None:
-    three = durable
+def test_members_here_are_preferred(three: Three) -> None:
+    here = worker(three.a)
     worker(three.b)
-    away = worker(three.c, clean=False)
-    away.disconnect()
+    three.settle()
+    three.a.house.publish("t", b"1", 1)
+    assert here.payloads() == [b"1"]
+    here.disconnect()
+    three.settle()
+    three.a.house.publish("t", b"2", 1)
+    assert sent(three.a) == [("b", GROUP)]
+
+
+def test_a_node_that_is_down_is_the_last_resort(three: Three) -> None:
+    worker(three.b)
+    worker(three.c)
     three.settle()
     three.a.routing.set_up(["c"])
     three.a.house.publish("t", b"1", 1)
     assert sent(three.a) == [("c", GROUP)]
-    three.a.routing.set_up([])
-    three.a.house.publish("t", b"2", 1)
-    assert sent(three.a) == [("c", GROUP)] * 2, "what is durable outlives its node"
     three.a.routing.set_members(["a", "b"])
-    three.a.house.publish("t", b"3", 1)
-    assert sent(three.a)[2:] == [("b", GROUP)]
+    three.a.house.publish("t", b"2", 1)
+    assert sent(three.a)[1:] == [("b", GROUP)]
 
 
 def test_a_node_without_a_member_left_chooses_again(three: Three) -> None:
@@ -249,56 +223,6 @@ def test_what_a_leaving_client_did_not_acknowledge_goes_to_another_node(three: T
     here.disconnect()
     three.settle()
     assert there.payloads() == [b"1"]
-
-
-def test_a_durable_session_keeps_it_unless_somebody_else_is_connected(durable: Three) -> None:
-    three = durable
-    a, b = three.a, three.b
-    here, there = worker(a, clean=False), worker(b, clean=False)
-    there.disconnect()
-    three.settle()
-    a.house.publish("t", b"1", 1)
-    here.lose()
-    assert sent(a) == []
-    b.house.client("b1", clean=False)
-    here = a.house.client("a1", clean=False)
-    three.settle()
-    assert here.payloads() == [b"1"]
-    a.routing.set_up(["c"])
-    here.lose()
-    assert sent(a) == []
-    a.routing.set_up(["b", "c"])
-    here = a.house.client("a1", clean=False)
-    assert here.payloads() == [b"1"]
-    here.lose()
-    assert sent(a) == [("b", GROUP)]
-    assert a.house.client("a1", clean=False).payloads() == []
-
-
-def test_nodes_know_whether_a_member_is_connected_and_of_others_need_not(tmp_path: Path) -> None:
-    a = Member("a", tmp_path)
-
-    def online(client_id: str) -> bool:
-        settle(a)
-        record = a.directory.record("", client_id)
-        assert record is not None
-        return record.online
-
-    shared = worker(a, clean=False)
-    plain = a.house.client("plain", clean=False)
-    plain.subscribe(("t", 1))
-    assert (online("a1"), online("plain")) == (True, True)
-    a.node.written.clear()
-    shared.disconnect()
-    plain.disconnect()
-    assert (online("a1"), online("plain")) == (False, True)
-    a.house.client("a1", clean=False)
-    assert online("a1")
-    # A broker that was killed comes back without its clients.
-    a.house.restart()
-    a.start()
-    assert (online("a1"), online("plain")) == (False, True)
-    a.house.close()
 
 
 ACTS = st.lists(

@@ -134,9 +134,8 @@ async def test_a_node_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
 async def test_when_a_node_dies_the_wills_of_its_clients_are_published_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
 ) -> None:
-    """Not after `cluster.adopt_after`, which is about sessions of nodes."""
     async with (
-        slotted(tmp_path, adopt_after=100_000.0) as nodes,
+        slotted(tmp_path) as nodes,
         Device("w") as watcher,
         Willing("s", clean=clean) as client,
     ):

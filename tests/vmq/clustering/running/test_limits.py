@@ -193,12 +193,9 @@ async def test_what_is_not_answered_is_sent_again(tmp_path: Path) -> None:
         assert not queue.unanswered
 
 
-async def test_a_data_directory_keeps_to_its_kind_of_sessions(tmp_path: Path) -> None:
+async def test_a_data_directory_keeps_to_its_number_of_slots(tmp_path: Path) -> None:
     async with slotted(tmp_path, "a") as nodes:
         config = nodes["a"].config
-    other = replace(config, cluster=replace(config.cluster, sessions="nodes"))
-    with pytest.raises(StartError, match=r'cluster.sessions is "nodes", and .* set it to "slots"'):
-        await Broker(other).start()
     more = replace(config, cluster=replace(config.cluster, slots=9))
     with pytest.raises(StartError, match=r"cluster.slots is 9, and this store's cluster has 8"):
         await Broker(more).start()

@@ -19,7 +19,7 @@ from tests.support.wire import (
     pubrec_packet,
     pubrel_packet,
 )
-from tests.vmq.clustering.house import House, durable, house, publish, store_of, subscribed
+from tests.vmq.clustering.house import House, durable, publish, store_of, subscribed
 from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service, slotted
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
@@ -31,7 +31,7 @@ from vmq.store.tools import check
 
 
 def in_slots(folder: Path) -> House:
-    return House(folder, sessions="slots", slots=SLOTS)
+    return House(folder, slots=SLOTS)
 
 
 def alone(folder: Path, name: str = "a") -> Broker:
@@ -146,71 +146,6 @@ async def test_packet_ids_that_sessions_in_slots_do_not_use_are_finished(tmp_pat
         assert await drained(peer, 1) == [b"4"]
         await go(peer)
     await node.stop()
-
-
-async def switched(made: House, *names: str) -> None:
-    """Nodes that were stopped start again with their sessions in slots, one after the other."""
-    made.options |= {"sessions": "slots", "slots": SLOTS}
-    for name in names:
-        await made.start(name)
-
-
-def are_served(made: House) -> bool:
-    """Whether each slot is served, by a node that has the other's forks."""
-    found = [service(each) for each in made.brokers.values()]
-    owners = [
-        (each.store, owner) for each in found for owner in each.machines.slots.owners.values()
-    ]
-    return sum(owner.serves(store) and owner.has_all_forks() for store, owner in owners) == SLOTS
-
-
-async def stop(made: House) -> None:
-    for broker in made.brokers.values():
-        await broker.stop()
-    made.brokers.clear()
-
-
-async def test_what_a_copy_has_is_served_before_its_owner_is_there_and_not_twice(
-    tmp_path: Path,
-) -> None:
-    async with house(tmp_path, "ab", sessions="nodes", replicas=2) as made:
-        await subscribed(made["b"], "early", "late")
-        await until(lambda: set(made.copies()) == {"early", "late"})
-        await publish(made["b"], b"1", b"2", qos=2)
-        await stop(made)
-        await switched(made, "a")
-        await until(lambda: len(service(made["a"]).machines.slots.owners) == SLOTS)
-        async with peer_of(made["a"]) as peer:
-            assert (await peer.connect("early", clean=False)).body == b"\1\0"
-            assert await drained(peer, 2) == [b"1", b"2"]
-            await go(peer)
-        await publish(made["a"], b"3", qos=2)
-        await switched(made, "b")
-        await until(lambda: are_owned(made))
-        await publish(made["b"], b"4", qos=2)
-        for name, expected in (("early", [b"3", b"4"]), ("late", [b"1", b"2", b"3", b"4"])):
-            async with peer_of(made["b"]) as peer:
-                assert (await peer.connect(name, clean=False)).body == b"\1\0"
-                assert await drained(peer, len(expected)) == expected
-                await go(peer)
-
-
-async def test_what_waits_for_another_node_gets_to_its_sessions(tmp_path: Path) -> None:
-    async with house(tmp_path, "ab", sessions="nodes", replicas=1) as made:
-        await subscribed(made["b"], "c")
-        await publish(made["a"], b"1", qos=2)
-        await until(lambda: made["b"].registry().subscribers["c"].queue.backlog == 1)
-        await made.brokers.pop("b").stop()
-        await publish(made["a"], b"2", b"3", qos=2)
-        await stop(made)
-        await switched(made, "a")
-        await publish(made["a"], b"4", qos=2)  # its node is not back
-        await switched(made, "b")
-        await until(lambda: are_served(made))
-        async with peer_of(made["a"]) as peer:
-            assert (await peer.connect("c", clean=False)).body == b"\1\0"
-            assert await drained(peer, 4) == [b"1", b"2", b"3", b"4"]
-            await go(peer)
 
 
 async def test_without_a_cluster_sessions_are_in_the_store_again_as_often_as_wanted(

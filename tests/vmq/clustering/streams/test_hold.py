@@ -15,8 +15,6 @@ from vmq.broker import Broker
 from vmq.clustering.messages.streams import HoldPartition
 from vmq.clustering.streams import hold as holding
 from vmq.clustering.streams.hold import PartitionHolds
-from vmq.store.lines import scan
-from vmq.streams.serving.receipts import LACKING
 
 ONE = options(filters=["x/#"])
 
@@ -74,23 +72,6 @@ def paused(broker: Broker) -> int:
 
 def waiting(broker: Broker) -> int:
     return sum(len(each.waiting) for each in holding_of(broker)._held.values())
-
-
-async def test_a_kill_while_a_message_waits_leaves_it_to_come_again(tmp_path: Path) -> None:
-    """The store knows its packet id then, and no log has the message."""
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b), Device("p") as p:
-        owner, _ = sides(a, b)
-        await p.connect(owner)
-        store = clustering(owner).streams._core.store
-        assert store is not None
-        up = clustering(owner).streams.up
-        with holding_of(owner).own("s", 0, up) as number:
-            await holding_of(owner).quiet("s", 0, number, up)
-            p.publish("x/1", "once", 2)
-            await until(lambda: [value for _, value in scan(store.db, LACKING)] == [b"s"])
-        await until(lambda: not p.unfinished)
-        await until(lambda: not list(scan(store.db, LACKING)))
-        assert await total([owner], "s") == [b"once"]
 
 
 async def test_what_has_waited_is_acknowledged_when_the_store_has_it(

@@ -102,6 +102,7 @@ async def test_at_qos_0_what_is_for_a_node_that_is_down_is_dropped_and_counted(
         await owner.stop()
         await until(lambda: not clustering(other).node.up)
         await other.publish("x/1", b"gone", qos=0)
+        await until(lambda: stream(other, "s").appender.dropped == 1)
         taps = tap(other)
         assert taps.append_run(b"x/1", [b"1", b"2"], 0, False, "p", 1) < 0
         assert stream(other, "s").appender.dropped == 3

@@ -1,12 +1,15 @@
 """The operations of the API, each as a program asks for it."""
 
 from tests.support.peer import Peer
+from tests.support.until import until
 from tests.vmq.http.conftest import Site, ask
 
 
 async def test_sessions(local: Site) -> None:
     peer = Peer(local.broker.registry(), "me", clean=False)
+    await until(lambda: "me" in local.broker.registry().subscribers)
     peer.subscribe(("t/#", 1))
+    await until(lambda: b"\x90\x03" in peer.received)
     _, answer = await ask(local, "GET", "/sessions", params={"where": "subscriptions = 1"})
     assert [row["client_id"] for row in answer["rows"]] == ["me"]
     assert answer["more"] is False
@@ -30,10 +33,13 @@ async def test_sessions(local: Site) -> None:
 async def test_queues_and_why(local: Site) -> None:
     registry = local.broker.registry()
     peer = Peer(registry, "me", clean=False)
+    await until(lambda: "me" in registry.subscribers)  # the owner of its slot has it
     peer.subscribe(("t", 1))
+    await until(lambda: b"\x90\x03" in peer.received)
     peer.leave()
     publisher = Peer(registry, "pub")
     publisher.publish("t", b"hello", qos=1)
+    await until(lambda: b"\x40\x02" in publisher.received)
     asked = {"client_id": "me", "payload_bytes": "2"}
     _, answer = await ask(local, "GET", "/queue", params=asked)
     assert [(row["payload"], row["truncated"]) for row in answer["rows"]] == [("he", True)]

@@ -48,28 +48,6 @@ async def test_a_job_is_added_once_though_its_session_moves_before_the_packet_id
         assert sorted(bodies(nodes).values()) == [b"another", b"once", b"third"]
 
 
-async def test_a_job_whose_copies_are_under_way_is_added_where_its_session_goes(
-    tmp_path: Path,
-) -> None:
-    topic = "$jobs/mail;replicate=2"
-    async with job_nodes(tmp_path) as nodes:
-        a, b, _ = nodes
-        post = a.nodes.post.outbox
-        post.transmit, transmit = (lambda _name, _payload: None), post.transmit
-        async with peer_of(a.broker, TCP) as peer:
-            await connected(peer, clean=False)
-            peer.send(job(topic, b"once", 2))
-            await until(lambda: len(a.machine.jobs) == 1)
-            assert [each.state for each in a.machine.jobs.values()] == [0], "it waits"
-        async with peer_of(b.broker, TCP) as peer:
-            await connected(peer, clean=False)
-            peer.send(job(topic, b"once", 2, dup=True))
-            await peer.expect(PUBREC)
-        post.transmit = transmit
-        [job_id] = bodies([b])
-        await until(lambda: set(bodies(nodes)) == {job_id})
-
-
 async def test_a_packet_id_is_known_when_the_job_is_on_its_hosts_though_its_client_is_away(
     tmp_path: Path,
 ) -> None:

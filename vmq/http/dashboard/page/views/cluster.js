@@ -43,7 +43,6 @@ export function cluster() {
       { name: "sessions", title: "sessions", show: (row) => count(row.sessions), kind: "number" },
       { name: "subscriptions", title: "filters", show: (row) => count(row.subscriptions), kind: "number" },
       { name: "trip", title: "round trip", show: (row) => (row.trip === undefined ? "" : milliseconds(1000 * row.trip)), kind: "number" },
-      { name: "lagging", title: "copies behind", show: (row) => count(row.lagging_copies), kind: "number" },
       { name: "slots", title: "slots · copies", show: (row) => (row.slots_owned === null ? "" : `${count(row.slots_owned)} · ${count(row.slots_followed)}`), kind: "number" },
       { name: "waiting", title: "waits for it", show: (row) => `${count(row.waiting_messages)} · ${bytes(row.waiting_bytes)}`, kind: "number" },
     ],

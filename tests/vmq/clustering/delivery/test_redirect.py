@@ -1,0 +1,127 @@
+"""What waited for a node that is gone: to whom it goes, and that it goes once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.until import until
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.lives import Life, dead, lives, waits
+from tests.vmq.clustering.nodes import clustering, is_subscribed, together
+from vmq.admin import cluster
+from vmq.clustering.delivery import outbox, redirect
+from vmq.clustering.delivery.dropped import NODE_REMOVED
+from vmq.clustering.delivery.redirect import Redirect
+
+GROUP = "$share/g/t"
+
+
+def numbered(*numbers: int) -> list[str]:
+    return [str(number) for number in numbers]
+
+
+@asynccontextmanager
+async def three(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object
+) -> AsyncIterator[tuple[Life, Life, Life, Device, Device]]:
+    """Of three nodes the second dies, with a member of a group; another is at the first, a publisher at the third."""
+    async with AsyncExitStack() as stack:
+        a, b, c = await stack.enter_async_context(lives(folder, **options))
+        gone, member, publisher = [
+            await stack.enter_async_context(Device(name, clean=True)) for name in ("m", "n", "p")
+        ]
+        await gone.connect(b.broker)
+        await gone.subscribe((GROUP, 2), ("alone", 1))
+        await publisher.connect(c.broker)
+        await until(lambda: is_subscribed(c.broker, "m", "b"))
+        await member.connect(a.broker)
+        await dead(b, a, c, monkeypatch=monkeypatch)
+        yield a, b, c, member, publisher
+
+
+async def publish(publisher: Device, *numbers: int) -> None:
+    for number in numbers:
+        publisher.publish("t", str(number), 2)
+    await publisher.until(lambda: not publisher.unfinished)
+
+
+async def join(member: Device, *others: Life) -> None:
+    await member.subscribe((GROUP, 2))
+    for each in others:
+        await until(lambda each=each: is_subscribed(each.broker, "n", "a"))  # type: ignore[misc]
+
+
+async def test_another_member_gets_it_once_whenever_who_has_it_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redirect, "STEP_BYTES", 200)
+    monkeypatch.setattr(outbox, "PARCEL", 2000)
+    async with three(tmp_path, monkeypatch) as (a, _, c, member, publisher):
+        await publish(publisher, *range(300))
+        await until(lambda: waits(c) == 300)
+        await join(member, c)
+        cluster.remove(c.broker, "b", force=True)
+        await member.until(lambda: len(member.log) > 20)
+        assert len(member.log) < 300
+        await publisher.drop()
+        await c.kill(monkeypatch)
+        await c.start()
+        await together(a.broker, c.broker)
+        await member.until(lambda: len(member.log) >= 300)
+        await until(lambda: waits(c) == 0 and not clustering(c.broker).outboxes.lost)
+        assert sorted(member.log, key=int) == numbered(*range(300))
+
+
+async def test_what_nobody_wants_any_more_is_dropped_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, bytes, str]] = []
+    async with three(tmp_path, monkeypatch) as (_, _, c, _, publisher):
+        publisher.publish("alone", "for nobody", 1)
+        await publisher.until(lambda: not publisher.unfinished)
+        await until(lambda: waits(c) == 1)
+        c.broker.hooks.on_message_drop = lambda who, load, why: told.append(
+            (who.client_id, load().payload, why)
+        )
+        cluster.remove(c.broker, "b", force=True)
+        await until(lambda: waits(c) == 0 and not clustering(c.broker).outboxes.lost)
+        assert told == [("b", b"for nobody", NODE_REMOVED)]
+        assert not c.broker.registry().route(b"alone").nodes
+
+
+async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+    give_batch = Redirect._give_batch
+
+    async def wait_longer(self: Redirect, *batch: object) -> None:
+        await go_on.wait()
+        await give_batch(self, *batch)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Redirect, "_give_batch", wait_longer)
+    async with three(tmp_path, monkeypatch, alone=True) as (a, b, c, member, publisher):
+        await publish(publisher, *range(5))
+        await join(member, c)
+        cluster.remove(c.broker, "b", force=True)
+        await until(lambda: "b" in clustering(c.broker).outboxes.lost)
+        await b.start()
+        await until(lambda: clustering(b.broker).joining.excluded_by != "")
+        assert await clustering(b.broker).joining.join(a.address, 10)
+        await together(a.broker, b.broker, c.broker)
+        async with Device("new", clean=True) as new:
+            await new.connect(b.broker)
+            await new.subscribe(("t", 2))
+            await until(lambda: is_subscribed(c.broker, "new", "b"))
+            await publish(publisher, *range(5, 10))
+            await member.until(lambda: len(member.log) == 5)
+            assert new.log == []  # it waits behind what is for others
+            go_on.set()
+            await new.until(lambda: len(new.log) == 5)
+            await member.until(lambda: len(member.log) == 10)
+        assert new.log == numbered(*range(5, 10))
+        assert sorted(member.log, key=int) == numbered(*range(10))
+        assert not clustering(c.broker).outboxes.lost

@@ -1,1 +1,0 @@
-"""What waits for nodes that are down: hints, their holders, and new owners."""

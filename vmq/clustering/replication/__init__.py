@@ -1,1 +1,0 @@
-"""Followers' copies of durable sessions: leader, follower, catch-up, failover, reconciliation."""

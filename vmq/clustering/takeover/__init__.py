@@ -1,1 +1,0 @@
-"""A session goes to the node that its client connects to."""
