@@ -40,6 +40,8 @@ export PATH := $(PATH):/usr/sbin
 unexport PYTHONDONTWRITEBYTECODE
 # `make run VMQ_PURE=1` builds and runs the core as plain Python: for debugging, or where there is no compiler.
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
+# The wheel that is tested holds the same C as the working tree: it is compiled once (setup.py).
+export VMQ_OBJECTS ?= $(CURDIR)/build/objects
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
 .PHONY: help run demo spark build test test-pure test-wheel deb test-deb docs check format bench fuzz corpus soak chaos attack reference vendor lock clean
@@ -126,12 +128,21 @@ IN_WHEEL := tests/conformance tests/vmq/test_package.py tests/vmq/cli/start/test
 # What is asked interpreted, as pytest's arguments: a file of tests a line, unless it is said otherwise.
 INTERPRETED = @$(CURDIR)/build/interpreted
 
-test-pure: ## run the tests of what is compiled interpreted
-	@mkdir -p build && $(PYTHON) -m tests.support.interpreted > build/interpreted
-	$(call suite_of_wheel,pure,1,$(INTERPRETED))
+# How wheels are built and what they depend on is the wheel's test: here the libraries are those of .venv.
+test-pure: $(VENV)/.dev ## run the tests of what is compiled interpreted
+	@echo "==> test-pure: installing the sources, with the libraries of $(VENV)"
+	$(call copy_of_sources,pure)
+	@$(PYTHON) -m tests.support.interpreted > build/interpreted
+	@$(PYTHON) -m venv --without-pip build/pure/venv
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$(build/pure/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libraries.pth"
+	@VMQ_PURE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/pure build/pure/source
+	@$(BIN)/python -m pip --python build/pure/venv/bin/python install -qq --disable-pip-version-check --no-deps --force-reinstall --no-index build/pure/vmq-*.whl
+	$(call tests_outside,pure,1,$(INTERPRETED))
 
 test-wheel: ## build the wheel and test it installed, outside the repository
-	$(call suite_of_wheel,wheel,0,$(IN_WHEEL))
+	$(call suite_of_wheel,wheel,0)
+	$(call tests_outside,wheel,0,$(IN_WHEEL))
 
 docs: $(VENV)/.runtime ## write the documentation as a site into build/docs
 	@echo "==> docs: build/docs"
@@ -281,19 +292,28 @@ databases:
 		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now redis-server postgresql; fi; \
 	fi
 
-# $(1) name, $(2) VMQ_PURE, $(3) tests: build an sdist from a copy of the sources and a wheel from the sdist, as `pip install`
-# does: in an environment of nothing but what pyproject.toml asks for. Then install it into an environment of its own and run
-# tests that were copied to a temporary folder, from where the repository cannot be imported.
-define suite_of_wheel
+# $(1) name: an empty folder with a copy of the sources.
+define copy_of_sources
 	@[ -n "$(PYTHON)" ] || { echo "no Python found: vmq needs 3.11, 3.12 or 3.13"; exit 1; }
-	@echo "==> test-$(1): building the wheel (VMQ_PURE=$(2))"
 	@rm -rf build/$(1) && mkdir -p build/$(1)/source
 	@tar --create --exclude='*.so' --exclude=__pycache__ $(PACKAGE) | tar --extract --directory build/$(1)/source
+endef
+
+# $(1) name, $(2) VMQ_PURE: build an sdist from a copy of the sources and a wheel from the sdist, as `pip install`
+# does: in an environment of nothing but what pyproject.toml asks for. Then install it into an environment of its own.
+define suite_of_wheel
+	@echo "==> test-$(1): building the wheel (VMQ_PURE=$(2))"
+	$(call copy_of_sources,$(1))
 	@$(PYTHON) -m venv build/$(1)/venv && build/$(1)/venv/bin/python $(PIP_INSTALL) build
 	@VMQ_PURE=$(2) build/$(1)/venv/bin/python -m build --outdir build/$(1) build/$(1)/source > build/$(1)/build.log 2>&1 \
 		|| { cat build/$(1)/build.log; exit 1; }
 	@echo "==> test-$(1): installing it with what its tests need"
 	@build/$(1)/venv/bin/python $(PIP_INSTALL) "$$(echo build/$(1)/vmq-*.whl)[test]"
+endef
+
+# $(1) name, $(2) VMQ_PURE, $(3) tests: run tests that are copied to a temporary folder, from where the repository cannot be
+# imported.
+define tests_outside
 	@echo "==> test-$(1): $(3)"
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
 		&& tar --create --exclude=__pycache__ --exclude=node_modules tests config pyproject.toml $(wildcard docs) | tar --extract --directory "$$folder" \

@@ -1,8 +1,15 @@
 """Compiles the core with mypyc; VMQ_PURE=1 builds the same files as plain Python."""
 
+import hashlib
+import multiprocessing
 import os
+import shutil
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +215,63 @@ MYPY_OPTIONS = [
 C_OPTIONS = ["-fvisibility=hidden", "-w"]
 
 
+# What each C file of a group begins with, once more in one file, which gcc reads once a group instead of once a file.
+PRELUDE = "prelude.h"
+
+# A folder for compiled C files, by what they were compiled from and with: who compiles the same sources again, also for
+# another wheel, finds them there. None if it is not set.
+OBJECTS = os.environ.get("VMQ_OBJECTS")
+OBJECTS_KEPT_S = 7 * 86400
+
+
+def digest_of(paths: Sequence[Path]) -> str:
+    """Says whether any of those files has other content or another name."""
+    found = hashlib.sha256()
+    for path in sorted(paths, key=lambda path: path.name):
+        found.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+class ObjectCache:
+    """Compiled files in a folder, by the content of everything that goes into them; paths do not count."""
+
+    def __init__(self, folder: Path, compiler: list[str]) -> None:
+        self._folder = folder
+        version = subprocess.run([*compiler, "-v"], capture_output=True, text=True, check=True)
+        self._common = f"{sys.version} {compiler} {version.stderr}"
+        self._headers: dict[tuple[str, ...], str] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def place_of(self, source: str, options: dict[str, Any]) -> Path:
+        """Where that source, compiled with these options of setuptools, lies or is to lie."""
+        folders = tuple(options.get("include_dirs") or ())
+        if folders not in self._headers:
+            # mypyc's library is included as C, too.
+            paths = {path for each in folders for path in Path(each).glob("*.[ch]")}
+            self._headers[folders] = digest_of([each for each in paths if not is_generated(each)])
+        said = [Path(each).name for each in options.get("extra_postargs") or ()]
+        whole = (self._common, self._headers[folders], str(said), str(options.get("macros")))
+        key = hashlib.sha256("\n".join(whole).encode() + Path(source).read_bytes())
+        return self._folder / f"{key.hexdigest()}.o"
+
+    def put(self, path: str, place: Path) -> None:
+        """Keeps a file. Two builds may do so at once: nobody sees half of one."""
+        part = place.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(path, part)
+        part.replace(place)
+
+    def tidy(self) -> None:
+        """Removes what was not asked for in a week."""
+        for path in self._folder.iterdir():
+            if path.stat().st_mtime < time.time() - OBJECTS_KEPT_S:
+                path.unlink(missing_ok=True)
+
+
+def is_generated(path: Path) -> bool:
+    """Whether that is C of a module, which no other includes."""
+    return path.suffix == ".c" and path.name.startswith("__native")
+
+
 class ParallelBuildExt(build_ext):  # type: ignore[misc]  # setuptools ships no types
     """Compiles the C files of an extension side by side: the core is one extension, of a file a module."""
 
@@ -216,14 +280,56 @@ class ParallelBuildExt(build_ext):  # type: ignore[misc]  # setuptools ships no 
         linker = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
         self.compiler.linker_so = linker
         compile_files = self.compiler.compile
+        cache = ObjectCache(Path(OBJECTS), self.compiler.compiler_so) if OBJECTS else None
+
+        def compile_one(source: str, options: dict[str, Any]) -> list[str]:
+            if cache is None:
+                return list(compile_files([source], **options))
+            place = cache.place_of(source, options)
+            (made,) = self.compiler.object_filenames([source], output_dir=options["output_dir"])
+            if place.is_file():
+                Path(made).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(place, made)
+                os.utime(place)
+            else:
+                compile_files([source], **options)
+                cache.put(made, place)
+            return [made]
 
         def compile_in_parallel(sources: list[str], **options: Any) -> list[str]:
+            # The largest first, so that in the end no processor waits long for another.
+            largest_first = sorted(sources, key=os.path.getsize, reverse=True)
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                made = pool.map(lambda source: compile_files([source], **options), sources)
+                made = pool.map(lambda source: compile_one(source, options), largest_first)
                 return [path for paths in made for path in paths]
 
+        self.precompile()
         self.compiler.compile = compile_in_parallel
         super().build_extensions()
+        if cache is not None:
+            cache.tidy()
+
+    def precompile(self) -> None:
+        """Has gcc keep what it reads of a group's prelude. ccache could not keep what is compiled with that."""
+        compiler = self.compiler.compiler_so
+        kept = "gcc" in Path(compiler[0]).name
+        working = []
+        for prelude, extension in {prelude_of(each): each for each in self.extensions}.items():
+            target = Path(f"{prelude}.gch")
+            target.unlink(missing_ok=True)
+            if kept:
+                folders = [*extension.include_dirs, *self.compiler.include_dirs]
+                options = [*(f"-I{each}" for each in folders), *extension.extra_compile_args[:-2]]
+                command = [*compiler, *options, "-x", "c-header", prelude, "-o", str(target)]
+                working.append(subprocess.Popen(command))
+        # Where that fails, gcc reads the prelude for each file.
+        for each in working:
+            each.wait()
+
+
+def prelude_of(extension: Extension) -> str:
+    """The prelude of an extension's group, which stands last among its options."""
+    return str(extension.extra_compile_args[-1])
 
 
 def compiled_modules() -> list[Extension]:
@@ -231,11 +337,31 @@ def compiled_modules() -> list[Extension]:
     if os.environ.get("VMQ_PURE") == "1" or not COMPILING.intersection(sys.argv):
         return []
     # The shared library of a group becomes vmq/_core__mypyc: inside the package, where an editable install finds it.
-    return [
-        *compile_group("vmq._core", COMPILED),
-        *compile_group("vmq._slots", COMPILED_SLOTS),
-        *compile_group("vmq_cluster._core", COMPILED_CLUSTER),
-    ]
+    groups = (
+        ("vmq._core", COMPILED),
+        ("vmq._slots", COMPILED_SLOTS),
+        ("vmq_cluster._core", COMPILED_CLUSTER),
+    )
+    # mypy takes one processor: each group has a process. Forked, since an installer runs this file as no module.
+    fork = multiprocessing.get_context("fork")
+    receivers = []
+    for name, paths in groups:
+        receiver, sender = fork.Pipe(duplex=False)
+        fork.Process(target=send_group, args=(sender, name, paths)).start()
+        sender.close()
+        receivers.append(receiver)
+    made: list[Extension] = []
+    for receiver in receivers:
+        try:
+            made += receiver.recv()
+        except EOFError:
+            sys.exit("mypyc failed: what it said stands above")
+    return made
+
+
+def send_group(sender: Connection, name: str, paths: tuple[str, ...]) -> None:
+    """Makes a group in a process of its own."""
+    sender.send(compile_group(name, paths))
 
 
 def compile_group(name: str, paths: tuple[str, ...]) -> list[Extension]:
@@ -255,10 +381,17 @@ def compile_group(name: str, paths: tuple[str, ...]) -> list[Extension]:
         multi_file=True,
         target_dir=str(target),
     )
+    folder, short = name.rpartition(".")[::2]
+    prelude = target / folder / PRELUDE
+    headers = ("Python.h", "CPy.h", f"__native_{short}.h", f"__native_internal_{short}.h")
+    prelude.write_text("".join(f"#include <{each}>\n" for each in headers))
     for extension in extensions:
-        extension.extra_compile_args = [*extension.extra_compile_args, *C_OPTIONS]
-        # mypyc puts the headers of a group whose name has dots into a folder, and looks for them beside it.
-        extension.include_dirs.append(str(target / name.rpartition(".")[0]))
+        options = [*extension.extra_compile_args, *C_OPTIONS, "-include", str(prelude)]
+        extension.extra_compile_args = options
+        # mypyc puts the headers of a group whose name has dots into a folder, and looks for them beside it. What the
+        # prelude includes, shims of modules find, too.
+        folders = [*extensions[0].include_dirs, str(target), str(target / folder)]
+        extension.include_dirs = list(dict.fromkeys(folders))
     return extensions
 
 
