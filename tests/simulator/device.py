@@ -173,10 +173,11 @@ class Device:
         return True
 
     def connect(self, name: str) -> Device:
-        """The same, until the CONNACK has come."""
+        """The same, until the CONNACK has come: again, where an attempt of before has come behind this one."""
         self.drop()
-        self.world.until(lambda: self.is_connected or (self.wire is None and self.begin(name)))
-        self.world.until(lambda: self.is_connected or self.wire is None)
+        while not self.is_connected and not self.refusal:
+            self.world.until(lambda: self.begin(name))
+            self.world.until(lambda: self.is_connected or self.wire is None)
         assert self.is_connected, f"{self.client_id} is not let in by {name}: {self.refusal}"
         return self
 

@@ -9,8 +9,9 @@ from tests.simulator.walk import NAMES, Walk
 from tests.simulator.world import World
 
 SEEDS = 6
-#: No copies.
+#: No copies; and one on each node, so that each side of a split has one of each session.
 ALONE: dict[str, Any] = {"replicas": 1}
+EVERYWHERE: dict[str, Any] = {"replicas": 5}
 
 
 def world_of(seed: int, least: int = 2, most: int = 5, **options: Any) -> World:
@@ -41,7 +42,7 @@ def test_splits_and_crashes_lose_nothing_and_repeat_nothing_for_who_stays(
     others: bool, crashes: float
 ) -> None:
     for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number, **ALONE) as world:
+        with seed, world_of(seed.number, **(ALONE if crashes else EVERYWHERE)) as world:
             walk = Walk(world, others=others)
             world.oracle.apart = set(world.devices) if crashes else {"s"}
             walk.go(120, split=0.02, mend=0.02, kill=crashes, revive=3 * crashes)
@@ -51,7 +52,7 @@ def test_splits_and_crashes_lose_nothing_and_repeat_nothing_for_who_stays(
 
 def test_who_changes_sides_in_a_long_split_lacks_nothing_and_who_stays_gets_all_once() -> None:
     for seed in each_seed(SEEDS):
-        with seed, world_of(seed.number) as world:
+        with seed, world_of(seed.number, **EVERYWHERE) as world:
             walk = Walk(world, others=True)
             world.oracle.apart = {"s"}
             walk.go(30, moves=0.0)

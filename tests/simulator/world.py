@@ -260,7 +260,7 @@ class World:
     # --- rest
 
     def is_whole(self) -> bool:
-        """Whether all nodes run as one cluster, and each slot is served and has the copies that it is to have."""
+        """Whether all nodes run as one cluster, and each slot is served where it is to be, with all its copies."""
         names = {each.name for each in self.running()}
         served = 0
         for node in self.running():
@@ -268,10 +268,11 @@ class World:
                 return False
             slots = node.slots
             most = min(slots.here.replicas, len(names)) - 1
-            for owner in slots.machines.slots.owners.values():
+            for slot, owner in slots.machines.slots.owners.items():
+                is_placed = slots.machines.slots.wanted(slot)[:1] == (slots.store,)
                 followers = owner.view.followers
                 has_all = len(followers) >= most and owner.followers.are_whole(followers)
-                served += owner.serves(slots.store) and has_all
+                served += owner.serves(slots.store) and has_all and is_placed
         return served == SLOTS
 
     def is_quiet(self) -> bool:

@@ -31,10 +31,6 @@ class Subscriber(SubscriptionSet):
         #: The user whose durable session it is, "" if that is a client without user name; None: nobody knows yet.
         self.owner: str | None = None
 
-    def is_of_another(self, user: str) -> bool:
-        """Whether it is a durable session of a user, and not of this one."""
-        return self.queue.durable and bool(self.owner) and self.owner != user
-
     def is_shared(self) -> bool:
         """Whether it is a member of a share group."""
         return any(each.group for each in self.subscriptions.values())

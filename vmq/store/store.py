@@ -29,18 +29,17 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
     l alone                 ->                                      the broker ran without other nodes since
-    l copied                -> life (8), commit (8)                 the last that had something for copies
     o node NUL life number  -> messages     a parcel that another node has not confirmed
     o node NUL              -> how many messages these are (8), their bytes (8)
-    k session               -> whose session this is a copy of     a copy that is kept for another node
-    e node                  -> lives of its store, numbers, commits         how far its copies are here
-    a session node          -> (life, commit, places; 8 each) ...   what that node's copies may lack
-    d node NUL store (8) node NUL life number  -> messages, who keeps them  what waits at the first for the second
-    w session               -> owner, session, node                 the copy that this one was made of
+    k session               -> whose session this is a copy of     a copy that was kept for another node *
+    d node NUL store (8) node NUL life number  -> messages, who keeps them  what waited at the first for the second *
+    e node, a session node, w session, l copied                             what copies lacked, and whose they were *
     t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken;
                                the same of the store that it had before, if it had one
                                the same of the last that the streams have, if not all
     n node                  -> name of its store, ...   what waits for it is for that one
+
+(*) and h are of nodes whose sessions were in no slots: see `vmq.clustering.running.migration`.
 
 Of what a session has, the records of a kind (q, i, u, x, h) are a line, and an empty record ends each: see
 `vmq.store.lines`.

@@ -115,12 +115,6 @@ class Writes:
                 return writes[key]
         return committed
 
-    def is_deleted(self, key: bytes) -> bool:
-        """Whether a record of the database is deleted by a commit that is still under way."""
-        if key in self.dirty:
-            return self.dirty[key] is None
-        return key in self.writing and self.writing[key] is None
-
     def read_line(self, line: bytes, behind: bytes = b"") -> list[tuple[bytes, bytes]]:
         """What `scan_line` finds.
 

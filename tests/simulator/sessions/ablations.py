@@ -22,7 +22,6 @@ from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import SlotCopy
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.here import LocalNode
-from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.reach import Reach
@@ -87,7 +86,7 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "unclaimed": Ablation(
         "an owner without a current copy keeps messages for clients whom it does not know",
-        ((SlotMachine, "_is_current", without.is_current),),
+        ((SlotCopy, "is_current", without.is_current),),
         ("split", "deaf"),
         seeds=(2,),
     ),

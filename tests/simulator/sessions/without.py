@@ -18,7 +18,6 @@ from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.flow import FlowRun
-from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.records import salvage
 from vmq.clustering.slots.register import ClientRegister, SentMessage
@@ -204,7 +203,7 @@ def age_by_clock(self: ClientRegister) -> tuple[Lineage, int, int]:
     return NO_LINEAGE, self.attached_at, self.records
 
 
-def is_current(self: SlotMachine, view: SlotView, copy: SlotCopy) -> bool:
+def is_current(self: SlotCopy, view: SlotView, me: int) -> bool:
     return True
 
 

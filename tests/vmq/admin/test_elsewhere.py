@@ -21,6 +21,7 @@ async def test_other_nodes_are_named_with_what_they_get(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b):
         registry = b.registry()
         Peer(a.registry(), "pub")
+        await until(lambda: "pub" in a.registry().subscribers)
         there = registry.create("there", True)
         registry.subscribe(there, "t/#", 1)
         registry.subscribe(there, "$share/g/s", 1)

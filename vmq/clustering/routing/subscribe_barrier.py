@@ -8,7 +8,7 @@ nobody is for longer than a limit: the subscription holds here in any case, and 
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
@@ -30,16 +30,31 @@ AGAIN_AFTER: Final = 1.0
 _MOST_KEPT: Final = 1000
 
 
+class _Asked(NamedTuple):
+    """Somebody who waits, and for what."""
+
+    pending: Pending
+    prefix: str
+    keys: Callable[[], Iterable[bytes]]
+    is_patient: bool
+
+
 class _Wait:
-    """What one pass wrote, and who waits for it."""
+    """What one pass wrote, and who waits for it; `is_patient`: until all that are up have it, however long."""
 
     def __init__(
-        self, fence: BarrierRequest, nodes: set[str], waiting: list[Pending], began: float
+        self,
+        fence: BarrierRequest,
+        nodes: set[str],
+        waiting: list[Pending],
+        began: float,
+        is_patient: bool,
     ) -> None:
         self.fence = fence
         self.nodes = nodes
         self.waiting = waiting
         self.began = began
+        self.is_patient = is_patient
 
 
 class SubscribeBarrier:
@@ -77,7 +92,7 @@ class SubscribeBarrier:
         self._up: set[str] = set()
         self._number = 0
         #: Who subscribed in this pass, with the keys that hold it.
-        self._gathering: list[tuple[Pending, str, Callable[[], Iterable[bytes]]]] = []
+        self._gathering: list[_Asked] = []
         self._waits: dict[int, _Wait] = {}
         self._is_watching = False
         #: Fences that cannot be answered yet, by peer and number.
@@ -92,18 +107,23 @@ class SubscribeBarrier:
     # --- here
 
     def wait(
-        self, keys: Callable[[], Iterable[bytes]], prefix: str = SUBSCRIBERS
+        self,
+        keys: Callable[[], Iterable[bytes]],
+        prefix: str = SUBSCRIBERS,
+        *,
+        is_patient: bool = False,
     ) -> Pending | None:
-        """What is there when every node that is up has seen what this pass writes; None if none is up.
+        """What is there when every node that is up has seen what is written; None if none is up.
 
-        `keys` says, at the end of the pass, under which keys of the metadata that is.
+        `keys` says, at the end of the pass, under which keys of the metadata that is. Who `is_patient` waits as long as
+        it takes, others no longer than the limit.
         """
         if not self._up:
             return None
         pending = Pending(lambda: self._cancel(pending))
         if not self._gathering:
             self._call_soon(self._send)
-        self._gathering.append((pending, prefix, keys))
+        self._gathering.append(_Asked(pending, prefix, keys, is_patient))
         return pending
 
     def set_up(self, up: Iterable[str]) -> None:
@@ -117,7 +137,7 @@ class SubscribeBarrier:
 
     def _cancel(self, pending: Pending) -> None:
         """Its connection is no more."""
-        self._gathering = [each for each in self._gathering if each[0] is not pending]
+        self._gathering = [each for each in self._gathering if each.pending is not pending]
         for number, wait in list(self._waits.items()):
             if pending in wait.waiting:
                 wait.waiting.remove(pending)
@@ -129,21 +149,28 @@ class SubscribeBarrier:
         gathered, self._gathering = self._gathering, []
         if not gathered:
             return
-        waiting = [pending for pending, _, _ in gathered]
         if not self._node.is_running:
-            _finish(waiting)
+            _finish([each.pending for each in gathered])
             return
         self._flush()
+        for is_patient in (False, True):
+            alike = [each for each in gathered if each.is_patient == is_patient]
+            if alike:
+                self._begin(alike, is_patient)
+        self._look_later()
+
+    def _begin(self, gathered: list[_Asked], is_patient: bool) -> None:
         dots = NodeClock()
-        for _, prefix, keys in gathered:
-            for dot in self._node.dots(prefix, keys()):
+        for each in gathered:
+            for dot in self._node.dots(each.prefix, each.keys()):
                 dots.add(dot)
         self._number += 1
-        wait = _Wait(BarrierRequest(self._number, dots.runs), set(self._up), waiting, self._clock())
+        waiting = [each.pending for each in gathered]
+        fence = BarrierRequest(self._number, dots.runs)
+        wait = _Wait(fence, set(self._up), waiting, self._clock(), is_patient)
         self._waits[self._number] = wait
         self._ask(wait)
         self._maybe_finish(self._number, wait)
-        self._look_later()
 
     def _ask(self, wait: _Wait) -> None:
         for peer in sorted(wait.nodes):
@@ -170,10 +197,11 @@ class SubscribeBarrier:
         self._is_watching = False
         now = self._clock()
         for number, wait in list(self._waits.items()):
-            if now - wait.began < self._limit and self._node.is_running:
+            is_early = wait.is_patient or now - wait.began < self._limit
+            if is_early and self._node.is_running:
                 self._ask(wait)
                 continue
-            self.given_up += len(wait.waiting)
+            self.given_up += 0 if wait.is_patient else len(wait.waiting)
             names = " ".join(sorted(wait.nodes))
             log.warning("SUBACK sent before these nodes have the subscriptions: %s", names)
             wait.nodes.clear()

@@ -10,6 +10,7 @@ import logging
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from vmq.clustering.delivery.outbox_storage import (
@@ -25,6 +26,7 @@ from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.running.disk import NOTHING_IMPORTED, SlotDisk
 from vmq.clustering.running.importing import SlotImport, StoredQueue
 from vmq.clustering.running.old_records import (
+    ABOUT_COPIES,
     COPY,
     KEPT,
     CopyHeader,
@@ -240,11 +242,13 @@ class Migration:
     def _drop_of_others(self) -> None:
         """Copies and what was left here go, at once: nobody looks after them any more."""
         db = self._store.db
-        copies, kept = [[key for key, _ in scan(db, kind)] for kind in (COPY, KEPT)]
-        if not copies and not kept:
+        copies, *others = [
+            [key for key, _ in scan(db, kind)] for kind in (COPY, KEPT, *ABOUT_COPIES)
+        ]
+        if not copies and not any(others):
             return
         with db.write_batch(sync=self._store.sync) as batch:
-            for key in [*copies, *kept]:
+            for key in chain(copies, *others):
                 batch.delete(key)
             for key in copies:
                 batch.put(b"g" + key[1:], bytes(16))

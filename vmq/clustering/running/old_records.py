@@ -10,6 +10,8 @@ from vmq.clustering.messages.publishes import RemotePublish
 #: Before the number of a copy; and before the origin of what was kept for it, its store, and whom it was for.
 COPY: Final = b"k"
 KEPT: Final = b"d"
+#: What is of no use without them: how far copies were, what they lacked, and whose they were.
+ABOUT_COPIES: Final = (b"e", b"a", b"w", b"lcopied")
 
 
 class CopyHeader(Struct, array_like=True):

@@ -6,6 +6,10 @@ A route is there while anybody says so, and each store takes back only what it s
 nor an owner that does not know yet that it is none takes away what another one needs. A new owner says all that its
 state wants; then those before it, who see that it does, take back what they said. What they said and nobody wants any
 more it says too, until they have.
+
+What two stores write may come to a third in either order. So one takes back what another says too only when all members
+are up and have heard that other one: else a node would have no route for a moment, and what is published there then
+would be acknowledged and for nobody.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -53,6 +57,8 @@ class ClusterRoutes:
         self._changed = changed
         #: Who says so, by slot and filter, and whether members of a group are connected.
         self._said: dict[int, dict[str, dict[int, bool]]] = {}
+        #: Slots and stores whose statements are about to be taken back.
+        self._releasing: set[tuple[int, int]] = set()
         #: What the owners of this node said of that.
         self._presence: dict[tuple[int, str], bytes] = {}
         for key, value in node.items(SLOT_ROUTES):
@@ -145,11 +151,18 @@ class ClusterRoutes:
             self._remove(key)
             self._node.delete(SLOT_ROUTES, key)
 
-    def own(self, slot: int, wanted: set[str], has_all: bool, members: Set[int]) -> None:
+    def own(
+        self,
+        slot: int,
+        wanted: set[str],
+        has_all: bool,
+        members: Set[int],
+        barrier: SubscribeBarrier | None,
+    ) -> None:
         """This node owns a slot and serves it: says what its state wants.
 
-        With the forks of all members (`has_all`) it takes back what nobody wants any more, also of stores that are no
-        members.
+        With the forks of all members (`has_all`) it takes back what nobody wants any more. What stores said that are no
+        members goes as well, where it is said here: by the barrier, if all members are up.
         """
         said = self._said.get(slot, {})
         for each in wanted:
@@ -158,21 +171,44 @@ class ClusterRoutes:
         if not has_all:
             return
         for each, stores in list(self._said.get(slot, {}).items()):
-            for gone in [store for store in stores if store not in members]:
-                self._take_back(slot, gone, each)
-            others = [store for store in stores if store != self._store]
             if each in wanted:
                 continue
-            if others:
+            for gone in [store for store in stores if store not in members]:
+                self._take_back(slot, gone, each)
+            if [store for store in stores if store != self._store]:
                 self._say(slot, each)
             else:
                 self._take_back(slot, self._store, each)
+        if barrier is not None:
+            everybody = {store for each in self._said.get(slot, {}).values() for store in each}
+            for gone in sorted(everybody - members):
+                self._release(slot, gone, self._store, barrier)
 
-    def lend(self, slot: int, owner: int) -> None:
-        """Another store owns a slot: what it says itself, this node needs not say."""
-        for each, stores in list(self._said.get(slot, {}).items()):
-            if self._store in stores and owner in stores and owner != self._store:
-                self._take_back(slot, self._store, each)
+    def lend(self, slot: int, owner: int, barrier: SubscribeBarrier) -> None:
+        """Another store owns a slot, and all members are up: what it says itself, this node needs not say."""
+        if owner != self._store:
+            self._release(slot, self._store, owner, barrier)
+
+    def _release(self, slot: int, store: int, by: int, barrier: SubscribeBarrier) -> None:
+        """Takes back what a store said of a slot once all nodes have heard that another one says it, too."""
+        said = self._said.get(slot, {})
+        filters = [each for each, stores in said.items() if store in stores and by in stores]
+        if not filters or (slot, store) in self._releasing:
+            return
+        keys = [key_of(slot, by, each) for each in filters]
+        pending = barrier.wait(lambda: keys, SLOT_ROUTES, is_patient=True)
+
+        def then(_: object) -> None:
+            self._releasing.discard((slot, store))
+            for each in filters:
+                if by in self._said.get(slot, {}).get(each, ()):
+                    self._take_back(slot, store, each)
+
+        if pending is None:
+            then(None)
+        else:
+            self._releasing.add((slot, store))
+            pending.then = then
 
 
 def _place(key: bytes) -> tuple[int, int, str] | None:

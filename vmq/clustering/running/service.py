@@ -140,9 +140,9 @@ class SlotService:
         #: Slots whose routes were not compared since this node owns them, and the next that is to be.
         self._not_agreed: set[int] = set()
         self._next_agreed = 0
-        self._looks = 0
-        #: Looks since somebody is in reach, or nobody.
-        self._looks_up, self._had_up = 0, False
+        self._unreadable: set[int] = set()
+        #: Looks; those since somebody is in reach, or nobody.
+        self._looks, self._looks_up, self._had_up = 0, 0, False
         outboxes.on(LinkHello, self._on_hello)
         outboxes.on(LinkFrame, self._on_frame)
         node.on(PeerUp, lambda effect: self.links.on_up(effect.peer))
@@ -314,11 +314,19 @@ class SlotService:
         if not self._core.shut_to_clients and self._may_found():
             self.machines.slots.found()
         self.machines.tick(self._now())
+        self._tell_unreadable()
         self._agree()
         self._looks += 1
         if self._looks % LOOKS_A_STATUS == 0:
             self.status.look()
         self._turns.run()
+
+    def _tell_unreadable(self) -> None:
+        """Slots that cannot be read are told once, and tried again."""
+        unreadable = self.here.effects.unreadable
+        for slot in sorted(unreadable.keys() - self._unreadable):
+            log.error("slot %d is not served: %s", slot, unreadable[slot])
+        self._unreadable = set(unreadable)
 
     def _now(self) -> int:
         return int(self._core.wall_clock() * 1000)
@@ -360,14 +368,18 @@ class SlotService:
         due = {(self._next_agreed + at) % slots for at in range(AGREED_AT_ONCE)}
         self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots
         members = {self.store, *self._hosts}
+        is_whole = len(self._node.up) + 1 == len(self._node.members)
+        barrier = self._barrier if is_whole else None
         for slot in [each for each in owners if each in due or each in self._not_agreed]:
             owner = owners[slot]
             if owner.serves(self.store):
                 self._not_agreed.discard(slot)
                 has_all = len(owner.cleared) == len(self._node.members) - 1
-                routes.own(slot, owner.attachments.subscribers.routes(), has_all, members)
-        for slot in due - owners.keys():
-            routes.lend(slot, store_of(self.machines.slots.view(slot).owner))
+                wanted = owner.attachments.subscribers.routes()
+                routes.own(slot, wanted, has_all, members, barrier)
+        if barrier is not None:
+            for slot in due - owners.keys():
+                routes.lend(slot, store_of(self.machines.slots.view(slot).owner), barrier)
 
     def _route_changed(self, topic_filter: str) -> None:
         scope, topic_filter = split_scope(topic_filter)
@@ -454,6 +466,8 @@ class SlotService:
         yield from self.status.problems(int(self._options.heartbeat_timeout))
         if self.disk.failure:
             yield f"the records of slots cannot be written: {self.disk.failure}"
+        for slot, reason in sorted(self.here.effects.unreadable.items()):
+            yield f"slot {slot} is not served: {reason}; without this disk the other nodes serve their copies of it"
         others = set(self._node.members) - {self._node.name} - set(self._stores)
         if others:
             yield f"these nodes have not said which slots they have: {' '.join(sorted(others))}"

@@ -50,13 +50,12 @@ class SlotNews:
             core.tell("on_session_expired", hooks.on_session_expired, _who(client_id))
         unread, effects.unread = effects.unread, []
         for client_id, reason in unread:
-            who = _who(client_id)
+            _, name = split_scope(client_id)
             if reason:
-                log.error(
-                    "what waits for client %r cannot be read, and is tried again: %s", who, reason
-                )
+                text = "what waits for client=%s cannot be read, and is tried again: %s"
+                log.error(text, name, reason)
             else:
-                log.warning("what waits for client %r can be read again", who)
+                log.warning("what waits for client=%s can be read again", name)
 
 
 def _who(client_id: str) -> SubscriberId:

@@ -26,7 +26,7 @@ from vmq.clustering.slots.records import (
     salvage,
 )
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage, includes
+from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage, includes, store_of
 from vmq_cluster.storage import Readable, after_prefix
 
 RECORD: Final = b"S"
@@ -238,6 +238,19 @@ class SlotCopy:
         effects.must_sync = True
 
     # What it is worth
+
+    def is_current(self, view: SlotView, me: int) -> bool:
+        """Whether it has all that was safe: the owner's own, or that of one of its first followers, or a whole one.
+
+        One that was only found on disk may have lost its end. Of what an owner does, nothing is safe before its first
+        followers have it: until then what was safe in the lineage before is all.
+        """
+        if self.whole is None or not self.has_followed:
+            return False
+        if me != store_of(view.owner) and me not in view.followers:
+            return False
+        is_before = view.number <= 2 and self.current[0] + 1 == view.epoch
+        return self.whole.lineage == view.lineage or is_before
 
     def settle(self, effects: Effects, me: Incarnation, view: SlotView) -> None:
         """What was not finished joins what is whole."""

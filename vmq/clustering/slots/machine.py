@@ -30,6 +30,7 @@ from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.placement import spread, weight
 from vmq.clustering.slots.turns import Rounds, Turns
 from vmq.clustering.slots.words import NO_LINEAGE, store_of
+from vmq_cluster.errors import StorageError
 
 #: Looks until who is no follower takes a slot over: the owner that was, if it has a copy; others; others of its host,
 #: of which no copy is anywhere else, and which is started again at once.
@@ -93,7 +94,7 @@ class SlotMachine:
             held = self.copies.get(slot)
             if owner is not None:
                 self._resign(slot, owner)
-            elif held is not None and self._is_current(mine, held) and not held.lacks():
+            elif held is not None and held.is_current(mine, self.here.store) and not held.lacks():
                 held.current = mine.lineage
         elif owner is not None:
             owner.view = view
@@ -129,11 +130,16 @@ class SlotMachine:
     def take_over(self, slot: int) -> None:
         """Begins the next lineage with what is here."""
         me = self.here.incarnation
-        copy = self.copies.pop(slot, None) or SlotCopy(slot)
+        copy = self.copies.get(slot) or SlotCopy(slot)
         old = self.view(slot)
-        is_current = self._is_current(old, copy)
-        copy.settle(self.here.effects, me, old)
-        state = copy.cold_state(self.here.effects)
+        is_current = copy.is_current(old, self.here.store)
+        try:
+            copy.settle(self.here.effects, me, old)
+            state = copy.cold_state(self.here.effects)
+        except StorageError as error:  # of this slot alone: others are served
+            self.here.effects.unreadable[slot] = str(error)
+            return
+        self.here.effects.unreadable.pop(slot, None)
         if old.epoch and not is_current:
             state.lacks = max(old.lineage, state.lacks)
         disk = copy.whole or copy.new_set(state.lineage, 0)
@@ -145,22 +151,6 @@ class SlotMachine:
         self._holder(owner).note(self.here.effects, view)
         self.touch(slot)
         owner.look()
-
-    def _is_current(self, view: SlotView, copy: SlotCopy) -> bool:
-        """Whether a copy has all that was safe: the owner's own, or that of one of its first followers, or a whole one.
-
-        One that was only found on disk may have lost its end. Of what an owner does, nothing is safe before its first
-        followers have it: until then what was safe in the lineage before is all.
-        """
-        if copy.whole is None or not copy.has_followed:
-            return False
-        me = self.here.store
-        if me != store_of(view.owner) and me not in view.followers:
-            return False
-        is_before = view.number <= 2 and copy.current[0] + 1 == view.epoch
-        return copy.whole.lineage == view.lineage or is_before
-
-    # Who is there
 
     def look(self, is_beat: bool) -> None:
         """Time has passed; with a heartbeat, which is due."""
