@@ -83,7 +83,6 @@ COMPILED = (
     "vmq/clustering/delivery/outboxes.py",
     "vmq/clustering/delivery/inbox.py",
     "vmq/clustering/routing/routing.py",
-    "vmq/clustering/messages/records.py",
     "vmq/clustering/routing/shared_dispatch.py",
     "vmq/runtime/frequent.py",
     "vmq/runtime/connections.py",

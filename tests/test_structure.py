@@ -22,8 +22,11 @@ TOP = {
 
 #: Files of more than 500 lines: the lines that each may have, and why it is one file still.
 LONG_FILES = {
-    "vmq/clustering/directory/directory.py": (590, "goes when sessions have slots"),
-    "vmq/clustering/node/node.py": (580, "puts the parts of a node together"),
+    "vmq/clustering/directory/directory.py": (
+        560,
+        "records and their pieces are written and told in one step",
+    ),
+    "vmq/clustering/node/node.py": (545, "puts the parts of a node together"),
     "vmq/config/options.py": (750, "a table: every option with its meaning"),
 }
 #: Functions of more than 60 lines: the lines that each may have, and why.

@@ -220,7 +220,7 @@ ABLATIONS = {
     "yield": Ablation(
         "What was committed before an unclean election elsewhere gives way to it.",
         [(Replica, "yield_to", _yield_nothing)],
-        540,
+        520,
         durability="memory",
         faults={"kill": 0.08},
     ),

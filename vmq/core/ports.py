@@ -44,10 +44,6 @@ class Claims:
         """
         return None
 
-    def find_owner(self, mountpoint: str, client_id: str) -> str:
-        """The user whose durable session is on another node; "" if none, or nobody's."""
-        return ""
-
     def end_session(self, registry: Any, client_id: str) -> None:
         """Ends a durable session that is in a slot, with the connection that it has."""
 

@@ -75,13 +75,10 @@ def check_flapping(registry: Registry, username: str | None, client_id: str) -> 
 
 def check_owner(registry: Registry, client_id: str, user: str) -> None:
     """Refuses who connects with the client id of another user's durable session."""
-    core = registry.core
-    if not core.options.sessions_are_users:
+    if not registry.core.options.sessions_are_users:
         return
     found = registry.subscribers.get(client_id)
     owner = "" if found is None or not found.queue.durable else found.owner
-    if not owner:
-        owner = core.claims.find_owner(registry.mountpoint, client_id)
     if owner and owner != user:
         whose = "the broker itself" if owner == OURS else 'user "' + owner[:SHOWN] + '"'
         raise ConnectRefused(

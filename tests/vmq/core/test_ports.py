@@ -17,7 +17,6 @@ from vmq.core.ports import (
 
 def test_the_bases_answer_as_if_nobody_were_there() -> None:
     assert Claims().claim(None, "c", True) is None
-    assert Claims().find_owner("", "c") == ""
     assert Propagation().wait(None, None, ["t"]) is None
     assert not Elsewhere().give(None, "g", None, True)
     assert not Elsewhere().has_member(None, "g", True)

@@ -104,11 +104,6 @@ class Directory(SessionListener):
         key = encode_key(mountpoint, client_id)
         return self._whole(key, self._current(key))
 
-    def user(self, mountpoint: str, client_id: str) -> str:
-        """The user whose durable session it is; "" if there is none, or nobody's."""
-        record = self._current(encode_key(mountpoint, client_id))
-        return "" if record is None or record.clean else record.user
-
     def records(self) -> Iterator[tuple[str, str, Record]]:
         """All records of the metadata with mountpoint and client id. Nothing is to be written meanwhile."""
         yield from _whole_ones(self._node.items(SUBSCRIBERS))

@@ -38,9 +38,8 @@ class Reconciler:
             subscriber = registry.subscribers.get(client_id)
             if subscriber is None:
                 directory.forget(mountpoint, client_id)
-            elif (
-                record.clean and subscriber.output is None
-            ):  # its client began anew, and ended with the broker
+            elif record.clean and subscriber.output is None:
+                # Its client had begun anew, and ended with the broker.
                 directory.forget(mountpoint, client_id)
                 registry.end_session(subscriber)
         for registry in list(self._registries.values()):

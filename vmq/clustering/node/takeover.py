@@ -81,6 +81,7 @@ class ClientTakeover(Claims):
         self._waiting: dict[Who, WaitingClaim] = {}
         self._loop = asyncio.get_running_loop()
         self._is_running = False
+        self._members: set[str] = set()
         self._forgetting: asyncio.Task[None] | None = None
 
     # --- its life
@@ -94,7 +95,8 @@ class ClientTakeover(Claims):
         self._node.on(PeerDown, lambda _: self._look_again())
         self._node.on(MembersChanged, lambda _: self._on_members())
         self._core.claims = self
-        self._on_members()
+        self._members = set(self._node.members)
+        self._forget_soon()  # who was removed while this node was about to forget, or away
 
     def stop(self) -> None:
         """Nobody waits any more."""
@@ -208,26 +210,30 @@ class ClientTakeover(Claims):
     # --- nodes that are no members any more
 
     def _on_members(self) -> None:
+        gone, self._members = self._members - set(self._node.members), set(self._node.members)
+        if gone:
+            self._forget_soon()
+        self._look_again()
+
+    def _forget_soon(self) -> None:
         # Who was taken out itself sees all others go, and is not the one to forget their clients.
         if self._forgetting is None and self._node.machine.membership.belongs:
             self._forgetting = self._loop.create_task(self._forget_gone())
-        self._look_again()
 
     async def _forget_gone(self) -> None:
         """Their clients' records go: one of the nodes that are left sees to each."""
+        count = 0
         try:
-            gone = [
-                (mountpoint, client_id)
-                for mountpoint, client_id, record in self._directory.records()
-                if record.node not in self._node.members
-            ]
-            for number, who in enumerate(gone):
-                key = scope_of(who[0]) + who[1]
-                if ranked(key, (*self._up(), self._node.name))[0] == self._node.name:
-                    self._directory.drop(*who)
+            for number, found in enumerate(self._directory.records_while_written()):
+                mountpoint, client_id, record = found
+                if record.node not in self._node.members:
+                    count += 1
+                    order = ranked(scope_of(mountpoint) + client_id, (*self._up(), self._node.name))
+                    if order[0] == self._node.name:
+                        self._directory.drop(mountpoint, client_id)
                 if number % AT_ONCE == AT_ONCE - 1:
                     await asyncio.sleep(0)
-            if gone:
-                log.info("clients of nodes that are no members any more: %d", len(gone))
+            if count:
+                log.info("clients of nodes that are no members any more: %d", count)
         finally:
             self._forgetting = None

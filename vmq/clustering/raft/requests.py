@@ -106,8 +106,7 @@ class GroupRequests:
             return f"stream {stream!r}: {'; '.join(told[:10])}"
         with suppress(TimeoutError):
             async with asyncio.timeout(_LEADING):
-                # Once an operator asks for it: what the thread of the groups tells of leaders wakes nobody here.
-                while not all(map(self._places.leaders.get, groups)):  # noqa: ASYNC110 - as above
+                while not all(map(self._places.leaders.get, groups)):  # noqa: ASYNC110 - leaders wake nobody here
                     await asyncio.sleep(_SOON)
         return ""
 

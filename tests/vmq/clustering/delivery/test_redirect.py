@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.vmq.clustering.nodes import clustering, is_subscribed, together
 from vmq.admin import cluster
 from vmq.clustering.delivery import outbox, redirect
 from vmq.clustering.delivery.dropped import NODE_REMOVED
+from vmq.clustering.delivery.outbox import PeerOutbox
 from vmq.clustering.delivery.redirect import Redirect
 
 GROUP = "$share/g/t"
@@ -51,7 +53,7 @@ async def publish(publisher: Device, *numbers: int) -> None:
 async def join(member: Device, *others: Life) -> None:
     await member.subscribe((GROUP, 2))
     for each in others:
-        await until(lambda each=each: is_subscribed(each.broker, "n", "a"))  # type: ignore[misc]
+        await until(partial(is_subscribed, each.broker, "n", "a"))
 
 
 async def test_another_member_gets_it_once_whenever_who_has_it_dies(
@@ -98,9 +100,11 @@ async def test_what_is_for_a_node_that_is_let_in_again_meanwhile_reaches_it(
     go_on = asyncio.Event()
     give_batch = Redirect._give_batch
 
-    async def wait_longer(self: Redirect, *batch: object) -> None:
+    async def wait_longer(
+        self: Redirect, peer: str, waiting: PeerOutbox, key: bytes, raw: bytes
+    ) -> None:
         await go_on.wait()
-        await give_batch(self, *batch)  # type: ignore[arg-type]
+        await give_batch(self, peer, waiting, key, raw)
 
     monkeypatch.setattr(Redirect, "_give_batch", wait_longer)
     async with three(tmp_path, monkeypatch, alone=True) as (a, b, c, member, publisher):

@@ -38,9 +38,9 @@ async def test_without_an_address_there_is_no_node(tmp_path: Path) -> None:
 
 async def test_a_configured_node_joins_and_both_know(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b):
+        await until(lambda: a.health() == b.health() == [])
         for each in (a, b):
             assert sorted(clustering(each).node.members) == ["a", "b"]
-            await until(lambda each=each: each.health() == [])  # type: ignore[misc]
             found = figures(each)
             assert found["cluster_nodes"] == found["cluster_nodes_up"] == 2
             assert found["cluster_bytes_sent"] > 0

@@ -1,7 +1,6 @@
 """A stream of which three nodes have copies: what is acknowledged is on most of them, whoever leads."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -24,11 +23,9 @@ from tests.vmq.clustering.raft.replicas import (
 from tests.vmq.clustering.stream_nodes import stream
 from tests.vmq.streams.support import options
 from vmq.admin import streams as admin
-from vmq.admin.cluster import drain, list_members
-from vmq.admin.errors import RefusedError
+from vmq.admin.cluster import drain
 from vmq.admin.streams import list_streams, show_stream
 from vmq.broker import Broker
-from vmq.clustering.raft import producer
 from vmq.clustering.raft.records import ReplicaPlace
 from vmq.clustering.streams.metadata import chosen
 from vmq.streams.catalog import Stream
@@ -237,37 +234,6 @@ async def test_the_name_of_an_earlier_life_does_not_stand(tmp_path: Path) -> Non
         await until(lambda: a._records.nodes()["c"] == c.places.name)
 
 
-async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> None:
-    async with replicated(tmp_path, *NAMES) as brokers:
-        await brokers["a"].publish("s/t", b"1", qos=1)
-        config = brokers["b"].config
-        for name in "bc":
-            await brokers.pop(name).stop()
-        places = groups(brokers["a"]).places
-        await until(lambda: places.standing("s", 0) is not None)  # it is looked at now and then
-        assert (await show_stream(brokers["a"], "s")).partitions[0].term
-        appender = groups(brokers["a"]).roads.tap(stream(brokers["a"], "s"))
-        number = appender.append(b"s/t", b"2", 1, False, "x", 0)
-        safe = appender.safe_of(b"s/t", "x")
-        await until(lambda: not places.leaders.get(places.places["s", 0].group))
-        assert safe.reached < number
-        assert any("without a leader" in each for each in brokers["a"].health())
-        await until(
-            lambda: any("meta group has no leader" in each for each in brokers["a"].health())
-        )
-        assert not any(each.leads_meta for each in list_members(brokers["a"]))
-        [row] = await list_streams(brokers["a"]).rows()
-        assert (row.leaderless, row.under_replicated) == (1, 1)
-        brokers["b"] = Broker(config)
-        await brokers["b"].start()
-        await until(lambda: safe.reached >= number)
-        assert payloads(brokers["a"]) == [b"1", b"2"]
-        await until(
-            lambda: [each.leads_meta for each in list_members(brokers["a"])].count(True) == 1
-        )
-        assert not any("meta group" in each for each in brokers["a"].health())
-
-
 async def test_publishers_wait_until_a_stream_is_placed(tmp_path: Path) -> None:
     """It is made where one node of three runs; who publishes meanwhile is neither disconnected nor acknowledged."""
     made = options(filters=["s/#"], replicas=3, key="topic")
@@ -305,34 +271,6 @@ async def test_a_node_that_can_have_no_groups_takes_nothing_for_replicated_strea
             await broker.publish("s/t", b"1", qos=1)
     finally:
         await broker.stop()
-
-
-async def test_what_is_kept_without_a_quorum_is_acknowledged_and_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producer, "PATIENCE", 0.05)
-    async with replicated(tmp_path, *NAMES, without_quorum="keep") as brokers:
-        await brokers["a"].publish("s/t", b"1", qos=1)
-        configs = {name: brokers[name].config for name in "ab"}
-        for name in "bc":
-            await brokers.pop(name).stop()
-        for payload in (b"2", b"3"):
-            await brokers["a"].publish("s/t", payload, qos=1)
-        a = brokers.pop("a")
-        assert any(
-            "2 messages that are acknowledged are on this node alone" in each for each in a.health()
-        )
-        assert payloads(a) == [b"1"]
-        await a.stop()
-        brokers["a"] = a = Broker(configs["a"])
-        await a.start()
-        await a.publish("s/t", b"4", qos=1)
-        brokers["b"] = Broker(configs["b"])
-        await brokers["b"].start()
-        await until(lambda: payloads(a) == [b"1", b"2", b"3", b"4"])
-        kept = Path(a.config.broker.data_dir) / "streams" / ".groups" / "kept"
-        await until(lambda: not list(kept.iterdir()))
-        assert not groups(a).roads.backlog.size
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -474,47 +412,6 @@ async def test_the_first_stream_of_a_cluster_gets_its_copies(tmp_path: Path) -> 
         )
         assert row.partitions == 2
         assert sorted(groups(brokers[0]).places.replicas("first", 1)) == [*NAMES]
-
-
-async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with replicated(tmp_path, *NAMES, admin=True) as brokers:
-        a = brokers["a"]
-        recover = ("stream", "recover", "s", "--data-dir", a.config.broker.data_dir)
-        await a.publish("s/t", b"1", qos=1)
-        await has(a, 1)
-        assert "say --unsafe" in (await asyncio.to_thread(here, *recover)).err
-        refused = await asyncio.to_thread(here, *recover, "--unsafe")
-        assert "no partition of stream 's' is without a leader" in refused.err
-        for name in "bc":
-            await brokers.pop(name).stop()
-        await until(lambda: not leader(a))
-        done = await asyncio.to_thread(here, *recover, "--unsafe", "--json")
-        assert done.code == 0, done.err
-        assert json.loads(done.out)["leaderless"] == 0
-        assert "stream 's', partition 0: offsets " in caplog.text
-        # The meta group goes on as well, and may give a stream places that nobody leads.
-        monkeypatch.setattr(admin, "_PLACING", 0.5)
-        with pytest.raises(RefusedError, match=r"without a leader.*; cannot be reached: b, c$"):
-            await admin.create_stream(a, "none", {"filters": ["none/#"]})
-        assert a.streaming is not None
-        assert "none" not in a.streaming.catalog.streams
-        await a.publish("s/t", b"2", qos=1)
-        assert payloads(a) == [b"1", b"2"]
-        assert any("may be lost" in each for each in a.health())
-        for name in "bc":
-            clustering(a).node.remove(name)
-        made = stream(a, "s").options
-        join = clustering(a).node.address
-        for name in "de":
-            brokers[name] = Broker(node_config(tmp_path, name, join, made))
-            await brokers[name].start()
-        places = groups(a).places
-        await until(lambda: sorted(places.replicas("s", 0)) == ["a", "d", "e"])
-        for name in "de":
-            await has(brokers[name], 2)
-            assert payloads(brokers[name]) == [b"1", b"2"]
 
 
 async def test_a_stream_that_is_deleted_and_made_anew_is_empty(tmp_path: Path) -> None:

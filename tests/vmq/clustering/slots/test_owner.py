@@ -273,13 +273,19 @@ class FailingDisk(MemoryStorage):
             yield key, value
 
 
-def test_what_the_disk_does_not_give_costs_the_session_that_it_is_of() -> None:
+def on_a_failing_disk() -> tuple[World, FailingDisk, int]:
+    """An owner that serves with a follower, whose disk will not give all that it has."""
     world = World()
     world.disk = disk = FailingDisk()
     world.here.effects.disk = disk
     world.deny(2, 3)
     (follower,) = world.owner.view.followers
     world.follow(follower)
+    return world, disk, follower
+
+
+def test_what_the_disk_does_not_give_costs_the_session_that_it_is_of() -> None:
+    world, disk, follower = on_a_failing_disk()
     for client in ("c", "d"):
         world.subscribe(client)
     world.receive(3, Attach(SLOT, "d", 8, 0, world.lineage, 13, []))
@@ -303,12 +309,7 @@ def test_what_the_disk_does_not_give_costs_the_session_that_it_is_of() -> None:
 
 
 def test_a_session_that_the_disk_does_not_give_ends_when_it_does() -> None:
-    world = World()
-    world.disk = disk = FailingDisk()
-    world.here.effects.disk = disk
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    world, disk, follower = on_a_failing_disk()
     world.subscribe("c")
     world.offer(1)
     world.confirm(follower, is_whole=True)
