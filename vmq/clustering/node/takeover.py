@@ -217,23 +217,23 @@ class ClientTakeover(Claims):
 
     def _forget_soon(self) -> None:
         # Who was taken out itself sees all others go, and is not the one to forget their clients.
-        if self._forgetting is None and self._node.machine.membership.belongs:
-            self._forgetting = self._loop.create_task(self._forget_gone())
+        if not self._node.machine.membership.belongs:
+            return
+        if self._forgetting is not None:
+            self._forgetting.cancel()  # it has passed over some of who is gone now
+        self._forgetting = self._loop.create_task(self._forget_gone())
 
     async def _forget_gone(self) -> None:
         """Their clients' records go: one of the nodes that are left sees to each."""
         count = 0
-        try:
-            for number, found in enumerate(self._directory.records_while_written()):
-                mountpoint, client_id, record = found
-                if record.node not in self._node.members:
-                    count += 1
-                    order = ranked(scope_of(mountpoint) + client_id, (*self._up(), self._node.name))
-                    if order[0] == self._node.name:
-                        self._directory.drop(mountpoint, client_id)
-                if number % AT_ONCE == AT_ONCE - 1:
-                    await asyncio.sleep(0)
-            if count:
-                log.info("clients of nodes that are no members any more: %d", count)
-        finally:
-            self._forgetting = None
+        for number, found in enumerate(self._directory.records_while_written()):
+            mountpoint, client_id, record = found
+            if record.node not in self._node.members:
+                count += 1
+                order = ranked(scope_of(mountpoint) + client_id, (*self._up(), self._node.name))
+                if order[0] == self._node.name:
+                    self._directory.drop(mountpoint, client_id)
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+        if count:
+            log.info("clients of nodes that are no members any more: %d", count)
