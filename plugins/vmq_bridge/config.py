@@ -130,9 +130,13 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_inflight_messages: Annotated[
         int,
         Meta(
-            ge=1, le=10000, description="Messages on their way, unacknowledged, in each direction."
+            ge=1,
+            le=10000,
+            description="Messages on their way, unacknowledged, in each direction; no more than the far broker takes: "
+            "mosquitto answers what is of QoS 2 and beyond its own max_inflight_messages (20) as if it had it, and "
+            "drops it.",
         ),
-    ] = 100
+    ] = 20
     max_offline_messages: Annotated[
         Annotated[int, Meta(ge=-1)] | None,
         Meta(
