@@ -299,7 +299,7 @@ def failover(nodes: int, sessions: int, queued: int) -> Count:
         before = Count(count.frames, count.bytes)
         begun = here.now
         here.kill(dead)
-        here.until(here.is_whole, 600)
+        here.until(here.is_served, 600)
         spent, seconds = count - before, here.now - begun
         before = Count(count.frames, count.bytes)
         here.run(seconds)

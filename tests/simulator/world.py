@@ -259,8 +259,8 @@ class World:
 
     # --- rest
 
-    def is_whole(self) -> bool:
-        """Whether all nodes run as one cluster, and each slot is served where it is to be, with all its copies."""
+    def is_served(self) -> bool:
+        """Whether all nodes that run are one cluster, and each slot is served and has the copies that it can have."""
         names = {each.name for each in self.running()}
         served = 0
         for node in self.running():
@@ -268,12 +268,19 @@ class World:
                 return False
             slots = node.slots
             most = min(slots.here.replicas, len(names)) - 1
-            for slot, owner in slots.machines.slots.owners.items():
-                is_placed = slots.machines.slots.wanted(slot)[:1] == (slots.store,)
+            for owner in slots.machines.slots.owners.values():
                 followers = owner.view.followers
                 has_all = len(followers) >= most and owner.followers.are_whole(followers)
-                served += owner.serves(slots.store) and has_all and is_placed
+                served += owner.serves(slots.store) and has_all
         return served == SLOTS
+
+    def is_whole(self) -> bool:
+        """The same, each slot at the node that is to have it, as all members are there."""
+        return self.is_served() and all(
+            node.slots.machines.slots.wanted(slot)[:1] == (node.slots.store,)
+            for node in self.running()
+            for slot in node.slots.machines.slots.owners
+        )
 
     def is_quiet(self) -> bool:
         """The same, all know the same, and nothing is under way between them."""
