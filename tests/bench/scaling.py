@@ -35,6 +35,8 @@ MARKS: Final = ("<!-- measured -->", "<!-- end of what was measured -->")
 #: Times that one thing is done, and seconds between two of them.
 TIMES: Final = 20
 PAUSE: Final = 1.0
+#: Seconds after which what brokers heard last is in no comparison of clocks any more, and what they send is all alike.
+REST: Final = 240.0
 VALUE: Final = b"v" * 100
 
 
@@ -219,6 +221,7 @@ def world(nodes: int, **options: Any) -> Iterator[tuple[World, list[str], Count]
 
 def above_rest(here: World, count: Count, do: Callable[[int], object]) -> Count:
     """What doing something takes, TIMES times; without what is sent in any case."""
+    here.run(REST)
     before = Count(count.frames, count.bytes)
     here.run(TIMES * PAUSE)
     rest = count - before
@@ -284,9 +287,11 @@ def publish_table(sizes: Sequence[int]) -> Table:
 def failover(nodes: int, sessions: int, queued: int) -> Count:
     """What is sent from the death of a node until the durable sessions of its slots are served elsewhere."""
     with world(nodes) as (here, names, count):
-        dead, other = names[0], names[1]
+        dead = here.owner("s-0")
+        other = next(each for each in names if each != dead)
         named = (f"s-{at}" for at in range(100 * sessions))
         clients = list(islice((each for each in named if here.owner(each) == dead), sessions))
+        assert len(clients) == sessions
         for client in clients:
             here.client(client, other).subscribe((f"t/{client}", 1))
             here.until(partial(here.is_routed, client, f"t/{client}", other))
@@ -296,11 +301,13 @@ def failover(nodes: int, sessions: int, queued: int) -> Count:
             texts = [f"{client} {text}" for text in range(queued)]
             here.publish(other, *texts, topic=f"t/{client}", qos=1)
         here.until(here.is_quiet, 600)
+        here.run(REST)
         before = Count(count.frames, count.bytes)
         begun = here.now
         here.kill(dead)
         here.until(here.is_served, 600)
         spent, seconds = count - before, here.now - begun
+        here.run(REST)
         before = Count(count.frames, count.bytes)
         here.run(seconds)
         rest = count - before
