@@ -116,6 +116,8 @@ def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
         (("split", "kill", "deaf"), 340),
         # A message was written anew for a client who had missed it, and not whom it was for besides: a part of a copy.
         (("split", "kill", "deaf"), 497),
+        # What a client held of one owner, and another one sent it under another packet id.
+        (("split", "kill", "deaf"), 388),
     ],
 )
 def test_what_seeds_of_many_faults_at_once_have_shown_is_mended(
