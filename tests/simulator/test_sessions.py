@@ -112,6 +112,12 @@ def test_whatever_goes_wrong_at_once_nothing_acknowledged_is_lost() -> None:
         (("split", "kill", "deaf"), 302),
         # What an owner without a current copy kept for clients whom it did not know, in a part of a copy of it.
         (("split", "kill", "deaf"), 252),
+        # A session that one side ended, while its client went on with it on another connection on the other.
+        (("split", "kill", "deaf"), 340),
+        # A message was written anew for a client who had missed it, and not whom it was for besides: a part of a copy.
+        (("split", "kill", "deaf"), 497),
+        # What a client held of one owner, and another one sent it under another packet id.
+        (("split", "kill", "deaf"), 388),
     ],
 )
 def test_what_seeds_of_many_faults_at_once_have_shown_is_mended(

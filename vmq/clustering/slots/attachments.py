@@ -200,7 +200,7 @@ class Attachments:
         else:
             for packet, sent in list(register.window.items()):
                 if sent.dot == entry.dot and packet != entry.packet and not sent.is_received:
-                    state.unsend(client, packet)
+                    state.finish(client, packet, sent)
         state.send(client, entry.packet, SentMessage(entry.dot, entry.is_received, entry.qos))
 
     def _resume(
@@ -209,11 +209,10 @@ class Attachments:
         """Goes on with an exchange that another connection or owner has begun."""
         client = attachment.client
         if not sent.is_received and not is_told and not self._state.has(client, sent.dot):
-            if sent.qos == 1:  # another fork has done it
-                self._state.unsend(client, packet)
+            rest = self._state.finish(client, packet, sent)  # another fork has done it
+            if rest is None:
                 return
-            self._state.send(client, packet, SentMessage(sent.dot, True, 2))
-            sent = SentMessage(sent.dot, True, 2)
+            sent = rest
         if sent.is_received:
             self._when_safe(attachment, 2, lambda: self._add(attachment, SEND_PUBREL, packet))
         elif not is_told:

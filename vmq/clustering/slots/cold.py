@@ -170,7 +170,7 @@ class ColdQueues(SlotQueues):
         present = self.messages.get(dot)
         if present is not None and present.run is not None:
             self._leave_run(present)
-            self.fresh.append(dot)
+            self._is_fresh_again(dot)
         self.is_mixed = True
         self.put(client, dot, qos, message)
 
@@ -228,11 +228,19 @@ class ColdQueues(SlotQueues):
         self.messages[dot] = after = before.placed(stamp, moves)
         self._leave_run(before)
         after.holders, before.holders = before.holders, 0
-        self.fresh.append(dot)
+        self._is_fresh_again(dot)
         self.is_mixed = True
-        for client, queue in self.queues.items():
-            if dot in queue:  # a copy that has the message knows whom it is for
-                self.block_of(client, dot[0], dot[1] // PLACES)
+
+    def _is_fresh_again(self, dot: Dot) -> None:
+        """A message is to be in another record; those of its queues are written with that.
+
+        A copy that has the message, and was never whole, has to know whom it is for.
+        """
+        self.fresh.append(dot)
+        place = dot[1] % PLACES
+        for client, block in self.blocks.get((dot[0], dot[1] // PLACES), _NO_BLOCKS).items():
+            if block.qos(place):
+                self.block_of(client, block.origin, block.number)
 
     def sort(self) -> None:
         """Brings queues into the order of stamps, after a merge or from disk."""

@@ -344,9 +344,11 @@ def _merge_registers(
     before = {each: found for each in born if (found := _ended_before(each, born, ours, theirs))}
     since = {each: seen for each in born if (seen := _since(each, ours, theirs)) is not None}
     winner, other = (theirs, ours) if theirs.age() > ours.age() else (ours, theirs)
-    left = _unfinished(winner, other)
+    session = winner.session or _left_session(one, client, ours, theirs, subscriptions)
+    left = _unfinished(winner, other) if session else {}
     if (
         winner is ours
+        and session == ours.session
         and client in one.registers
         and (*subscribed, over) == (ours.subscriptions, ours.born, ours.over)
         and missed == ours.missed
@@ -366,11 +368,26 @@ def _merge_registers(
     register.window.update(left)
     register.window = dict(sorted(register.window.items(), key=lambda item: item[1].order))
     one.unfinished += [(client, packet) for packet in left]
-    if not register.session and any(qos >= 0 for _, qos in subscriptions.values()):
-        # What was lost in part began no later than its subscriptions.
-        began = min(stamp for stamp, qos in subscriptions.values() if qos >= 0)
-        register.session = max(ours.session, theirs.session) or began
+    register.session = session
     one.replace(client, register)
+
+
+def _left_session(
+    one: SlotState,
+    client: str,
+    ours: ClientRegister,
+    theirs: ClientRegister,
+    subscriptions: dict[str, tuple[int, int]],
+) -> int:
+    """Where the winner has none: since when its client has a session that something is left of; 0: it has none.
+
+    Who ended it did not know of all connections of its client, who may have gone on with it on another side.
+    """
+    began = [stamp for stamp, qos in subscriptions.values() if qos >= 0]
+    known = max(ours.session, theirs.session)
+    if began:  # what was lost in part began no later than its subscriptions
+        return known or min(began)
+    return known if one.queues.get(client) else 0
 
 
 def _ended_before(
@@ -404,7 +421,7 @@ def _unfinished(winner: ClientRegister, other: ClientRegister) -> dict[int, Sent
     Until it comes, a message under such an id is one that came before, for the client. Its PUBREC may have been on the
     way; to a client that does not hold the id PUBREL is nothing. What it lacks comes under another id, in its turn.
     """
-    if not winner.session or _is_over(other, winner):
+    if _is_over(other, winner):
         return {}
     return {
         packet: SentMessage(sent.dot, True, 2, sent.order)

@@ -319,6 +319,18 @@ class SlotState(ColdQueues):
             self.change_window(client, packet)
             self.touch(client)
 
+    def finish(self, client: str, packet: int, sent: SentMessage) -> SentMessage | None:
+        """A message is sent under this packet id no more; returns what is left of it.
+
+        At QoS 2 the client may hold it as that, and takes no other under the id before PUBREL.
+        """
+        if sent.qos < 2:
+            self.unsend(client, packet)
+            return None
+        rest = SentMessage(sent.dot, True, 2)
+        self.send(client, packet, rest)
+        return rest
+
     def receive(self, client: str, packet: int, received: ReceivedId) -> None:
         """A packet id came from the client at QoS 2."""
         self.registers[client].received[packet] = received
