@@ -152,9 +152,9 @@ def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(
     def node(name: str, *more: str) -> tuple[str, ...]:
         return ("--node-name", name, "--cluster-listen", f"ipc://{tmp_path}/{name}", *more)
 
-    other = fresh_broker(data_dir=tmp_path / "o", args=node("o"))
+    other = fresh_broker(data_dir=tmp_path / "od", args=node("o"))
     args = ("--workers", "2", *node("n", "--join", f"ipc://{tmp_path}/o"))
-    several = Several(fresh_broker(data_dir=tmp_path / "n", args=args))
+    several = Several(fresh_broker(data_dir=tmp_path / "nd", args=args))
 
     def is_linked() -> bool:
         _, members = several.api("GET", "/cluster/members")
