@@ -127,9 +127,8 @@ class JobNodes:
         self.replicas.set_short(self.commit.machine.memory >= scarce)
         if now >= self._greets_at:
             self._greets_at = now + _GREETS
-            peers = self.replicas.peers
             for name in self.links.up():
-                if peers.numbers.get(name) not in peers.up:
+                if not self.replicas.peers.is_up(name):
                     self.post.greet(name)
 
     # What an operator asks

@@ -261,7 +261,8 @@ class JobReplicas(JobSharing):
             self.mender.restart()
         if known is not None and is_new_life:
             self.mender.lost_memory(present.node)
-        if not was_up or is_new_life:
+        # Who asks did not know this node, and has dropped what it was told before.
+        if not was_up or is_new_life or present.asks:
             self.newcomers.add(present.node)
             self.keys.on_newcomer(present.node)
             self.resuming.begin()
