@@ -219,6 +219,33 @@ def test_what_was_committed_before_two_unclean_elections_gives_way_to_both() -> 
     assert sim.verdict.groups[GROUP].rows.keys() == {("t", "b0", 0), ("t", "b0", 1)}
 
 
+def test_who_has_deleted_what_an_unclean_election_goes_on_from_begins_anew() -> None:
+    sim, leader, others = of_three("memory")
+    sim.run(1)
+    for name in others:
+        sim.nodes[name].slow = 100.0
+    for number in range(40):
+        sim.put(leader, "s", number)
+        sim.run(0.1)
+    sim.cut_off(leader)
+    sim.do(leader, lambda group: group.keep_from(30))
+    sim.run(0.5)
+    assert sim.nodes[leader].logs[GROUP].first > 20
+    for name in others:
+        log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
+        sim.kill(name, power=True)
+        log.cut_at(durable)
+        sim.nodes[name].slow = 0.002
+        sim.start(name)
+    sim.until(lambda: set(sim.leaders()) & set(others), 60)
+    assert sim.nodes[others[0]].logs[GROUP].end < 20
+    sim.heal()
+    sim.run(10)
+    logs = [sim.nodes[name].logs[GROUP].batches for name in "abc"]
+    assert logs[0] == logs[1] == logs[2], "all have the same"
+    assert not sim.group(leader).replica.abstains
+
+
 @pytest.mark.parametrize("name", ["yield", "all yields"])
 def test_who_does_not_give_way_to_each_is_lost(name: str) -> None:
     with SCRIPTED[name].off(), pytest.raises(AssertionError):
