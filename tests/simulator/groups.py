@@ -279,6 +279,8 @@ class Groups(Clock):
         """The log of a group failed: it is opened in another life, which has forgotten what is not there any more."""
         log, ballot = node.logs[group], node.ballots.get(group, Ballot())
         node.life += 1
+        if not log.end:
+            node.forgot.add(group)
         node.running.open(group, log, ballot, node.life, self.now, forgot=not log.end)
         self.verdict.opened(node.name, group)
         self.carry_out(node, node.running.finish())
