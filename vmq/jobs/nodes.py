@@ -127,10 +127,7 @@ class JobNodes:
         self.replicas.set_short(self.commit.machine.memory >= scarce)
         if now >= self._greets_at:
             self._greets_at = now + _GREETS
-            peers = self.replicas.peers
-            for name in self.links.up():
-                if peers.numbers.get(name) not in peers.up:
-                    self.post.greet(name)
+            self.post.greet_strangers(self.links.up())
 
     # What an operator asks
 

@@ -80,6 +80,10 @@ class JobWorld:
         self.cut: set[frozenset[str]] = set()
         self.linked: set[frozenset[str]] = set()
         self.slow: set[str] = set()
+        #: Pairs: what the first sends the second is lost, though their link is there.
+        self.lost: set[tuple[str, str]] = set()
+        #: When whoever was greeted in vain is greeted again.
+        self.greets_at = 0.0
         self.promises: dict[bytes, Promise] = {}
         self.workers = [Worker(name) for name in self.nodes for _ in range(2)]
         self.rate = 0.12
@@ -158,7 +162,7 @@ class JobWorld:
 
     def _all_there(self) -> bool:
         names = self.members
-        if self.cut or self.slow:
+        if self.cut or self.slow or self.lost:
             return False
         if any(not self.nodes[each].is_up or self.nodes[each].held_up for each in names):
             return False
@@ -198,6 +202,23 @@ class JobWorld:
                 self.nodes[near].replicas.on_down(far)
         self.trouble()
 
+    def lose_sight(self, near: str, far: str) -> None:
+        """A node hears nothing of another and takes it for down, which knows nothing of that."""
+        self.lost.add((far, near))
+        self.links[far, near].clear()
+        self.nodes[near].replicas.on_down(far)
+
+    def find_again(self) -> None:
+        """All hear each other again."""
+        lost, self.lost = self.lost, set()
+        for far, near in lost:
+            if frozenset((far, near)) in self.linked:
+                self.nodes[near].post.greet(far)
+
+    def _greet_strangers(self, name: str) -> None:
+        linked = [each for each in self.nodes if frozenset((name, each)) in self.linked]
+        self.nodes[name].post.greet_strangers(linked)
+
     def _end_link(self, dead: str, other: str) -> None:
         """A node has died: the other hears of it behind what was under way, no two nodes at the same time."""
         self.linked.discard(frozenset((dead, other)))
@@ -217,6 +238,7 @@ class JobWorld:
                 if self.links[one, other] or self.links[other, one]:
                     continue  # its end is under way
                 self.linked.add(pair)
+                self.greets_at = self.now + 1.0
                 self.trouble()
                 for near, far in ((one, other), (other, one)):
                     if self.nodes[near].is_up:
@@ -237,7 +259,7 @@ class JobWorld:
 
     def _transmit(self, name: str, sent: list[tuple[str, bytes]]) -> None:
         for peer, data in sent:
-            if frozenset((name, peer)) not in self.linked:
+            if frozenset((name, peer)) not in self.linked or (name, peer) in self.lost:
                 continue
             link = self.links[name, peer]
             delay = self.random.uniform(0.0, 0.25)
@@ -423,15 +445,20 @@ class JobWorld:
     def step(self, adds: bool = True) -> None:
         """A tenth of a second."""
         self.now += STEP
-        if self.cut or self.slow:
+        if self.cut or self.slow or self.lost:
             self.trouble()
         self._make_links()
         self._deliver()
+        is_greeting = self.now >= self.greets_at
+        if is_greeting:
+            self.greets_at = self.now + 1.0
         for name in self.alive():
             node = self.nodes[name]
             if node.held_up:
                 continue
             node.set_time(self.now)
+            if is_greeting:
+                self._greet_strangers(name)
             if adds and self.random.random() < self.rate and not node.replicas.is_leaving:
                 self.add(name)
             if adds and self.is_idle and self.random.random() < 0.06 and node.is_up:

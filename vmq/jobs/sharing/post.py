@@ -25,8 +25,19 @@ class JobPost:
         if self.replicas is not None:
             self.outbox.greet(name, self.replicas.present(True))
 
+    def greet_strangers(self, names: list[str]) -> None:
+        """Greets those of some members that have not said who they are: a greeting, or its answer, may be lost."""
+        if self.replicas is not None:
+            peers = self.replicas.peers
+            for name in names:
+                if peers.numbers.get(name) not in peers.up:
+                    self.greet(name)
+
     def receive(self, name: str, payload: bytes, now: float) -> None:
-        """Takes what a member sent; the caller ends the pass."""
+        """Takes what a member sent; the caller ends the pass.
+
+        What comes of one that has not said who it is is lost: it says it again when it is greeted.
+        """
         replicas = self.replicas
         if replicas is None:
             return
@@ -42,8 +53,6 @@ class JobPost:
                 node = peers.numbers.get(name, 0)
                 if node in peers.up:
                     replicas.receive(node, entry, now)
-                else:
-                    self.greet(name)
         except ValueError as error:
             log.error("node %s: %s", name, error)
 
