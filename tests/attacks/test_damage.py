@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -124,11 +123,8 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Made]:
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=offered))
-    yield Made(folder / "whole")
-    shutil.rmtree(folder)
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("made") / "whole")
 
 
 def hurt(folder: Path, rng: random.Random) -> tuple[Path, str]:

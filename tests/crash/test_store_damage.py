@@ -8,13 +8,11 @@ longer than the rest of the file, that looks like a torn tail.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -35,9 +33,6 @@ CLIENTS = tuple(f"dev-{index}" for index in range(4))
 
 #: What a store says: (what, of whom or what, which one) -> value.
 Contents = dict[tuple[str, str, str], bytes]
-
-#: In memory where the system offers that: each opening of a database waits for the disk.
-MEMORY_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 UNREADABLE = (StoreError, plyvel.Error, ValueError)
 
@@ -146,10 +141,8 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def whole() -> Iterator[Made]:
-    folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=MEMORY_FOLDER))
-    yield Made(folder / "whole")
-    shutil.rmtree(folder)
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("whole") / "whole")
 
 
 @pytest.fixture

@@ -15,8 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.support.wire import connect_packet
-from tests.vmq.support import RAM, Client, House, MemoryTransport
+from tests.vmq.support import Client, House, MemoryTransport
 from vmq.core.context import CoreOptions
+
+#: Where the many stores lie that it makes: memory, if there is a folder of it.
+RAM: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 #: An id that no input names: its client may not be taken over.
 BYSTANDER: Final = "bystander-4c1f0a9e"

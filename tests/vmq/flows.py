@@ -33,7 +33,7 @@ from tests.support.wire import (
     pubrel_packet,
     unsubscribe_packet,
 )
-from tests.vmq.support import RAM, Client, House
+from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
 from vmq.core.waiting import size_of
 from vmq.mqtt.topics import matches
@@ -237,7 +237,7 @@ class FlowMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp("-flows", dir=RAM)) if self.stored else None
+        self.folder = Path(tempfile.mkdtemp("-flows")) if self.stored else None
         self.clients: dict[str, Client] = {}
         self.sessions: dict[str, ModelSession] = {}
         self.retained: dict[str, tuple[bytes, int]] = {}

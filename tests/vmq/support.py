@@ -49,10 +49,6 @@ from vmq.store.store import Store
 MONOTONIC_START = 1_000.0
 WALL_START = 1_700_000_000.0
 
-#: Where random walks put the many stores that they make: memory, if there is a folder of it, since
-#: nothing of them is to survive and each store's start waits for the disk.
-RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
-
 
 class Clock:
     """Seconds that pass only when a test says so."""

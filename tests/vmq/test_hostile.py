@@ -23,7 +23,7 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.mqtt.strategies import cut
-from tests.vmq.support import RAM, Client, House, stored_house, watcher
+from tests.vmq.support import Client, House, stored_house, watcher
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def test_nothing_that_a_peer_sends_raises_or_touches_others(
 @settings(max_examples=40)
 def test_a_hostile_durable_session_can_be_resumed(first: bytes, second: bytes) -> None:
     with (
-        TemporaryDirectory(dir=RAM) as folder,
+        TemporaryDirectory() as folder,
         stored_house(Path(folder)) as house,
         no_internal_errors(),
     ):

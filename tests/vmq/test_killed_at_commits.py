@@ -1,8 +1,5 @@
 """A broker that dies at any commit loses and doubles nothing."""
 
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -96,20 +93,12 @@ def commit_and_maybe_die(house: House, death: str | None) -> bool:
     return True
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory where the system offers that: each opening of a database waits for the disk."""
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
-        yield Path(name)
-
-
 @pytest.mark.parametrize("death", ("before", "between", "after"))
-def test_killed_at_any_commit_nothing_is_lost_or_doubled(folder: Path, death: str) -> None:
+def test_killed_at_any_commit_nothing_is_lost_or_doubled(tmp_path: Path, death: str) -> None:
     wanted = [b"1", b"2", b"3"]
     commits_until_done = 0
     for kill_at in range(100):
-        with stored_house(folder / str(kill_at)) as house:
+        with stored_house(tmp_path / str(kill_at)) as house:
             receiver, publisher = Receiver(), Publisher(list(wanted))
             receiver.connect(house)
             receiver.client.send(subscribe_packet(1, ("t", 2)))

@@ -29,7 +29,7 @@ from tests.support.wire import (
     packet,
 )
 from tests.vmq.packet_oracle import LATER, LATER_FILTER, Kept, Oracle, numbered, wished
-from tests.vmq.support import RAM, Client, House
+from tests.vmq.support import Client, House
 from vmq.core.hook_sites import Pending
 from vmq.core.ports import Claims
 from vmq.core.states import AUTHENTICATING, BUSY, CLOSED, DISCONNECTED, ONLINE, STATES, WAITING
@@ -78,7 +78,7 @@ class PacketMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="vmq-states-", dir=RAM))
+        self.folder = Path(tempfile.mkdtemp(prefix="vmq-states-"))
         self.house = House(self.folder / "store")
         hooks = self.house.core.hooks
         hooks.auth_on_register = self.on_register

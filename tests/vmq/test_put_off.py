@@ -1,9 +1,6 @@
 """Messages at QoS 1 to durable sessions that are there: what is acknowledged before its commit is never written."""
 
-import os
 import random
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +16,6 @@ from tests.support.wire import (
 from tests.vmq.support import Client, House, stored_house
 from vmq.store.lines import is_end
 from vmq.store.store import Store
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory where the system offers that: each opening of a database waits for the disk."""
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
-        yield Path(name)
 
 
 def entries(store: Store) -> list[bytes]:
@@ -51,8 +40,8 @@ def acks(client: Client) -> list[int]:
     return [each.packet_id for each in client.take() if each.type == PUBACK]
 
 
-def test_what_is_acknowledged_before_the_commit_is_never_written(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_what_is_acknowledged_before_the_commit_is_never_written(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         reader = reader_of(house)
         writer = house.client("writer")
         store = house.store
@@ -73,8 +62,8 @@ def test_what_is_acknowledged_before_the_commit_is_never_written(folder: Path) -
         assert entries(store) == []
 
 
-def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         reader = reader_of(house)
         writer = house.client("writer")
         send(writer, 1, b"1")
@@ -91,8 +80,8 @@ def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(folder
         assert [(each.payload, each.dup) for each in again.take()] == [(b"2", True)]
 
 
-def test_what_waits_for_the_window_is_put_off_too(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_what_waits_for_the_window_is_put_off_too(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         reader = reader_of(house, window=1)
         writer = house.client("writer")
         for number in (1, 2):
@@ -107,8 +96,8 @@ def test_what_waits_for_the_window_is_put_off_too(folder: Path) -> None:
         assert entries(house.store) == []
 
 
-def test_what_has_an_entry_is_not_sent_before_that_says_so(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_what_has_an_entry_is_not_sent_before_that_says_so(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         reader = reader_of(house, window=1)
         writer = house.client("writer")
         for number in (1, 2, 3):
@@ -128,8 +117,8 @@ def test_what_has_an_entry_is_not_sent_before_that_says_so(folder: Path) -> None
         assert [(each.payload, each.dup) for each in again] == [(b"2", True)]
 
 
-def test_what_a_client_leaves_behind_is_there_when_it_comes_back(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_what_a_client_leaves_behind_is_there_when_it_comes_back(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         reader = reader_of(house, window=1)
         writer = house.client("writer")
         for number in (1, 2, 3):
@@ -149,8 +138,8 @@ def test_what_a_client_leaves_behind_is_there_when_it_comes_back(folder: Path) -
         assert found == [b"1", b"2", b"3"]
 
 
-def test_a_session_that_ends_leaves_nothing(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_a_session_that_ends_leaves_nothing(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         reader = reader_of(house, window=1)
         writer = house.client("writer")
         for number in (1, 2, 3):
@@ -171,8 +160,8 @@ def test_a_session_that_ends_leaves_nothing(folder: Path) -> None:
         assert entries(store) == []
 
 
-def test_a_message_for_many_has_one_record(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_a_message_for_many_has_one_record(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         readers = [house.client(f"r{number}", clean=False) for number in range(3)]
         for each in readers:
             each.subscribe(("t", 1))
@@ -191,8 +180,8 @@ def test_a_message_for_many_has_one_record(folder: Path) -> None:
         assert store.sizes.total == 0
 
 
-def test_newest_first_and_qos_2_wait_for_the_commit(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_newest_first_and_qos_2_wait_for_the_commit(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         house.options.lifo = True
         reader = reader_of(house)
         send(house.client("writer"), 1)
@@ -201,8 +190,8 @@ def test_newest_first_and_qos_2_wait_for_the_commit(folder: Path) -> None:
         assert len(reader.take()) == 1
 
 
-def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         reader = reader_of(house)
         house.publish("t", b"1", 1)
         house.core.outbox.flush()
@@ -219,10 +208,10 @@ def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(folder: 
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_killed_at_any_moment_nothing_acknowledged_is_lost(folder: Path, seed: int) -> None:
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     count = 30
-    with stored_house(folder) as house:
+    with stored_house(tmp_path) as house:
         house.options.max_inflight_messages = chance.choice((1, 3, 20))
         reader = Client(house)
         reader.send(connect_packet("reader", clean=False), subscribe_packet(1, ("t", 1)))

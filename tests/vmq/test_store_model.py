@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,10 +18,6 @@ from vmq.store.opening import open_store, stored_sessions
 from vmq.store.sent import runs_of
 from vmq.store.sizes import DRIFT
 from vmq.store.store import Store
-
-#: In memory where the system offers that: each opening of a database waits for the disk.
-MEMORY_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
 
 LARGE = b"x" * (INLINE_PAYLOAD + 1)
 
@@ -120,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=MEMORY_FOLDER))
+        self.folder = Path(tempfile.mkdtemp(prefix="vmq-test-"))
         self.store = open_store(self.folder, "os", lambda: None)
         self.store.is_alone = True
         self.model: dict[Key, Held] = {}

@@ -1,9 +1,6 @@
 """Durable queues over a real store: limits, order and restarts, against a model."""
 
-import os
 import random
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +20,8 @@ from vmq.store.store import Store
 
 
 @pytest.fixture
-def path() -> Iterator[Path]:
-    """In memory where the system offers that: each opening of a database waits for the disk."""
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
-        yield Path(name) / "store"
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
 
 
 def start(path: Path) -> Store:

@@ -127,7 +127,9 @@ class JobNodes:
         self.replicas.set_short(self.commit.machine.memory >= scarce)
         if now >= self._greets_at:
             self._greets_at = now + _GREETS
-            self.post.greet_strangers(self.links.up())
+            for name in self.links.up():
+                if not self.replicas.peers.is_up(name):
+                    self.post.greet(name)
 
     # What an operator asks
 

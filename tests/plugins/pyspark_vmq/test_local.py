@@ -28,7 +28,6 @@ from pyspark_vmq.schema import COLUMNS
 
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving
 from tests.vmq.streams.support import make, options, put, row
-from tests.vmq.support import RAM
 from vmq.streams import far
 from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.flight.get import batches_of
@@ -168,7 +167,7 @@ QUERIES = st.lists(
 def test_rows_from_files_are_those_that_come_by_flight(
     steps: list[tuple[int, str]], compression: str, queries: list[Query]
 ) -> None:
-    with TemporaryDirectory(dir=RAM) as name, pytest.MonkeyPatch.context() as patch:
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         partition = grown(Path(name), compression, steps)
         for query in queries:
             patch.setattr(local, "BATCH_ROWS", query.rows_a_batch)

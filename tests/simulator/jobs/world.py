@@ -82,8 +82,6 @@ class JobWorld:
         self.slow: set[str] = set()
         #: Pairs: what the first sends the second is lost, though their link is there.
         self.lost: set[tuple[str, str]] = set()
-        #: When whoever was greeted in vain is greeted again.
-        self.greets_at = 0.0
         self.promises: dict[bytes, Promise] = {}
         self.workers = [Worker(name) for name in self.nodes for _ in range(2)]
         self.rate = 0.12
@@ -215,10 +213,6 @@ class JobWorld:
             if frozenset((far, near)) in self.linked:
                 self.nodes[near].post.greet(far)
 
-    def _greet_strangers(self, name: str) -> None:
-        linked = [each for each in self.nodes if frozenset((name, each)) in self.linked]
-        self.nodes[name].post.greet_strangers(linked)
-
     def _end_link(self, dead: str, other: str) -> None:
         """A node has died: the other hears of it behind what was under way, no two nodes at the same time."""
         self.linked.discard(frozenset((dead, other)))
@@ -238,7 +232,6 @@ class JobWorld:
                 if self.links[one, other] or self.links[other, one]:
                     continue  # its end is under way
                 self.linked.add(pair)
-                self.greets_at = self.now + 1.0
                 self.trouble()
                 for near, far in ((one, other), (other, one)):
                     if self.nodes[near].is_up:
@@ -449,16 +442,11 @@ class JobWorld:
             self.trouble()
         self._make_links()
         self._deliver()
-        is_greeting = self.now >= self.greets_at
-        if is_greeting:
-            self.greets_at = self.now + 1.0
         for name in self.alive():
             node = self.nodes[name]
             if node.held_up:
                 continue
             node.set_time(self.now)
-            if is_greeting:
-                self._greet_strangers(name)
             if adds and self.random.random() < self.rate and not node.replicas.is_leaving:
                 self.add(name)
             if adds and self.is_idle and self.random.random() < 0.06 and node.is_up:

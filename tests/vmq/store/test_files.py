@@ -5,8 +5,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -28,11 +26,8 @@ db.close()
 
 
 @pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=offered))
-    yield folder
-    shutil.rmtree(folder)
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("memory")
 
 
 def make(folder: Path, *kill: str) -> Path:

@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -33,11 +32,8 @@ from vmq.store.walk import Walk
 
 
 @pytest.fixture
-def path() -> Iterator[Path]:
-    """In memory where the system offers that: each opening of a database waits for the disk."""
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
-        yield Path(name) / "data" / "store"
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "store"
 
 
 # What is opened, and what is refused

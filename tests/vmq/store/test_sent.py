@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,14 +15,6 @@ from vmq.store.store import Store
 from vmq.store.tools import check
 
 SESSION = (7).to_bytes(8, "big")
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """In memory where the system offers that: each opening of a database waits for the disk."""
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
-        yield Path(name)
 
 
 @settings(max_examples=50, deadline=None)
@@ -108,8 +96,8 @@ def acknowledge(client: Client, packets: list[Packet]) -> None:
     step(client.house)
 
 
-def test_what_was_sent_comes_again_as_it_was_after_a_kill(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_what_was_sent_comes_again_as_it_was_after_a_kill(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         client = came_back(house, 3, 7)
         store = house.store
         assert store is not None
@@ -121,7 +109,7 @@ def test_what_was_sent_comes_again_as_it_was_after_a_kill(folder: Path) -> None:
         assert [each.payload for each in second] == [b"3"]
         assert entries(store) == "j" + 6 * "q"
         house.close()
-        assert check(folder).ok
+        assert check(tmp_path).ok
         house.build()
         assert house.store is not None
         assert entries(house.store) == "iii" + 3 * "q"
@@ -142,9 +130,9 @@ def check_sizes(house: House) -> bool:
 
 
 def test_what_is_not_acknowledged_is_where_all_in_flight_lies_once_the_client_is_gone(
-    folder: Path,
+    tmp_path: Path,
 ) -> None:
-    with stored_house(folder) as house:
+    with stored_house(tmp_path) as house:
         client = came_back(house, 3, 5)
         sent = published(client)
         acknowledge(client, sent[:1])
@@ -159,8 +147,8 @@ def test_what_is_not_acknowledged_is_where_all_in_flight_lies_once_the_client_is
         assert told(again.take()) == [(each.payload, each.packet_id, True) for each in sent]
 
 
-def test_a_drained_queue_leaves_nothing(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_a_drained_queue_leaves_nothing(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         client = came_back(house, 3, 10)
         found: list[bytes] = []
         while packets := published(client):
@@ -174,8 +162,8 @@ def test_a_drained_queue_leaves_nothing(folder: Path) -> None:
         assert check_sizes(house)
 
 
-def test_a_session_that_ends_leaves_no_places(folder: Path) -> None:
-    with stored_house(folder) as house:
+def test_a_session_that_ends_leaves_no_places(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
         client = came_back(house, 3, 5)
         published(client)
         session = client.queue.session
@@ -190,12 +178,12 @@ def test_a_session_that_ends_leaves_no_places(folder: Path) -> None:
         house.commit()
         assert entries(store) == ""
         house.close()
-        assert check(folder).ok
+        assert check(tmp_path).ok
         house.build()
 
 
-def test_a_node_of_a_cluster_moves_each_entry(folder: Path) -> None:
-    with stored_house(folder, is_alone=False) as house:
+def test_a_node_of_a_cluster_moves_each_entry(tmp_path: Path) -> None:
+    with stored_house(tmp_path, is_alone=False) as house:
         assert house.store is not None
         client = came_back(house, 3, 5)
         assert len(published(client)) == 3

@@ -1,10 +1,7 @@
 """Damaged blocks of tables are found with the keys that they may have, and blanked so that LevelDB goes on."""
 
-import os
 import random
 import shutil
-import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -35,11 +32,8 @@ def value(index: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=offered))
-    yield folder
-    shutil.rmtree(folder)
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("memory")
 
 
 @pytest.fixture(scope="module", params=["snappy", None], ids=["snappy", "plain"])

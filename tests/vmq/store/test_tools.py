@@ -5,8 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -50,12 +49,8 @@ def deliver(store: Store, session: bytes, seq: int, message: Message, packet_id:
 
 
 @pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    """In memory where the system offers that: each opening of a database waits for the disk."""
-    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=offered))
-    yield folder
-    shutil.rmtree(folder)
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("memory")
 
 
 @pytest.fixture(scope="module")

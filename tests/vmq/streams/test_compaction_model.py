@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from pyarrow import ipc
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
-from tests.vmq.support import RAM
 from vmq.streams.extents import messages_in
 from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import LogReader, offset_at
@@ -41,7 +40,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @initialize(by=st.sampled_from(["topic", "key"]), keys=st.sampled_from([2, 1 << 18]))
     def begin(self, by: str, keys: int) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=RAM)
+        self.folder = tempfile.TemporaryDirectory()
         self.clock = Clock()
         self.by = by
         self.keys = keys

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
-from tests.vmq.support import RAM
 from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import Cursor, LogReader, offset_at
 from vmq.streams.log.errors import OutOfRangeError
@@ -25,7 +24,7 @@ class LogModel(RuleBasedStateMachine):
         room=st.sampled_from([0, 20_000]),
     )
     def begin(self, compression: str, room: int) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=RAM)
+        self.folder = tempfile.TemporaryDirectory()
         self.clock = Clock()
         self.options: dict[str, Any] = {
             "compression": compression,

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vmq.streams.support import Clock, options, put, read_all, row
-from tests.vmq.support import RAM
 from vmq.mqtt.topics import matches
 from vmq.streams.extents import messages_in
 from vmq.streams.log.cursor import LogReader
@@ -139,7 +138,7 @@ def two_nodes(
     before: Iterable[tuple[int, int]] = (), elsewhere: Iterable[int] = ()
 ) -> Iterator[TwoNodes]:
     """They have messages already, and these partitions have moved since."""
-    with TemporaryDirectory(dir=RAM) as folder:
+    with TemporaryDirectory() as folder:
         nodes = TwoNodes(Path(folder))
         for each in before:
             nodes.put(*each)

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vmq.streams.support import Clock, options, put, row
-from tests.vmq.support import RAM
 from vmq.config.streams import StreamOptions
 from vmq.mqtt.topics import matches
 from vmq.streams.log.cursor import PartitionLog
@@ -76,7 +75,7 @@ def seen(messages: list[StreamMessage]) -> list[tuple[int, int, int, str]]:
 def test_the_last_messages_and_then_what_follows(
     before: list[Sent], after: list[Sent], count: int, topic_filter: str | None
 ) -> None:
-    with TemporaryDirectory(dir=RAM) as folder:
+    with TemporaryDirectory() as folder:
         logs = Logs(Path(folder))
         logs.put(before)
         query = TailQuery(stream="s", last=count, filter=topic_filter)
@@ -101,7 +100,7 @@ def test_the_last_messages_and_then_what_follows(
 def test_with_clocks_that_go_back_it_is_still_the_end_of_each_partition(
     before: list[Sent], count: int, topic_filter: str | None
 ) -> None:
-    with TemporaryDirectory(dir=RAM) as folder:
+    with TemporaryDirectory() as folder:
         logs = Logs(Path(folder))
         logs.put(before)
         tail = Tail(
@@ -122,7 +121,7 @@ def test_with_clocks_that_go_back_it_is_still_the_end_of_each_partition(
 def test_from_a_time_an_offset_or_an_end_on(
     before: list[Sent], later: int, limit: int, topic_filter: str | None
 ) -> None:
-    with TemporaryDirectory(dir=RAM) as folder:
+    with TemporaryDirectory() as folder:
         logs = Logs(Path(folder))
         logs.put(before)
         there = logs.wanted(topic_filter)

@@ -66,7 +66,7 @@ def test_sessions_and_streams_go_from_one_process_to_several_to_elsewhere_and_ba
 ) -> None:
     first = lasting_port(2)
     places = [f"grpc://127.0.0.1:{port}" for port in (first, first + 1)]
-    folder = tmp_path / "data"
+    folder = tmp_path / "d"
     with BrokerProcess.start(data_dir=folder) as alone:
         wire = Wire.connect_tcp(alone.tcp)
         wire.connect("was-there", clean=False)
@@ -152,9 +152,9 @@ def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(
     def node(name: str, *more: str) -> tuple[str, ...]:
         return ("--node-name", name, "--cluster-listen", f"ipc://{tmp_path}/{name}", *more)
 
-    other = fresh_broker(data_dir=tmp_path / "o-data", args=node("o"))
+    other = fresh_broker(data_dir=tmp_path / "od", args=node("o"))
     args = ("--workers", "2", *node("n", "--join", f"ipc://{tmp_path}/o"))
-    several = Several(fresh_broker(data_dir=tmp_path / "n-data", args=args))
+    several = Several(fresh_broker(data_dir=tmp_path / "nd", args=args))
 
     def is_linked() -> bool:
         _, members = several.api("GET", "/cluster/members")

@@ -48,7 +48,7 @@ def publish(several: Several, payload: bytes) -> None:
 def test_sessions_are_served_at_any_worker_and_outlive_them(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "data"
+    folder = tmp_path / "d"
     several = Several(fresh_broker(listen=LISTEN, data_dir=folder, env=ENV, args=ARGS))
     reach(lambda: are_spread(several))
     for name in CLIENTS:

@@ -143,14 +143,19 @@ class Loop:
 
 @contextmanager
 def quiet_memory() -> Iterator[None]:
-    """Keeps the garbage collector out of a measurement; what lives now is not looked at again."""
+    """Keeps the garbage collector out of a measurement; what lives now is not looked at again.
+
+    What somebody else has kept from it stays so.
+    """
     was_enabled = gc.isenabled()
+    others = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not others:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()

@@ -138,6 +138,10 @@ class JobPeers:
     def _is_short(self, number: int) -> bool:
         return self.all[number].is_short
 
+    def is_up(self, name: str) -> bool:
+        """Whether a member can be reached, and has said who it is."""
+        return self.numbers.get(name, 0) in self.up
+
     def are_all_up(self) -> bool:
         """Whether each member can be reached."""
         numbers = self.numbers

@@ -1,12 +1,16 @@
 """The way in of messages between nodes: taken one by one, with what each is about."""
 
 import logging
+from typing import Final
 
 from vmq.jobs.sharing.messages import Present, decode
 from vmq.jobs.sharing.outbox import LENGTH, JobOutbox
 from vmq.jobs.sharing.replicas import JobReplicas
 
 log = logging.getLogger("vmq.jobs")
+
+#: Seconds for the answer to a greeting, before a member of which more comes is greeted again.
+_ANSWER: Final = 0.5
 
 
 class JobPost:
@@ -19,42 +23,39 @@ class JobPost:
     def __init__(self, outbox: JobOutbox) -> None:
         self.outbox = outbox
         self.replicas: JobReplicas | None = None
+        #: Members that sent something before they said who they are, and until when they may answer.
+        self.greeted: dict[str, float] = {}
 
     def greet(self, name: str) -> None:
-        """Tells a member who this node is, and asks who it is."""
-        if self.replicas is not None:
-            self.outbox.greet(name, self.replicas.present(True))
-
-    def greet_strangers(self, names: list[str]) -> None:
-        """Greets those of some members that have not said who they are: a greeting, or its answer, may be lost."""
-        if self.replicas is not None:
-            peers = self.replicas.peers
-            for name in names:
-                if peers.numbers.get(name) not in peers.up:
-                    self.greet(name)
+        """Tells a member who this node is, and asks who it is, unless that is known."""
+        replicas = self.replicas
+        if replicas is not None:
+            self.outbox.greet(name, replicas.present(not replicas.peers.is_up(name)))
 
     def receive(self, name: str, payload: bytes, now: float) -> None:
-        """Takes what a member sent; the caller ends the pass.
-
-        What comes of one that has not said who it is is lost: it says it again when it is greeted.
-        """
+        """Takes what a member sent; the caller ends the pass."""
         replicas = self.replicas
         if replicas is None:
             return
         peers = replicas.peers
+        is_unheard = False
         try:
             for raw in messages_of(payload):
                 entry = decode(raw)
                 if isinstance(entry, Present):
                     peers.check(name, entry.node)
                     self.outbox.names[entry.node] = name
+                    self.greeted.pop(name, None)
                     replicas.on_present(name, entry, now)
-                    continue
-                node = peers.numbers.get(name, 0)
-                if node in peers.up:
-                    replicas.receive(node, entry, now)
+                elif peers.is_up(name):
+                    replicas.receive(peers.numbers[name], entry, now)
+                else:
+                    is_unheard = True
         except ValueError as error:
             log.error("node %s: %s", name, error)
+        if is_unheard and not peers.is_up(name) and now >= self.greeted.get(name, now):
+            self.greeted[name] = now + _ANSWER
+            self.greet(name)
 
 
 def messages_of(payload: bytes) -> list[bytes]:

@@ -249,10 +249,7 @@ class JobReplicas(JobSharing):
             self.mender.restart()
 
     def on_present(self, name: str, present: Present, now: float) -> None:
-        """A member says who it is; by its name the driver knows where messages go.
-
-        Who asks did not know this node: what that was told is lost, and it hears of all again.
-        """
+        """A member says who it is; by its name the driver knows where messages go."""
         peer = JobPeer(present.node, present.host, present.name)
         peer.address, peer.port = present.address, present.port
         peer.boot, peer.is_leaving = present.boot, present.is_leaving
@@ -264,6 +261,7 @@ class JobReplicas(JobSharing):
             self.mender.restart()
         if known is not None and is_new_life:
             self.mender.lost_memory(present.node)
+        # Who asks did not know this node, and has dropped what it was told before.
         if not was_up or is_new_life or present.asks:
             self.newcomers.add(present.node)
             self.keys.on_newcomer(present.node)

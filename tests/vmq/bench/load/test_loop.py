@@ -94,3 +94,10 @@ def test_the_collector_rests_during_a_measurement() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_others_keep_from_the_collector_they_keep() -> None:
+    assert gc.get_freeze_count()  # by tests/conftest.py
+    with quiet_memory():
+        pass
+    assert gc.get_freeze_count()

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.vmq.support import RAM
 from vmq.clustering.messages.raft import Produce
 from vmq.clustering.raft.kept import KeptFile, produce
 from vmq.clustering.raft.producer import Sent
@@ -35,7 +34,7 @@ def made(first: int, *payloads: bytes) -> Produce:
 def test_what_was_written_before_a_tear_or_a_flipped_bit_is_read(
     sizes: list[int], cut: int, bit: int
 ) -> None:
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s-0.kept"
         batches = [made(number, b"x" * size) for number, size in enumerate(sizes)]
         ends = []

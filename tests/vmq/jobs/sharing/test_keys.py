@@ -5,6 +5,8 @@ from pathlib import Path
 
 from redis.exceptions import ResponseError
 
+from tests.simulator.jobs.node import QUEUE, SimNode
+from tests.simulator.jobs.world import JobWorld
 from tests.support.until import until
 from tests.vmq.clustering.nodes import address
 from tests.vmq.jobs.sharing.nodes import JobNode, job_config, job_nodes, meet, node_of
@@ -76,6 +78,38 @@ async def test_each_group_has_one_job_of_a_key(tmp_path: Path) -> None:
         adding = [each("ADDJOB", "q", "x", 20_000, "KEY", "k") for each in nodes]
         assert len(set(await asyncio.gather(*adding))) == 1
         assert [len(jobs_of(nodes, name)) for name in (b"q@one", b"q@two")] == [1, 1]
+
+
+def test_a_side_that_dropped_what_it_was_told_is_told_again(tmp_path: Path) -> None:
+    """The answer to its greeting is lost: what comes behind it comes of somebody who is not known yet."""
+    world = JobWorld(1, tmp_path, ["a", "b"])
+    world.cut.add(frozenset(world.nodes))  # what goes between them goes by hand
+    a, b = world.nodes.values()
+    for node in (a, b):
+        node.set_members([])
+        queue = node.machine.queue(QUEUE, node.clock_now)
+        node.machine.add(queue, b"", node.clock_now, key=b"k")
+    (taken,) = b.machine.take_some([b.machine.queue(QUEUE, b.clock_now)], 1, b.clock_now)
+    for node in (a, b):
+        node.end_pass()
+        node.set_members(world.members)
+    a.post.greet(b.name)
+    hand_over(a, b)
+    b.end_pass()  # its answer is lost
+    for _ in range(20):
+        for one, other in ((a, b), (b, a)):
+            one.set_time(one.clock_now - one.offset + 0.1)
+            one.tick()
+            hand_over(one, other)
+    assert [job.id for node in (a, b) for job in node.machine.jobs.values() if not job.is_gone] == [
+        taken.id
+    ]
+    world.close()
+
+
+def hand_over(sender: SimNode, receiver: SimNode) -> None:
+    for _, payload in sender.end_pass():
+        receiver.post.receive(sender.name, payload, receiver.clock_now)
 
 
 async def test_of_two_sides_that_meet_the_job_goes_that_nobody_took(tmp_path: Path) -> None:

@@ -92,20 +92,6 @@ def lose_first(node: SimNode) -> list[KeyHeld]:
     return lost
 
 
-def test_what_was_said_to_a_node_before_that_could_hear_it_is_said_again(world: JobWorld) -> None:
-    add_on_both_sides(world)
-    take(world)
-    world.lost.add(("n1", "n0"))
-    world.cut.clear()
-    n0, n1 = (world.nodes[each] for each in ("n0", "n1"))
-    until(world, lambda: n0.number in n1.replicas.peers.up)
-    steps(world, SOME)
-    assert n1.number not in n0.replicas.peers.up
-    world.lost.clear()
-    steps(world, SOME)
-    assert jobs_of(world) == {HIGH}
-
-
 def test_it_is_enough_that_one_side_hears_of_the_job_of_the_other(world: JobWorld) -> None:
     add_on_both_sides(world)
     take(world)
@@ -145,20 +131,7 @@ def test_a_job_that_was_being_copied_when_the_other_side_came_is_told_of_later(
     until(world, lambda: n1.number in n0.replicas.peers.up)
     assert job.state == WAITING
     steps(world, 2)
-    world.lost.clear()
+    world.find_again()
     steps(world, 2 * SOME)
     assert job.state != WAITING
     assert jobs_of(world) == {HIGH}
-
-
-def test_who_is_greeted_by_one_that_it_knows_says_all_again(world: JobWorld) -> None:
-    """That took it for dead, and so missed something."""
-    told: list[str] = []
-    world.nodes["n1"].replicas.on_newcomer = lambda: told.append("all")
-    world.lose_sight("n0", "n1")
-    steps(world, 5)
-    assert not told
-    world.find_again()
-    steps(world, 10)
-    assert told
-    assert world.nodes["n1"].number in world.nodes["n0"].replicas.peers.up
