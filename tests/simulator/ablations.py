@@ -134,6 +134,15 @@ def _stand_for_real(self: Group, now: float) -> None:
         self._elect(False, False, False, now)
 
 
+_stand = Group._stand
+
+
+def _stand_as_voter(self: Group, now: float) -> None:
+    """Who is no voter by its log stands never."""
+    self._has_more = False
+    _stand(self, now)
+
+
 def _change_at_will(self: Leading, members: Members, now: float) -> bool:
     self.append(MEMBERS, [encode_members(members)])
     self._set_members(now)
@@ -264,6 +273,11 @@ ABLATIONS = {
 
 #: Those that only a certain schedule shows, in tests/cluster/raft.
 SCRIPTED = {
+    "has more": Ablation(
+        "Who has more than those who stand does, even if it is no voter by its log.",
+        [(Group, "_stand", _stand_as_voter)],
+        0,
+    ),
     "forgotten": Ablation(
         "That a replica may have forgotten outlives its next failure.",
         [(Groups, "keep_forgotten", lambda self, node: node.forgot.clear())],

@@ -3,9 +3,12 @@
 import pytest
 
 from tests.simulator.ablations import SCRIPTED
-from tests.simulator.groups import GROUP, Groups
+from tests.simulator.groups import GROUP, Groups, RaftNode
+from tests.simulator.segments import SimLog
 from vmq_cluster.raft.effects import Ballot
-from vmq_cluster.raft.messages import Append, Ask, Envelope, Vote
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import LEADER, MEMBERS, STATE, Append, Ask, Batch, Envelope, Vote
+from vmq_cluster.raft.state import encode_members, genesis
 
 
 def of_three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
@@ -281,6 +284,38 @@ def test_who_died_before_its_ballot_said_that_it_may_have_forgotten_abstains_the
 def test_without_that_rule_it_elects_who_lacks_what_it_forgot() -> None:
     with SCRIPTED["forgotten"].off(), pytest.raises(AssertionError, match="is committed"):
         died_before_it_said_that_it_forgot()
+
+
+def left_in_a_change() -> Groups:
+    """`d` was to become a voter; it has what a leader wrote who did not know, and `a` that leader's end no more."""
+    sim = Groups(1)
+    first = Batch(0, 1, 0, STATE, (), genesis(Members(("a", "b", "c"))))
+    learns = Batch(1, 1, 1, MEMBERS, (), encode_members(Members(("a", "b", "c"), ("d",))))
+    votes = Batch(2, 1, 1, MEMBERS, (), encode_members(Members(("a", "b", "c", "d"))))
+    later = Batch(2, 1, 2, LEADER, (), b"")
+    logs = {"a": [learns], "b": [learns, votes], "c": [], "d": [learns, later]}
+    for name, batches in logs.items():
+        sim.nodes[name] = RaftNode(name)
+        sim.nodes[name].logs[GROUP] = SimLog("fsync", [first, *batches])
+        sim.nodes[name].ballots[GROUP] = Ballot(2, "", name == "a")
+    sim.verdict.begin(GROUP, SimLog("fsync", [first]))
+    for name in logs:
+        sim.start(name)
+    sim.elect()
+    sim.run(10)
+    return sim
+
+
+def test_who_has_more_than_those_who_stand_leads_them_though_it_is_no_voter() -> None:
+    sim = left_in_a_change()
+    assert sim.leader() in {"a", "b", "c"}, "only until they have it, too"
+    assert sim.group(sim.leader()).replica.members == Members(("a", "b", "c"), ("d",))
+    assert not sim.group("a").replica.abstains
+
+
+def test_without_that_rule_they_wait_for_ever() -> None:
+    with SCRIPTED["has more"].off(), pytest.raises(AssertionError, match="not so after"):
+        left_in_a_change()
 
 
 def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so(
