@@ -145,6 +145,12 @@ def _mend_by_leader(self: Mending, now: float) -> None:
         _mend(self, now)
 
 
+def _last_alone(self: LogState) -> tuple[int, int]:
+    """What earlier unclean elections took back is not said."""
+    first, _, term = self.uncertain[-1] if self.uncertain else (0, 0, 0)
+    return (first, term)
+
+
 def _yield_nothing(self: Replica, unclean: tuple[int, int]) -> None:
     """What was committed before an unclean election stays committed."""
 
@@ -217,13 +223,6 @@ ABLATIONS = {
         [(Producers, "place", lambda self, mark: 0)],
         0,
     ),
-    "yield": Ablation(
-        "What was committed before an unclean election elsewhere gives way to it.",
-        [(Replica, "yield_to", _yield_nothing)],
-        520,
-        durability="memory",
-        faults={"kill": 0.08},
-    ),
     "committed": Ablation(
         "A row is acknowledged when it is committed.",
         [(Leading, "wait_for", _answer_at_once)],
@@ -264,6 +263,21 @@ ABLATIONS = {
 
 #: Those that only a certain schedule shows, in tests/cluster/raft.
 SCRIPTED = {
+    "members": Ablation(
+        "Who the members are is never forgotten.",
+        [(SimLog, "keep_members", lambda self: None)],
+        0,
+    ),
+    "all yields": Ablation(
+        "Who missed several unclean elections gives way to the first of them, too.",
+        [(LogState, "last_unclean", property(_last_alone))],
+        0,
+    ),
+    "yield": Ablation(
+        "What was committed before an unclean election elsewhere gives way to it.",
+        [(Replica, "yield_to", _yield_nothing)],
+        0,
+    ),
     "own term": Ablation(
         "A leader commits by a batch of its own term only (figure 8).",
         [(Leading, "_commit", _commit_any_term)],

@@ -258,6 +258,8 @@ class Groups(Clock):
         """In order: what is to be saved is on disk before what follows is done."""
         host = node.running
         for effect in effects:
+            if isinstance(effect, Failed):
+                self._open_again(node, effect.group)
             if isinstance(effect, Save):
                 node.busy = max(node.busy, self.now) + self.random.uniform(0, node.slow)
             if node.busy > self.now:
@@ -266,6 +268,14 @@ class Groups(Clock):
                 self._do(node, host, effect)
         for group in host.groups:
             self._sync(node, group)
+
+    def _open_again(self, node: RaftNode, group: str) -> None:
+        """The log of a group failed: it is opened in another life, which has forgotten what is not there any more."""
+        log, ballot = node.logs[group], node.ballots.get(group, Ballot())
+        node.life += 1
+        node.running.open(group, log, ballot, node.life, self.now, forgot=not log.end)
+        self.verdict.opened(node.name, group)
+        self.carry_out(node, node.running.finish())
 
     def _sync(self, node: RaftNode, group: str) -> None:
         log = node.logs[group]

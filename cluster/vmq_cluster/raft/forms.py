@@ -17,3 +17,5 @@ class StateForm(Struct, array_like=True):
     compaction: tuple[int, int] = (0, 0)
     #: Dots of rows: store, boot, runs.
     dots: list[tuple[str, str, list[int]]] = []
+    #: Who was a member when somebody went last.
+    former: tuple[str, ...] = ()

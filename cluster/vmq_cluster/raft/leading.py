@@ -107,7 +107,6 @@ class Leading:
         if unclean:
             end = max(replica.log.end, heard_end)
             replica.write(UNCLEAN, [encode_range(replica.commit, end, replica.term)])
-            replica.set_abstains(False)
         else:
             replica.write(LEADER, [b""])
         #: Where the first batch of this term ends; committed, the leader knows what is.
@@ -358,6 +357,8 @@ class Leading:
         end = replica.members.agreed(self._safe)
         if end > replica.commit and replica.state.terms.at(end - 1) == replica.term:
             replica.advance(end)
+            if replica.abstains and self.is_established:  # what it may have forgotten is agreed on
+                replica.set_abstains(False)
         appends = self.waiting.appends
         count = 0
         while count < len(appends) and appends[count][0] <= replica.commit:

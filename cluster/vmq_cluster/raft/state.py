@@ -111,7 +111,7 @@ class LogState:
         self.members = Members() if members is None else members
         #: Where the batch with these members ends.
         self.members_end = 0
-        #: Who was a member before the last change: it may have what is damaged elsewhere.
+        #: Who was a member when somebody went last: it may have what is damaged elsewhere.
         self.former: tuple[str, ...] = ()
         self.producers = Producers()
         #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
@@ -138,8 +138,10 @@ class LogState:
             for mark in batch.marks:
                 self.producers.add(mark)
         elif batch.kind == MEMBERS:
-            self.former = self.members.all
+            before = self.members.all
             self.members = _members.decode(batch.body)
+            if not set(before) <= set(self.members.all):
+                self.former = before
             self.members_end = batch.end
         elif batch.kind == UNCLEAN:
             self.uncertain.append(_range.decode(batch.body))
@@ -155,11 +157,14 @@ class LogState:
 
     @property
     def last_unclean(self) -> tuple[int, int]:
-        """From where on nothing counts that was committed before which term; zeros: there was no unclean election."""
+        """From where on nothing counts that was committed before which term; zeros: there was no unclean election.
+
+        The term is the last one's, the offset the lowest of all: who knows not even of those before has to give way to
+        them, too. What it gives up too much of is committed again as soon as it is seen to be the leader's.
+        """
         if not self.uncertain:
             return (0, 0)
-        first, _, term = self.uncertain[-1]
-        return (first, term)
+        return (min(first for first, _, _ in self.uncertain), self.uncertain[-1][2])
 
     def encode(self, first: int) -> bytes:
         """The body of a batch of kind `STATE`, in a log that is kept from `first` on."""
@@ -174,6 +179,7 @@ class LogState:
                 self.uncertain,
                 self.compaction,
                 [(*who, list(runs)) for who, runs in self.producers.dots.runs.items()],
+                self.former,
             )
         )
 
@@ -183,6 +189,7 @@ class LogState:
         if form.members != self.members:
             self.members = form.members
             self.members_end = batch.end
+        self.former = form.former
         self.producers = Producers()
         self.producers.next = {(store, boot): number for store, boot, number in form.next}
         for store, boot, _ in form.next:

@@ -5,7 +5,7 @@ import pytest
 from tests.simulator.ablations import SCRIPTED
 from tests.simulator.groups import GROUP, Groups
 from vmq_cluster.raft.effects import Ballot
-from vmq_cluster.raft.messages import Ask, Envelope, Vote
+from vmq_cluster.raft.messages import Append, Ask, Envelope, Vote
 
 
 def of_three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
@@ -130,6 +130,126 @@ def test_where_a_majority_may_have_forgotten_the_longest_log_leads_after_the_wai
     sim.run(10)
     assert len({sim.nodes[name].logs[GROUP].end for name in "abc"}) == 1
     assert not any(sim.group(name).replica.abstains for name in "abc")
+
+
+def test_who_was_elected_though_it_may_have_forgotten_abstains_until_that_is_committed() -> None:
+    """Else others count it among those who remember, and nothing that it leads by is agreed on yet."""
+    sim, a, (b, c) = of_three("memory")
+    sim.kill(a)
+    for name in (b, c):
+        sim.kill(name, power=True)
+        sim.start(name)
+    sim.passes = lambda sender, peer, envelope: (
+        not any(isinstance(message, Append) for _, message in envelope.items)
+    )
+    sim.until(sim.leader, 120, 0.01)
+    leader = sim.leader()
+    assert sim.group(leader).replica.abstains
+    sim.passes = lambda *_: True
+    sim.elect()
+    assert not sim.group(sim.leader()).replica.abstains
+
+
+def moved_and_forgotten() -> tuple[set[str], Groups]:
+    """Two of three replicas are replaced; the old ones forget all that their disks need not have, and are cut off."""
+    sim, leader, (one, other) = of_three("memory")
+    for name in "abc":
+        sim.nodes[name].slow = 100.0
+    sim.add("d")
+    sim.add("e")
+    sim.run(2)
+    sim.do(leader, lambda group: group.aim((leader, "d", "e"), sim.now))
+    members = sim.group(leader).replica
+    sim.until(lambda: members.members.voters == (leader, "d", "e"), 30)
+    sim.run(1)
+    for name in (leader, one, other):
+        log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
+        sim.kill(name, power=True)
+        log.cut_at(durable)
+    sim.cut_off(*"abc")
+    for name in (leader, one, other):
+        sim.nodes[name].slow = 0.002
+        sim.start(name)
+    sim.run(10)
+    return set(sim.leaders()), sim
+
+
+def test_who_was_a_member_and_forgot_the_change_elects_nobody() -> None:
+    leaders, sim = moved_and_forgotten()
+    assert len(leaders) == 1
+    assert leaders <= {"d", "e"}, "they forgot nothing, and are most of the members"
+    assert not sim.verdict.groups[GROUP].uncertain
+
+
+def test_without_members_that_are_never_forgotten_two_groups_go_on() -> None:
+    with SCRIPTED["members"].off(), pytest.raises(AssertionError, match="both lead in term"):
+        moved_and_forgotten()
+
+
+def missed_two_unclean_elections() -> Groups:
+    """A leader is cut off with what the others forget, twice: what it knows to be committed is so no more."""
+    sim, leader, others = of_three("memory")
+    for name in others:
+        sim.nodes[name].slow = 100.0
+    answers = sim.put(leader, "s", 0, 5)
+    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.cut_off(leader)
+    for count in (1, 2):
+        for name in others:
+            log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
+            sim.kill(name, power=True)
+            log.cut_at(durable)
+            sim.nodes[name].slow = 0.002
+            sim.start(name)
+        sim.until(lambda: set(sim.leaders()) & set(others), 60)
+        sim.run(2)
+        other = sim.leader()
+        assert len(sim.group(other).replica.state.uncertain) == count
+        sim.put(other, "t", count - 1)
+        sim.run(1)
+    sim.heal()
+    sim.run(5)
+    logs = [sim.nodes[name].logs[GROUP].batches for name in "abc"]
+    assert logs[0] == logs[1] == logs[2], "all have the same"
+    return sim
+
+
+def test_what_was_committed_before_two_unclean_elections_gives_way_to_both() -> None:
+    sim = missed_two_unclean_elections()
+    assert sim.verdict.groups[GROUP].rows.keys() == {("t", "b0", 0), ("t", "b0", 1)}
+
+
+def test_who_has_deleted_what_an_unclean_election_goes_on_from_begins_anew() -> None:
+    sim, leader, others = of_three("memory")
+    sim.run(1)
+    for name in others:
+        sim.nodes[name].slow = 100.0
+    for number in range(40):
+        sim.put(leader, "s", number)
+        sim.run(0.1)
+    sim.cut_off(leader)
+    sim.do(leader, lambda group: group.keep_from(30))
+    sim.run(0.5)
+    assert sim.nodes[leader].logs[GROUP].first > 20
+    for name in others:
+        log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
+        sim.kill(name, power=True)
+        log.cut_at(durable)
+        sim.nodes[name].slow = 0.002
+        sim.start(name)
+    sim.until(lambda: set(sim.leaders()) & set(others), 60)
+    assert sim.nodes[others[0]].logs[GROUP].end < 20
+    sim.heal()
+    sim.run(10)
+    logs = [sim.nodes[name].logs[GROUP].batches for name in "abc"]
+    assert logs[0] == logs[1] == logs[2], "all have the same"
+    assert not sim.group(leader).replica.abstains
+
+
+@pytest.mark.parametrize("name", ["yield", "all yields"])
+def test_who_does_not_give_way_to_each_is_lost(name: str) -> None:
+    with SCRIPTED[name].off(), pytest.raises(AssertionError):
+        missed_two_unclean_elections()
 
 
 def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so(

@@ -167,6 +167,23 @@ def test_what_nobody_has_whole_is_fetched_when_somebody_is_back() -> None:
     assert sim.nodes[one].logs[GROUP].damage == sim.nodes[other].logs[GROUP].damage == []
 
 
+def test_who_went_is_asked_for_what_is_damaged_also_after_a_restart() -> None:
+    sim, leader = grown()
+    one = next(name for name in "abc" if name != leader)
+    sim.do(leader, lambda group: group.aim((leader, one), sim.now))
+    sim.until(lambda: sim.group(one).replica.members.voters == (leader, one), 10)
+    for number in range(60, 90):
+        sim.put(leader, "s", number)
+        sim.run(0.1)
+    for name in (leader, one):
+        log = sim.nodes[name].logs[GROUP]
+        sim.stop(name)
+        log.damage.append((log.batches[3].offset, log.batches[3].end))
+        sim.start(name)
+    sim.elect()
+    sim.until(lambda: not any(sim.nodes[name].logs[GROUP].damage for name in (leader, one)), 10)
+
+
 def test_damage_in_the_tail_is_forgetting() -> None:
     sim, leader = grown()
     one = next(name for name in "abc" if name != leader)

@@ -49,7 +49,7 @@ def test_terms_are_found_by_offset_also_before_what_is_kept() -> None:
 
 def test_a_segment_begins_with_all_that_was_said_before_it() -> None:
     state = LogState()
-    members = Members(("a", "b"), ("c",))
+    members = Members(("a",), ("c",))
     for batch in (
         Batch(0, 1, 0, STATE, (), genesis(Members(("a", "b")))),
         rows(1, 1, Mark("s", "b", 0, 2)),
@@ -67,3 +67,13 @@ def test_a_segment_begins_with_all_that_was_said_before_it() -> None:
     assert again.producers.next == {("s", "b"): 2, ("u", "b"): 8}
     assert again.uncertain == [(4, 9, 3)]
     assert again.last_unclean == (4, 3)
+    assert again.former == ("a", "b"), "one of them may have what is damaged elsewhere"
+
+
+def test_who_missed_several_unclean_elections_gives_way_to_each() -> None:
+    """What was committed before the first stays committed; the term tells whether the last one is known."""
+    state = LogState()
+    state.add(Batch(0, 1, 0, STATE, (), genesis(Members(("a", "b")))))
+    state.add(Batch(1, 1, 5, UNCLEAN, (), encode_range(69, 69, 5)))
+    state.add(Batch(2, 1, 6, UNCLEAN, (), encode_range(78, 80, 6)))
+    assert state.last_unclean == (69, 6)

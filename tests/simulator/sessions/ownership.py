@@ -50,6 +50,9 @@ def is_whole(world: SessionWorld) -> bool:
     """Every slot is in one piece on as many nodes as it should be, and all know it."""
     if world.cut or world.stalled or world.paused or world.unread:
         return False
+    up = {node.store: node.machines.here.reach for node in world.nodes.values() if node.is_up}
+    if any(up.keys() - {reach.store, *reach.up()} for reach in up.values()):
+        return False  # who has not heard another one yet since a link healed is apart from it still
     running = {node.host for name, node in world.nodes.items() if name not in world.gone}
     wanted = min(world.replicas, len(running))
     for slot in range(SLOTS):

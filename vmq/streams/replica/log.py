@@ -28,7 +28,7 @@ from vmq.streams.replica.opening import CommitFile, forgets, load, read_commit
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import NOTE as COMPACTION_NOTE
 from vmq.streams.tidying.compaction import CompactionNote, write_note
-from vmq_cluster.raft.messages import ROWS, STATE, Batch, Mark, SealedFile
+from vmq_cluster.raft.messages import MEMBERS, ROWS, STATE, Batch, Mark, SealedFile
 
 #: Whole segments that stay loose: who is behind by less gets batches, not files.
 LOOSE: Final = 1
@@ -43,13 +43,12 @@ CLEAN: Final = "clean"
 
 
 class ReplicaLog:
-    """The log of one replica; making it opens what lies there. `forgot`: it may lack something that was safe.
+    """The log of one replica; making it opens what lies there, or raises `OSError`.
+
+    `forgot`: it may lack something that was safe.
 
     Args:
         partition: whose files these are; it is shown what is committed.
-
-    Raises:
-        OSError: the disk.
     """
 
     def __init__(self, partition: PartitionCopy) -> None:
@@ -236,13 +235,18 @@ class ReplicaLog:
     def append(self, batches: Sequence[Batch]) -> None:
         """Puts batches behind the last."""
         run: list[bytes] = []
+        says_members = self.end == self.first
         for batch in batches:
             if batch.kind == STATE:
                 self._write(run)
                 run = []
                 self._roll(batch.offset)
+            elif batch.kind == MEMBERS:
+                says_members = True
             run.append(self._codec.message(batch))
         self._write(run)
+        if says_members:  # which is never forgotten
+            self.sync()
         self._note()
         self._partition.on_write()
 
@@ -459,11 +463,7 @@ class ReplicaLog:
     # --- what is written anew
 
     def take_copy(self, sealed: Sealed, work: Path | None, index: Index) -> bool:
-        """A rewritten file takes the place of an old segment, if that is still there; None: it need not be rewritten.
-
-        Raises:
-            OSError: the disk.
-        """
+        """A rewritten file takes the place of an old segment, if it is still there; None: it need not be rewritten."""
         if sealed not in self.old or self._damaged.meets(sealed.base, sealed.end):
             return False
         if work is not None:

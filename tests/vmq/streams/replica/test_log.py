@@ -15,7 +15,7 @@ from vmq.streams.log.errors import DamagedError
 from vmq.streams.replica import opening
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
-from vmq_cluster.raft.messages import STATE, Batch, SealedFile
+from vmq_cluster.raft.messages import LEADER, MEMBERS, STATE, Batch, SealedFile
 from vmq_cluster.raft.state import LogState
 
 
@@ -299,6 +299,20 @@ def test_memory_may_forget_unless_it_was_closed_in_order(tmp_path: Path) -> None
     assert partition.open().forgot
     partition.shut()
     assert not partition.open().forgot
+    partition.shut()
+
+
+@pytest.mark.parametrize("kind", [MEMBERS, LEADER])
+def test_who_the_members_are_is_on_the_disk_whatever_was_promised(
+    tmp_path: Path, kind: int
+) -> None:
+    partition, leader = filled(tmp_path, durability="memory")
+    leader.rows(10)
+    assert leader.log.segments[-1].synced < leader.log.segments[-1].index.size
+    leader.control(kind)
+    last = leader.log.segments[-1]
+    assert (last.synced == last.index.size) is (kind == MEMBERS)
+    assert leader.log.segments[0].synced > 0, "nor is what a log begins with ever forgotten"
     partition.shut()
 
 
