@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+from tests.simulator.groups import Groups
 from tests.simulator.segments import SimLog
 from tests.simulator.switched_off import switched_off
 from vmq_cluster.raft.election import Election, Voting
@@ -263,6 +264,11 @@ ABLATIONS = {
 
 #: Those that only a certain schedule shows, in tests/cluster/raft.
 SCRIPTED = {
+    "forgotten": Ablation(
+        "That a replica may have forgotten outlives its next failure.",
+        [(Groups, "keep_forgotten", lambda self, node: node.forgot.clear())],
+        0,
+    ),
     "members": Ablation(
         "Who the members are is never forgotten.",
         [(SimLog, "keep_members", lambda self: None)],

@@ -252,6 +252,37 @@ def test_who_does_not_give_way_to_each_is_lost(name: str) -> None:
         missed_two_unclean_elections()
 
 
+def died_before_it_said_that_it_forgot() -> Groups:
+    """One of two that have a row loses it to the power, and its process dies before the ballots say so."""
+    sim, leader, (one, other) = of_three("os")
+    sim.cut_off(other)
+    log = sim.nodes[one].logs[GROUP]
+    before = log.end
+    answers = sim.put(leader, "s", 0)
+    sim.until(lambda: answers, 5, 0.001)
+    sim.kill(one, power=True)
+    log.cut_at(before)
+    sim.start(one)
+    sim.kill(one)
+    sim.kill(leader)
+    sim.network.heal()
+    sim.start(one)
+    sim.run(10)
+    assert not sim.leaders(), "only who is down is known to have all"
+    sim.start(leader)
+    sim.elect()
+    return sim
+
+
+def test_who_died_before_its_ballot_said_that_it_may_have_forgotten_abstains_then() -> None:
+    assert died_before_it_said_that_it_forgot().verdict.groups[GROUP].rows
+
+
+def test_without_that_rule_it_elects_who_lacks_what_it_forgot() -> None:
+    with SCRIPTED["forgotten"].off(), pytest.raises(AssertionError, match="is committed"):
+        died_before_it_said_that_it_forgot()
+
+
 def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
