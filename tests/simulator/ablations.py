@@ -62,7 +62,7 @@ def _add_no_boot(self: Producers, mark: Mark) -> None:
 def _keep_table(self: Replica, offset: int) -> None:
     before = self.state.producers
     self.log.cut(offset)
-    self.reload()
+    self.reload(True)
     self.state.producers = before
 
 
@@ -285,7 +285,15 @@ SCRIPTED = {
     ),
     "members": Ablation(
         "Who the members are is never forgotten.",
-        [(SimLog, "keep_members", lambda self: None)],
+        [
+            (SimLog, "keep_members", lambda self: None),
+            (Replica, "members", property(lambda self: self.state.members)),
+        ],
+        0,
+    ),
+    "ballot": Ablation(
+        "Who the members are outlives damage of the log's end.",
+        [(Replica, "members", property(lambda self: self.state.members))],
         0,
     ),
     "all yields": Ablation(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import Envelope
 
 
@@ -15,6 +16,9 @@ class Ballot(Struct, array_like=True, frozen=True):
     vote: str = ""
     #: It may have forgotten: it neither votes nor counts.
     abstains: bool = False
+    #: Who the members are, as the log says, and where the batch that says so ends.
+    members: Members = Members()
+    members_end: int = 0
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,8 +6,8 @@
 - **Who may have forgotten abstains.** It asks nevertheless, so that all learn how many abstain; when those who do not
   are no majority, no election can ever succeed: after `unclean_wait`, or as soon as all voters are there, the longest
   log wins. Its leader counts among those who remember once that is committed.
-- Who the voters are nobody forgets (`vmq_cluster.raft.log`): with terms and votes that makes one leader a term, also
-  where most have forgotten everything else.
+- Who the voters are nobody forgets: it stands in the log (`vmq_cluster.raft.log`), and beside the vote, for a log whose
+  end is damaged. With terms and votes that makes one leader a term, also where most have forgotten everything else.
 """
 
 from enum import Enum

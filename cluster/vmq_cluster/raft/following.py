@@ -116,8 +116,9 @@ class Following:
     def _begin_at(self, first: int) -> None:
         """What this log lacks is gone, and the leader's begins with its last segment: so does this one."""
         replica = self.replica
+        knows = replica.knows_members
         replica.log.reset(first)
-        replica.reload()
+        replica.reload(knows)
         self.agreed = first
         replica.advance(first)
 
@@ -134,10 +135,11 @@ class Following:
         """A file is whole: it takes the place of all from its first offset on."""
         replica = self.replica
         log = replica.log
+        knows = replica.knows_members
         if file.first > log.end or not replica.holds(file.first, file.before_term):
             log.reset(file.first)
         if log.install(file):
-            replica.reload()
+            replica.reload(knows)
             self.agreed = max(self.agreed, file.end)
             replica.advance(file.end)
         self.confirm()

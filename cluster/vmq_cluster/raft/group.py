@@ -12,7 +12,6 @@ from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import (
     COMPACT,
-    MEMBERS,
     RETIRED,
     ROWS,
     Ack,
@@ -32,7 +31,7 @@ from vmq_cluster.raft.messages import (
 )
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.replica import Outlet, Replica
-from vmq_cluster.raft.state import encode_compaction, encode_members, encode_stores
+from vmq_cluster.raft.state import encode_compaction, encode_stores
 
 #: By how much the term rises when an operator recovers a group: lost voters will not have got that far.
 JUMP: Final = 1 << 20
@@ -67,6 +66,7 @@ class Group:
         self._draw(now)
         if forgot:
             self.replica.set_abstains(True)
+        self.replica.keep_members()
 
     # --- what its node asks of it
 
@@ -192,7 +192,7 @@ class Group:
             if ends[name] > own:
                 return f"{name} has more of it, up to offset {ends[name][1]}: recover it there"
         replica.set_term(replica.term + JUMP, replica.name)
-        replica.write(MEMBERS, [encode_members(Members((replica.name,)))])
+        replica.write_members(Members((replica.name,)))
         if self.leading is not None:
             self.leading.end()
         self.election = self.following = None
@@ -209,9 +209,8 @@ class Group:
 
     def forget(self, life: int, now: float) -> None:
         """The log lost a part that was safe; it ends there now. The life is higher than all before."""
-        self.replica.reload()
-        self._follow(self.replica.term, "", now)
         self.replica.forget(life)
+        self._follow(self.replica.term, "", now)
 
     def on_safe(self, now: float) -> None:
         """`log.safe` has grown."""

@@ -103,6 +103,8 @@ class Leading:
         self._beat_at = now
         self._check_at = now + replica.options.election_timeout
         self._set_members(now)
+        if not replica.knows_members:
+            replica.write_members(replica.members)
         self._begin_segment()
         if unclean:
             end = max(replica.log.end, heard_end)

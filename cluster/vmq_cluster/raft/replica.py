@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from vmq_cluster.raft.effects import Ballot, Committed, Effect, Save, Uncertain
 from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import UNCLEAN, AnyMessage, Batch, Mark
+from vmq_cluster.raft.messages import MEMBERS, UNCLEAN, AnyMessage, Batch, Mark
 from vmq_cluster.raft.options import RaftOptions
-from vmq_cluster.raft.state import LogState
+from vmq_cluster.raft.state import LogState, encode_members
 
 
 class Outlet(Protocol):
@@ -77,14 +79,30 @@ class Replica:
             self.outlet.emit(Save(self.group, ballot))
 
     def set_term(self, term: int, vote: str = "") -> None:
-        self.save(Ballot(term, vote, self.ballot.abstains))
+        self.save(replace(self.ballot, term=term, vote=vote))
 
     def set_abstains(self, abstains: bool) -> None:
-        self.save(Ballot(self.term, self.ballot.vote, abstains))
+        self.save(replace(self.ballot, abstains=abstains))
+        self.keep_members()
 
     @property
     def abstains(self) -> bool:
         return self.ballot.abstains
+
+    @property
+    def knows_members(self) -> bool:
+        """Whether who the members are is in the log; else it has forgotten that, and goes by its ballot."""
+        return not self.abstains or self.log.end >= self.ballot.members_end
+
+    def keep_members(self) -> None:
+        """Has the ballot say who the members are, if the log knows."""
+        members = self.state.members
+        if members.voters and members != self.ballot.members and self.knows_members:
+            self._set_members()
+
+    def _set_members(self) -> None:
+        state = self.state
+        self.save(replace(self.ballot, members=state.members, members_end=state.members_end))
 
     def note(self, peer: str, abstains: bool, now: float) -> None:
         """Another member says whether it may have forgotten."""
@@ -103,7 +121,8 @@ class Replica:
 
     @property
     def members(self) -> Members:
-        return self.state.members
+        members = self.state.members  # none: it has nothing yet, and learns
+        return members if self.knows_members or not members.voters else self.ballot.members
 
     @property
     def last_term(self) -> int:
@@ -150,12 +169,18 @@ class Replica:
             if batch.kind == UNCLEAN:
                 first, end, _ = self.state.uncertain[-1]
                 self.outlet.emit(Uncertain(self.group, first, end))
+        self.keep_members()
 
     def write(self, kind: int, rows: Sequence[Any], marks: tuple[Mark, ...] = ()) -> Batch:
         """The leader puts a new batch behind the last."""
         batch = self.log.make(self.log.end, self.term, kind, marks, rows)
         self.append([batch])
         return batch
+
+    def write_members(self, members: Members) -> None:
+        """The leader says who the members are, whatever the log knew of them."""
+        self.write(MEMBERS, [encode_members(members)])
+        self._set_members()
 
     def cut(self, offset: int) -> None:
         """Takes back what another leader has not; the log's state becomes what it was there."""
@@ -167,12 +192,15 @@ class Replica:
             raise OSError(
                 f"{self.group}: it begins at {first}, and is to be another from {offset} on"
             )
+        knows = self.knows_members
         self.log.cut(offset)
-        self.reload()
+        self.reload(knows)
 
-    def reload(self) -> None:
-        """The log is another one now: so is its state."""
+    def reload(self, knows: bool) -> None:
+        """The log is another one now: so is its state. `knows`: it lacks nothing that it knew of its members."""
         self.state = LogState.of(self.log.replay(self.log.end))
+        if knows and self.state.members.voters:
+            self._set_members()
 
     def advance(self, commit: int) -> None:
         """So much is known to be committed."""
@@ -197,3 +225,4 @@ class Replica:
         self.life = life
         self.commit = min(self.commit, self.log.end)
         self.set_abstains(True)
+        self.reload(False)

@@ -71,7 +71,8 @@ def test_a_vote_is_given_once_a_term_also_across_a_restart() -> None:
     sim.do(one, lambda group: group.receive(leader, ask, sim.now))
     sim.run(0.1)
     sim.kill(one)
-    assert sim.nodes[one].ballots[GROUP] == Ballot(term, leader)
+    ballot = sim.nodes[one].ballots[GROUP]
+    assert (ballot.term, ballot.vote) == (term, leader)
     sim.start(one)
     sim.do(one, lambda group: group.receive(other, ask, sim.now))
     sim.run(0.1)
@@ -157,7 +158,7 @@ def moved_and_forgotten() -> tuple[set[str], Groups]:
     """Two of three replicas are replaced; the old ones forget all that their disks need not have, and are cut off."""
     sim, leader, (one, other) = of_three("memory")
     for name in "abc":
-        sim.nodes[name].slow = 100.0
+        sim.nodes[name].syncing.add(GROUP)  # its log's disk never gets there
     sim.add("d")
     sim.add("e")
     sim.run(2)
@@ -171,7 +172,6 @@ def moved_and_forgotten() -> tuple[set[str], Groups]:
         log.cut_at(durable)
     sim.cut_off(*"abc")
     for name in (leader, one, other):
-        sim.nodes[name].slow = 0.002
         sim.start(name)
     sim.run(10)
     return set(sim.leaders()), sim
@@ -187,6 +187,69 @@ def test_who_was_a_member_and_forgot_the_change_elects_nobody() -> None:
 def test_without_members_that_are_never_forgotten_two_groups_go_on() -> None:
     with SCRIPTED["members"].off(), pytest.raises(AssertionError, match="both lead in term"):
         moved_and_forgotten()
+
+
+def grown_and_damaged() -> tuple[set[str], Groups]:
+    """The log of who was the only member once is damaged from there on, while it is cut off."""
+    sim = Groups(1)
+    sim.begin("a")
+    sim.elect()
+    sim.add("b")
+    sim.add("c")
+    sim.do("a", lambda group: group.aim(("a", "b", "c"), sim.now))
+    sim.until(lambda: sim.group("c").replica.members.voters == ("a", "b", "c"), 30)
+    sim.run(1)
+    sim.cut_off("a")
+    sim.kill("a")
+    sim.nodes["a"].logs[GROUP].cut_at(1)
+    sim.nodes["a"].forgot.add(GROUP)
+    sim.start("a")
+    sim.run(40)
+    return set(sim.leaders()), sim
+
+
+def test_who_lost_the_end_of_its_log_to_damage_knows_the_members_by_its_ballot() -> None:
+    leaders, sim = grown_and_damaged()
+    assert len(leaders) == 1
+    assert leaders < {"b", "c"}
+    sim.heal()
+    sim.run(5)
+    replica = sim.group("a").replica
+    assert replica.state.members.voters == ("a", "b", "c")
+    assert not replica.abstains
+    assert not sim.verdict.groups[GROUP].uncertain
+
+
+def test_without_members_in_its_ballot_it_goes_on_alone() -> None:
+    with SCRIPTED["ballot"].off(), pytest.raises(AssertionError, match="both lead in term"):
+        grown_and_damaged()
+
+
+def test_who_leads_by_the_members_of_its_ballot_writes_them_into_its_log() -> None:
+    """All have lost the end of their logs, and with it that there is more than one."""
+    sim = Groups(1)
+    sim.begin("a")
+    sim.elect()
+    sim.add("b")
+    sim.do("a", lambda group: group.aim(("a", "b"), sim.now))
+    sim.until(lambda: sim.group("b").replica.members.voters == ("a", "b"), 30)
+    sim.run(1)
+    for name in "ab":
+        sim.kill(name)
+        sim.nodes[name].logs[GROUP].cut_at(2)
+        sim.nodes[name].forgot.add(GROUP)
+    sim.start("a")
+    sim.run(60)
+    assert not sim.leaders(), "it knows of the other"
+    sim.start("b")
+    sim.elect()
+    sim.run(5)
+    for name in "ab":
+        assert sim.group(name).replica.state.members.voters == ("a", "b")
+        assert not sim.group(name).replica.abstains
+    assert sim.put(sim.leader(), "s", 0) == []
+    sim.run(1)
+    assert ("s", "b0", 0) in sim.verdict.groups[GROUP].rows
 
 
 def missed_two_unclean_elections() -> Groups:

@@ -53,6 +53,8 @@ class Ballots:
             self.identity, self.boot = secrets.token_hex(4), 1
         self._fd = -1
         self._size = 0
+        #: Its size when it was written anew last.
+        self._least = 0
         self._rewrite()
 
     def _load(self, raw: bytes) -> int:
@@ -75,7 +77,7 @@ class Ballots:
         """Writes ballots; they are on the disk itself when this returns. Raises `OSError`."""
         self.known.update(ballots)
         raw = b"".join(_record(group, ballot) for group, ballot in ballots.items())
-        if self._size + len(raw) > _LARGE and self._size > 64 * len(self.known):
+        if self._size + len(raw) > _LARGE and self._size > 2 * self._least:
             self._rewrite()
             return
         os.pwrite(self._fd, raw, self._size)
@@ -96,7 +98,7 @@ class Ballots:
             os.close(fd)
             raise
         self.close()
-        self._fd, self._size = fd, len(raw)
+        self._fd, self._size, self._least = fd, len(raw), len(raw)
 
     def close(self) -> None:
         """Closes the file."""

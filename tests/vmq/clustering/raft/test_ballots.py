@@ -1,11 +1,15 @@
 """Votes outlive whatever befalls their file, or the node votes under its name no more."""
 
+import struct
 from pathlib import Path
 
+import crc32c
+import msgspec
 import pytest
 
 from vmq.clustering.raft.ballots import Ballots
 from vmq_cluster.raft.effects import Ballot
+from vmq_cluster.raft.members import Members
 
 
 def written(path: Path) -> Ballots:
@@ -21,6 +25,20 @@ def test_the_last_ballot_of_a_group_counts(tmp_path: Path) -> None:
     again = Ballots(tmp_path / "ballots")
     assert again.known == {"g": Ballot(3, "b", True), "h": Ballot(2)}
     assert (again.identity, again.boot) == (first.identity, first.boot + 1)
+    again.close()
+
+
+def test_a_ballot_of_an_earlier_version_says_nothing_of_members(tmp_path: Path) -> None:
+    path = tmp_path / "ballots"
+    body = msgspec.msgpack.encode(("g", (3, "b", True)))
+    path.write_bytes(struct.pack(">II", len(body), crc32c.crc32c(body)) + body)
+    ballots = Ballots(path)
+    assert ballots.known == {"g": Ballot(3, "b", True)}
+    known = Ballot(3, "b", True, Members(("a", "b"), ("c",)), 7)
+    ballots.save({"g": known})
+    ballots.close()
+    again = Ballots(path)
+    assert again.known == {"g": known}
     again.close()
 
 

@@ -1,13 +1,16 @@
 """What a node that was killed may have forgotten is among its ballots before anything else is said."""
 
 import shutil
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
+from tests.support.until import reach
 from tests.vmq.streams.replica.support import partition_in
 from vmq.clustering.raft.ballots import Ballots
 from vmq.clustering.raft.thread import GroupThread
 from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.raft.members import Members
 
 
 def opened(folder: Path) -> tuple[GroupThread, ReplicaPartition]:
@@ -34,3 +37,26 @@ def test_the_mark_of_what_was_forgotten_goes_when_the_ballots_say_it(tmp_path: P
     ballots = Ballots(tmp_path / "killed" / "groups" / "ballots")
     assert ballots.known["g"].abstains
     ballots.close()
+
+
+def test_whose_log_lost_its_end_to_damage_knows_the_members_by_its_ballot(tmp_path: Path) -> None:
+    thread, partition = opened(tmp_path)
+    members = Members((thread.name,), ("b@1",))
+    group = thread.opened["g"].group
+    assert group is not None
+
+    def grow() -> bool:
+        return group.leading is not None and group.change(members, time.monotonic())
+
+    reach(lambda: thread.post(grow).result(10))
+    assert thread.post(lambda: group.replica.members).result(10) == members
+    thread.stop()
+    [segment] = partition.folder.glob("*.arrows")
+    raw = segment.read_bytes()
+    segment.write_bytes(raw[: len(raw) // 2])
+    thread, _ = opened(tmp_path)
+    again = thread.opened["g"].group
+    assert again is not None
+    assert again.replica.state.members != members
+    assert again.replica.members == members
+    thread.stop()
