@@ -111,6 +111,11 @@ class Verdict:
         """A majority may have forgotten: what is committed from here on is what the new leader has."""
         history = self.groups[effect.group]
         log = self.sim.nodes[name].logs[effect.group]
+        group = self.sim.group(name, effect.group)
+        # What its log says, of elections, too, whose leaders died before they could tell.
+        said = [each for each in group.replica.state.uncertain if each[2] > history.term]
+        if not said:
+            return  # it is known; or the log has lost it again, and whoever goes on says from where on
         for batch in log.batches:
             at = bisect_right(history.batches, batch.offset, key=lambda each: each.offset) - 1
             if batch.offset >= history.end or history.batches[at] != batch:
@@ -118,15 +123,13 @@ class Verdict:
                 break
         else:
             offset = log.end
-        group = self.sim.group(name, effect.group)
         if group.leading is not None and group.replica.term > history.term:
             assert not self._remember(name, effect.group), "most remember, and were not waited for"
-        history.first = min(history.first, effect.first)
-        history.term = max(history.term, self.sim.group(name, effect.group).replica.term)
+        first = min(each[0] for each in said)
+        history.first = min(history.first, first)
+        history.term = said[-1][2]
         if offset < history.end:
-            assert offset >= effect.first, (
-                f"{offset} is lost, and said to be lost from {effect.first} on"
-            )
+            assert offset >= first, f"{offset} is lost, and said to be lost from {first} on"
             history.uncertain.append(offset)
             history.cut(offset)
             self.acks = [each for each in self.acks if self._is_there(each[0])]
