@@ -10,6 +10,7 @@ from typing import Final
 from vmq_cluster.raft.messages import (
     Ack,
     Append,
+    Batch,
     Files,
     Mend,
     Mended,
@@ -229,8 +230,14 @@ class Mending:
     def on_mended(self, message: Mended, now: float) -> None:
         """Puts what came in its place; or sees that a leader had let go of it."""
         replica = self._replica
-        if message.batches and message.batches[-1].end <= replica.commit:
-            replica.log.mend(message.batches)
-            self._ask_at = now
+        if message.batches:
+            if message.batches[-1].end <= replica.commit and all(map(self._fits, message.batches)):
+                replica.log.mend(message.batches)
+                self._ask_at = now
         elif replica.log.damage and replica.log.damage[0][1] <= message.kept:
             replica.trim(message.kept)
+
+    def _fits(self, batch: Batch) -> bool:
+        """Whether it is of this log: where an unclean election took something back, the sender's is another."""
+        terms = self._replica.state.terms
+        return terms.at(batch.offset) == terms.at(batch.end - 1) == batch.term

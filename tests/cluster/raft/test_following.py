@@ -1,6 +1,7 @@
 """How a replica gets what it lacks."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.simulator.groups import GROUP, Groups
 from vmq_cluster.raft.messages import Envelope, Files, Mended, Piece
@@ -208,3 +209,18 @@ def test_a_quiet_group_mends_what_is_damaged_whoever_has_it(leads: bool) -> None
     sim.do(name, lambda _: log.damage.append((batch.offset, batch.end)))
     sim.until(lambda: not log.damage, 5)
     sim.until(lambda: not sim.group(name).is_awake, 10)
+
+
+def test_a_piece_of_another_history_is_passed_over() -> None:
+    """An unclean election elsewhere took something back, of which nobody here knows yet."""
+    sim, leader = grown()
+    one = next(name for name in "abc" if name != leader)
+    log = sim.nodes[one].logs[GROUP]
+    batch = log.batches[3]
+    log.damage.append((batch.offset, batch.end))
+    sim.cut_off(one)
+    mended = Mended(sim.group(one).replica.term, 0, [replace(batch, term=batch.term + 1)])
+    sim.do(one, lambda group: group.receive(leader, mended, sim.now))
+    assert log.damage == [(batch.offset, batch.end)]
+    sim.heal()
+    sim.until(lambda: not log.damage, 10)
