@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+from tests.simulator.groups import Groups
 from tests.simulator.segments import SimLog
 from tests.simulator.switched_off import switched_off
 from vmq_cluster.raft.election import Election, Voting
@@ -131,6 +132,15 @@ def _stand_for_real(self: Group, now: float) -> None:
     self._draw(now)
     if self.replica.name in self.replica.members.voters:
         self._elect(False, False, False, now)
+
+
+_stand = Group._stand
+
+
+def _stand_as_voter(self: Group, now: float) -> None:
+    """Who is no voter by its log stands never."""
+    self._has_more = False
+    _stand(self, now)
 
 
 def _change_at_will(self: Leading, members: Members, now: float) -> bool:
@@ -263,6 +273,16 @@ ABLATIONS = {
 
 #: Those that only a certain schedule shows, in tests/cluster/raft.
 SCRIPTED = {
+    "has more": Ablation(
+        "Who has more than those who stand does, even if it is no voter by its log.",
+        [(Group, "_stand", _stand_as_voter)],
+        0,
+    ),
+    "forgotten": Ablation(
+        "That a replica may have forgotten outlives its next failure.",
+        [(Groups, "keep_forgotten", lambda self, node: node.forgot.clear())],
+        0,
+    ),
     "members": Ablation(
         "Who the members are is never forgotten.",
         [(SimLog, "keep_members", lambda self: None)],

@@ -130,6 +130,7 @@ class FileLog(SimLog):
         assert self.real.forgot == (
             self.durability == "memory" and not clean and self.end > self.first
         )
+        self.real.mark.clear()  # the simulator has ballots, and what is not in them yet
         self.committed = self.real.committed
 
     def close(self) -> None:

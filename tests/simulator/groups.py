@@ -163,9 +163,13 @@ class Groups(Clock):
             forgot = group in node.forgot
             node.running.open(group, log, ballot, node.life, self.now, forgot=forgot)
             self.verdict.opened(name, group)
-        node.forgot = set()
+        self.keep_forgotten(node)
         self.carry_out(node, node.running.finish())
         self.later(self.random.uniform(0, TICK), self._tick, node, node.host)
+
+    def keep_forgotten(self, node: RaftNode) -> None:
+        """That a log may have forgotten is known to the next life, too, until the ballots say it."""
+        node.forgot -= {group for group, ballot in node.ballots.items() if ballot.abstains}
 
     def stop(self, name: str) -> None:
         """In order: everything is on disk."""
@@ -191,6 +195,8 @@ class Groups(Clock):
             else:
                 node.life += 1
                 group = node.host.groups[GROUP]
+                if not group.replica.abstains:
+                    node.forgot.add(GROUP)
                 group.forget(node.life, self.now)
                 self.verdict.opened(name, GROUP)
                 self.carry_out(node, node.host.finish(group))
@@ -258,6 +264,8 @@ class Groups(Clock):
         """In order: what is to be saved is on disk before what follows is done."""
         host = node.running
         for effect in effects:
+            if isinstance(effect, Failed):
+                self._open_again(node, effect.group)
             if isinstance(effect, Save):
                 node.busy = max(node.busy, self.now) + self.random.uniform(0, node.slow)
             if node.busy > self.now:
@@ -266,6 +274,16 @@ class Groups(Clock):
                 self._do(node, host, effect)
         for group in host.groups:
             self._sync(node, group)
+
+    def _open_again(self, node: RaftNode, group: str) -> None:
+        """The log of a group failed: it is opened in another life, which has forgotten what is not there any more."""
+        log, ballot = node.logs[group], node.ballots.get(group, Ballot())
+        node.life += 1
+        if not log.end:
+            node.forgot.add(group)
+        node.running.open(group, log, ballot, node.life, self.now, forgot=not log.end)
+        self.verdict.opened(node.name, group)
+        self.carry_out(node, node.running.finish())
 
     def _sync(self, node: RaftNode, group: str) -> None:
         log = node.logs[group]
@@ -289,6 +307,8 @@ class Groups(Clock):
         match effect:
             case Save():
                 node.ballots[effect.group] = effect.ballot
+                if effect.ballot.abstains:
+                    node.forgot.discard(effect.group)
             case Send():
                 self._transmit(node, effect.peer, effect.envelope)
             case Committed():

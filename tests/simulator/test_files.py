@@ -8,7 +8,7 @@ from tests.simulator.groups import Groups
 from tests.simulator.seeds import each_seed
 from tests.simulator.upheaval import Upheaval
 
-SEEDS = 6
+SEEDS = 3
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "fsync"])

@@ -69,17 +69,17 @@ class Upheaval:
 
     def _is_done(self) -> bool:
         sim = self.sim
-        if any(producer.waiting for producer in sim.producers.values()):
-            return False
         leader = sim.leader()
         if not leader:
             return False
         replica = sim.group(leader).replica
         names = replica.members.all
         damage = replica.log.damage
-        others = [sim.nodes[name].logs[GROUP] for name in names if name != leader]
-        if damage and all(log.end <= damage[0][0] for log in others):
-            return True  # nobody else has what is damaged there: neither voter nor learner
+        asked = {*names, *replica.state.former} - {leader}
+        if damage and all(sim.nodes[name].logs[GROUP].end <= damage[0][0] for name in asked):
+            return True  # nobody else has what is damaged there, and what lies behind: none can follow it
+        if any(producer.waiting for producer in sim.producers.values()):
+            return False
         if sim.group(leader).leading.wanted is not None:  # type: ignore[union-attr]
             return False
         logs = [sim.nodes[name].logs[GROUP] for name in names]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.spreading import APPLICATIONS, PROGRAMS, next_of, scope_of
+from tests.support.spreading import APPLICATIONS, LONGEST, PROGRAMS, next_of, scope_of
 
 ROOT = Path(__file__).parents[2]
 SCOPES = ["tests/vmq/a.py", "tests/cluster/b.py", "tests/crash/c.py", "tests/spark/"]
@@ -22,6 +22,7 @@ def test_what_takes_longest_is_begun_first_but_sparks_applications_apart_from_it
         left.remove(begun[-1])
     session, first = "tests/spark/", "tests/cluster_processes/a.py"
     assert begun == [session, first, *APPLICATIONS, "tests/vmq/cli/a.py"]
+    assert next_of(["tests/vmq/a.py", LONGEST[0]], programs=False) == LONGEST[0]
 
 
 def test_who_is_done_with_its_own_helps() -> None:
@@ -40,5 +41,5 @@ def test_what_is_named_is_there() -> None:
     tests = ROOT / "tests"
     names = {path.relative_to(ROOT).as_posix() for path in tests.rglob("*.py")}
     assert set(APPLICATIONS) <= names
-    for folder in PROGRAMS:
+    for folder in (*LONGEST, *PROGRAMS):
         assert any(name.startswith(folder) for name in names), folder

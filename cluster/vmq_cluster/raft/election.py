@@ -86,8 +86,8 @@ class Election:
             return Outcome.GOES_ON
         if not self.pre:
             return Outcome.LEADS
-        others = len(self.replica.members.voters) - 1
-        if self.unclean and (len(self.answered) < others or not self._may_be_unclean()):
+        others = set(self.replica.members.voters) - {self.replica.name}
+        if self.unclean and (not others <= self.answered.keys() or not self._may_be_unclean()):
             return Outcome.GOES_ON  # somebody may have a longer log
         return Outcome.STANDS
 

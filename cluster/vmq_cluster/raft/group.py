@@ -62,6 +62,8 @@ class Group:
         self.election: Election | None = None
         self.leading: Leading | None = None
         self.removed = False
+        #: Who lacks something that this replica has stood lately.
+        self._has_more = False
         self._draw(now)
         if forgot:
             self.replica.set_abstains(True)
@@ -304,10 +306,11 @@ class Group:
         self._draw(now)
         if self.removed:
             return
-        if replica.name not in replica.members.voters:
+        has_more, self._has_more = self._has_more, False
+        if replica.name not in replica.members.voters and not has_more:
             for name in replica.members.voters:
                 replica.send(name, Nudge(replica.term))
-        else:
+        else:  # by the members of its log, whether it is one: those who are may need what it has
             unclean = self.voting.is_hopeless(replica.members.voters, now)
             self._elect(True, False, unclean, now)
 
@@ -444,6 +447,7 @@ class Group:
         is_behind = not replica.is_current(message.last_term, message.end)
         if is_behind and not has_leader and self.following is not None:
             replica.heard = min(replica.heard, now - self._patience)  # who has more is to stand
+            self._has_more = True
         if self.voting.answer(sender, message, has_leader, now):
             self._follow(message.term, "", now)
 

@@ -160,6 +160,13 @@ class Replica:
     def cut(self, offset: int) -> None:
         """Takes back what another leader has not; the log's state becomes what it was there."""
         assert offset >= self.commit, f"{self.group}: {offset} is committed"
+        if offset < self.log.first:
+            # Retention has deleted what an unclean election elsewhere goes on from: another life fetches everything.
+            first = self.log.first
+            self.log.reset(0)
+            raise OSError(
+                f"{self.group}: it begins at {first}, and is to be another from {offset} on"
+            )
         self.log.cut(offset)
         self.reload()
 

@@ -3,9 +3,12 @@
 import pytest
 
 from tests.simulator.ablations import SCRIPTED
-from tests.simulator.groups import GROUP, Groups
+from tests.simulator.groups import GROUP, Groups, RaftNode
+from tests.simulator.segments import SimLog
 from vmq_cluster.raft.effects import Ballot
-from vmq_cluster.raft.messages import Append, Ask, Envelope, Vote
+from vmq_cluster.raft.members import Members
+from vmq_cluster.raft.messages import LEADER, MEMBERS, STATE, Append, Ask, Batch, Envelope, Vote
+from vmq_cluster.raft.state import encode_members, genesis
 
 
 def of_three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
@@ -219,10 +222,100 @@ def test_what_was_committed_before_two_unclean_elections_gives_way_to_both() -> 
     assert sim.verdict.groups[GROUP].rows.keys() == {("t", "b0", 0), ("t", "b0", 1)}
 
 
+def test_who_has_deleted_what_an_unclean_election_goes_on_from_begins_anew() -> None:
+    sim, leader, others = of_three("memory")
+    sim.run(1)
+    for name in others:
+        sim.nodes[name].slow = 100.0
+    for number in range(40):
+        sim.put(leader, "s", number)
+        sim.run(0.1)
+    sim.cut_off(leader)
+    sim.do(leader, lambda group: group.keep_from(30))
+    sim.run(0.5)
+    assert sim.nodes[leader].logs[GROUP].first > 20
+    for name in others:
+        log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
+        sim.kill(name, power=True)
+        log.cut_at(durable)
+        sim.nodes[name].slow = 0.002
+        sim.start(name)
+    sim.until(lambda: set(sim.leaders()) & set(others), 60)
+    assert sim.nodes[others[0]].logs[GROUP].end < 20
+    sim.heal()
+    sim.run(10)
+    logs = [sim.nodes[name].logs[GROUP].batches for name in "abc"]
+    assert logs[0] == logs[1] == logs[2], "all have the same"
+    assert not sim.group(leader).replica.abstains
+
+
 @pytest.mark.parametrize("name", ["yield", "all yields"])
 def test_who_does_not_give_way_to_each_is_lost(name: str) -> None:
     with SCRIPTED[name].off(), pytest.raises(AssertionError):
         missed_two_unclean_elections()
+
+
+def died_before_it_said_that_it_forgot() -> Groups:
+    """One of two that have a row loses it to the power, and its process dies before the ballots say so."""
+    sim, leader, (one, other) = of_three("os")
+    sim.cut_off(other)
+    log = sim.nodes[one].logs[GROUP]
+    before = log.end
+    answers = sim.put(leader, "s", 0)
+    sim.until(lambda: answers, 5, 0.001)
+    sim.kill(one, power=True)
+    log.cut_at(before)
+    sim.start(one)
+    sim.kill(one)
+    sim.kill(leader)
+    sim.network.heal()
+    sim.start(one)
+    sim.run(10)
+    assert not sim.leaders(), "only who is down is known to have all"
+    sim.start(leader)
+    sim.elect()
+    return sim
+
+
+def test_who_died_before_its_ballot_said_that_it_may_have_forgotten_abstains_then() -> None:
+    assert died_before_it_said_that_it_forgot().verdict.groups[GROUP].rows
+
+
+def test_without_that_rule_it_elects_who_lacks_what_it_forgot() -> None:
+    with SCRIPTED["forgotten"].off(), pytest.raises(AssertionError, match="is committed"):
+        died_before_it_said_that_it_forgot()
+
+
+def left_in_a_change() -> Groups:
+    """`d` was to become a voter; it has what a leader wrote who did not know, and `a` that leader's end no more."""
+    sim = Groups(1)
+    first = Batch(0, 1, 0, STATE, (), genesis(Members(("a", "b", "c"))))
+    learns = Batch(1, 1, 1, MEMBERS, (), encode_members(Members(("a", "b", "c"), ("d",))))
+    votes = Batch(2, 1, 1, MEMBERS, (), encode_members(Members(("a", "b", "c", "d"))))
+    later = Batch(2, 1, 2, LEADER, (), b"")
+    logs = {"a": [learns], "b": [learns, votes], "c": [], "d": [learns, later]}
+    for name, batches in logs.items():
+        sim.nodes[name] = RaftNode(name)
+        sim.nodes[name].logs[GROUP] = SimLog("fsync", [first, *batches])
+        sim.nodes[name].ballots[GROUP] = Ballot(2, "", name == "a")
+    sim.verdict.begin(GROUP, SimLog("fsync", [first]))
+    for name in logs:
+        sim.start(name)
+    sim.elect()
+    sim.run(10)
+    return sim
+
+
+def test_who_has_more_than_those_who_stand_leads_them_though_it_is_no_voter() -> None:
+    sim = left_in_a_change()
+    assert sim.leader() in {"a", "b", "c"}, "only until they have it, too"
+    assert sim.group(sim.leader()).replica.members == Members(("a", "b", "c"), ("d",))
+    assert not sim.group("a").replica.abstains
+
+
+def test_without_that_rule_they_wait_for_ever() -> None:
+    with SCRIPTED["has more"].off(), pytest.raises(AssertionError, match="not so after"):
+        left_in_a_change()
 
 
 def test_what_most_nodes_took_with_them_is_given_up_where_an_operator_says_so(

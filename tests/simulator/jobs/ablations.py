@@ -175,14 +175,14 @@ ABLATIONS: dict[str, Ablation] = {
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (1,),
+        (8,),
         piles=True,
     ),
     "one": Ablation(
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (1,),
+        (8,),
         piles=True,
     ),
     "moved": Ablation(
@@ -195,7 +195,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a tombstone goes once all that may have the job know",
         ((JobEnding, "_look", _without_all),),
         ("split", "kill"),
-        (1,),
+        (4,),
     ),
     "hand over": Ablation(
         "who stops hands over what it serves",

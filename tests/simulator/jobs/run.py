@@ -14,7 +14,7 @@ from tests.simulator.jobs.node import QUEUE, VOLATILE
 from tests.simulator.jobs.world import JobWorld
 
 #: Each alone keeps every promise.
-KINDS = ("kill", "wipe", "split", "pair", "pause", "slow", "clock", "remove", "stop")
+KINDS = ("kill", "wipe", "split", "pair", "pause", "slow", "clock", "remove", "stop", "deaf")
 #: What may not be found.
 FAULTY = ("lost", "twice", "leaked", "together", "returned", "unexplained", "stuck", "doubled")
 #: What the nodes count by themselves (`SharingCounts`).
@@ -178,6 +178,13 @@ class Faults:
             world.trouble()
 
         self._until(end)
+
+    def _deaf(self) -> None:
+        """A node hears nothing of another, which hears it."""
+        near, far = self.world.random.sample(self.world.members, 2)
+        if frozenset((near, far)) in self.world.linked:
+            self.world.lose_sight(near, far)
+            self._until(self.world.find_again)
 
     def _slow(self) -> None:
         name = self.world.random.choice(self.world.alive())

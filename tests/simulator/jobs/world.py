@@ -80,6 +80,8 @@ class JobWorld:
         self.cut: set[frozenset[str]] = set()
         self.linked: set[frozenset[str]] = set()
         self.slow: set[str] = set()
+        #: Pairs: what the first sends the second is lost, though their link is there.
+        self.lost: set[tuple[str, str]] = set()
         self.promises: dict[bytes, Promise] = {}
         self.workers = [Worker(name) for name in self.nodes for _ in range(2)]
         self.rate = 0.12
@@ -158,7 +160,7 @@ class JobWorld:
 
     def _all_there(self) -> bool:
         names = self.members
-        if self.cut or self.slow:
+        if self.cut or self.slow or self.lost:
             return False
         if any(not self.nodes[each].is_up or self.nodes[each].held_up for each in names):
             return False
@@ -197,6 +199,19 @@ class JobWorld:
             if self.nodes[near].is_up:
                 self.nodes[near].replicas.on_down(far)
         self.trouble()
+
+    def lose_sight(self, near: str, far: str) -> None:
+        """A node hears nothing of another and takes it for down, which knows nothing of that."""
+        self.lost.add((far, near))
+        self.links[far, near].clear()
+        self.nodes[near].replicas.on_down(far)
+
+    def find_again(self) -> None:
+        """All hear each other again."""
+        lost, self.lost = self.lost, set()
+        for far, near in lost:
+            if frozenset((far, near)) in self.linked:
+                self.nodes[near].post.greet(far)
 
     def _end_link(self, dead: str, other: str) -> None:
         """A node has died: the other hears of it behind what was under way, no two nodes at the same time."""
@@ -237,7 +252,7 @@ class JobWorld:
 
     def _transmit(self, name: str, sent: list[tuple[str, bytes]]) -> None:
         for peer, data in sent:
-            if frozenset((name, peer)) not in self.linked:
+            if frozenset((name, peer)) not in self.linked or (name, peer) in self.lost:
                 continue
             link = self.links[name, peer]
             delay = self.random.uniform(0.0, 0.25)
@@ -423,7 +438,7 @@ class JobWorld:
     def step(self, adds: bool = True) -> None:
         """A tenth of a second."""
         self.now += STEP
-        if self.cut or self.slow:
+        if self.cut or self.slow or self.lost:
             self.trouble()
         self._make_links()
         self._deliver()

@@ -41,15 +41,7 @@ from vmq_cluster.raft.effects import (
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import (
-    STATE,
-    Append,
-    Batch,
-    Campaign,
-    Files,
-    decode,
-    encode,
-)
+from vmq_cluster.raft.messages import STATE, Append, Batch, Campaign, Files, decode, encode
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import genesis
 
@@ -234,6 +226,9 @@ class GroupThread:
         ballots = {each.group: each.ballot for each in effects if isinstance(each, Save)}
         if ballots:
             self._save(ballots)
+            for name in ballots.keys() & self.opened.keys():
+                if (kept := self.opened[name].partition.log) is not None:
+                    kept.mark.clear()
         for effect in effects:
             match effect:
                 case Send():

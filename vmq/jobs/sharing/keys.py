@@ -1,7 +1,7 @@
 """Keys over nodes: before a job with a key is copied or queued, all nodes in reach are asked whether they know of one.
 
 Of two that ask at once the one with the lower id goes on, the other asks again. When two sides of a split meet, of two
-jobs with one key the one that nobody took goes.
+jobs with one key the one that nobody took goes. For that it is enough that one of them hears of the other's job.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ class KeyClaims:
         elif isinstance(entry, Claimed):
             self.on_claimed(sender, entry, now)
         else:
-            self.on_held(entry, now)
+            self.on_held(sender, entry, now)
 
     # Asking
 
@@ -138,11 +138,14 @@ class KeyClaims:
         some, self.untold = self.untold[:_TOLD], self.untold[_TOLD:]
         for name in some:
             known = self.machine.keys.get(name)
-            if known is not None and may_count(known.job):
-                job = known.job
-                held = held_by(job, name)
-                self.here.tell(list(self.newcomers), held)
-        if not some and self.untold_pages:
+            if known is None:
+                continue
+            job = known.job
+            if job.state == WAITING and not job.is_gone:
+                self.untold.append(name)  # newcomers may not have been asked for it
+            elif may_count(job):
+                self.here.tell(list(self.newcomers), held_by(job, name))
+        if len(some) < _TOLD and self.untold_pages:
             self._tell_of_page(self.untold_pages.pop())
         if not self.untold and not self.untold_pages:
             self.newcomers.clear()
@@ -208,8 +211,11 @@ class KeyClaims:
         self.untold = [name for name in self.machine.keys if name[0]]
         self.untold_pages = list(self.machine.pager.keyed)
 
-    def on_held(self, held: KeyHeld, now: float) -> None:
-        """Another node has a key: of two jobs that goes which nobody took, else that on fewer hosts."""
+    def on_held(self, sender: int, held: KeyHeld, now: float) -> None:
+        """Another node has a key: of two jobs that goes which nobody took, else that on fewer hosts.
+
+        If it is that node's, that hears of this one: what was said of it may be lost, or was said before it was taken.
+        """
         name = key_name(held.queue, held.key)
         if name not in self.machine.keys and self.machine.pager.key_id(name) == held.job:
             return
@@ -217,11 +223,14 @@ class KeyClaims:
         if known is None or known.job.id == held.job:
             return
         job = known.job
-        is_queued = job.state == QUEUED or (job.state == ACTIVE and job.is_delayed)
-        if job.is_gone or not is_queued or job.deliveries:
+        own = held_by(job, name)
+        if rank(own) < rank(held):
+            if may_count(job):
+                self.here.send(sender, own)
             return
+        is_queued = job.state == QUEUED or (job.state == ACTIVE and job.is_delayed)
         is_served = job.copies is None or not job.copies.is_away
-        if is_served and (held.is_taken or (-held.wanted, held.job) < (-wanted_of(job), job.id)):
+        if is_queued and is_served and not job.is_gone and not own.is_taken:
             self.here.counts.doubles += 1
             self.machine.release(job)
             self.machine.end(job)
@@ -241,3 +250,8 @@ def wanted_of(job: Job) -> int:
 def held_by(job: Job, name: tuple[bytes, bytes]) -> KeyHeld:
     """That a job has a key."""
     return KeyHeld(job.id, *name, job.deliveries > 0, wanted_of(job))
+
+
+def rank(held: KeyHeld) -> tuple[bool, int, bytes]:
+    """Of two jobs with one key the lower one stays."""
+    return not held.is_taken, -held.wanted, held.job

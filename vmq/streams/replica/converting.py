@@ -8,8 +8,8 @@ import os
 from vmq.streams.log.checkpoint import sync_folder
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import SUFFIX, index_path
-from vmq.streams.replica.log import CLEAN, COMMIT
-from vmq.streams.replica.opening import commit_note
+from vmq.streams.replica.log import COMMIT
+from vmq.streams.replica.opening import CLEAN, commit_note
 from vmq.streams.replica.partition import ReplicaPartition
 
 

@@ -24,7 +24,7 @@ from vmq.streams.replica.aside import Digests, FilesAside
 from vmq.streams.replica.batches import Codec
 from vmq.streams.replica.copy import PartitionCopy
 from vmq.streams.replica.damage import DamagedRanges
-from vmq.streams.replica.opening import CommitFile, forgets, load, read_commit
+from vmq.streams.replica.opening import CLEAN, CommitFile, ForgottenMark, forgets, load, read_commit
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import NOTE as COMPACTION_NOTE
 from vmq.streams.tidying.compaction import CompactionNote, write_note
@@ -37,9 +37,8 @@ MANY: Final = 16_384
 #: Sealed files that are named at a time.
 NAMED: Final = 2
 
-#: How far the log is known to be committed; and what says that it was closed in order.
+#: How far the log is known to be committed.
 COMMIT: Final = "commit"
-CLEAN: Final = "clean"
 
 
 class ReplicaLog:
@@ -69,12 +68,10 @@ class ReplicaLog:
         self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
         partition.flaws.update(loaded.flaws)
         self._damaged = DamagedRanges(folder, header, partition.flaws, loaded.damage)
+        lost = bool(paths) and forgets(loaded, folder, partition.options.durability, noted)
+        self.mark = ForgottenMark(folder, lost)
+        self.forgot = self.mark.is_set
         self._drop_files(paths)
-        lost = loaded.lost
-        if noted is not None and noted.next_offset > self.end:
-            lost = lost or bool(noted.trusted(noted.base))
-        lost = lost or forgets(folder / CLEAN, partition.options.durability, noted)
-        self.forgot = bool(paths) and lost
         (folder / CLEAN).unlink(missing_ok=True)
         self._checkpoint = CheckpointFile(folder / CHECKPOINT)
         self._commit = CommitFile(folder / COMMIT)
@@ -440,7 +437,10 @@ class ReplicaLog:
     def find_damage(self) -> int | None:
         """Looks which segments damage was met in; returns where the log is to be cut, if it is in the last one."""
         last = self.segments[-1].path if self.segments else self._folder  # the last is always loose
-        return self._damaged.find(self._files(), last, self.committed, self.end)
+        cut = self._damaged.find(self._files(), last, self.committed, self.end)
+        if cut is not None:
+            self.mark.set()
+        return cut
 
     def _files(self) -> Iterator[Sealed | LooseSegment]:
         yield from self.old

@@ -3,15 +3,19 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import crc32c
 
 from vmq.open_files import RestingFile
-from vmq.streams.log.checkpoint import PartitionCheckpoint, boot_id
+from vmq.streams.log.checkpoint import PartitionCheckpoint, boot_id, sync_folder
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.recovery import recover_sealed
 from vmq.streams.log.segment import Header, Sealed, sealed_of
 from vmq.streams.replica.segment import LooseSegment
+
+#: A file that says that the log was closed in order.
+CLEAN: Final = "clean"
 
 
 @dataclass
@@ -132,11 +136,47 @@ def _load_last(
     return segment.flaw(trusted) is not None
 
 
-def forgets(clean: Path, durability: str, noted: PartitionCheckpoint | None) -> bool:
-    """Whether what was safe need not be there, though all is well with what is. `clean`: it was closed in order."""
-    is_same_boot = noted is None or noted.boot == boot_id()
+def forgets(
+    found: Loaded, folder: Path, durability: str, noted: PartitionCheckpoint | None
+) -> bool:
+    """Whether what was safe need not be there, though all may be well with what is."""
+    if found.lost:
+        return True
+    if noted is not None and noted.next_offset > found.end and noted.trusted(noted.base):
+        return True
+    # A power failure may have taken the note itself.
+    is_same_boot = noted is not None and noted.boot == boot_id()
     may = durability == "memory" or (durability == "os" and not is_same_boot)
-    return may and not clean.exists()
+    return may and not (folder / CLEAN).exists()
+
+
+class ForgottenMark:
+    """That a log may have forgotten something, in a file, until the node's ballots say that it abstains.
+
+    What shows it is gone once the log is open: its end is cut, and noted anew. Who died between would vote again.
+
+    Raises:
+        OSError: the disk.
+    """
+
+    def __init__(self, folder: Path, forgot: bool) -> None:
+        self._path = folder / "forgot"
+        self.is_set = self._path.exists()
+        if forgot:
+            self.set()
+
+    def set(self) -> None:
+        """Returns when that is on the disk itself. Raises `OSError`."""
+        if not self.is_set:
+            self._path.touch()
+            sync_folder(self._path.parent)
+            self.is_set = True
+
+    def clear(self) -> None:
+        """The ballots say it."""
+        if self.is_set:
+            self._path.unlink(missing_ok=True)
+            self.is_set = False
 
 
 class CommitFile:

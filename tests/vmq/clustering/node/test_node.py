@@ -58,6 +58,7 @@ async def test_a_stopped_member_is_missed_and_comes_back_by_itself(tmp_path: Pat
             await together(a, b)
             there = address(b)
             await until(lambda: not core.cluster_is_split)
+            await until(lambda: not a.health())  # it has heard which slots the other has, too
         await until(lambda: figures(a)["netsplit_detected"] == 1)
         assert figures(a)["netsplit_resolved"] == 0
         assert figures(a)["cluster_nodes_up"] == 1

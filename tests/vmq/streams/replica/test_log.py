@@ -1,5 +1,6 @@
 """A replica's segments beside a list of batches: whatever is appended, cut, committed, fetched and reopened."""
 
+import os
 import tempfile
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.vmq.streams.replica.support import Leader, numbers_of, partition_in, seen
 from vmq.streams.log import checkpoint
 from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.replica import opening
 from vmq.streams.replica.log import ReplicaLog
 from vmq.streams.replica.partition import ReplicaPartition
@@ -296,9 +298,42 @@ def test_a_log_without_rows_is_not_old_when_it_is_opened_again(tmp_path: Path) -
 def test_memory_may_forget_unless_it_was_closed_in_order(tmp_path: Path) -> None:
     partition, _ = filled(tmp_path, durability="memory")
     partition.shut(clean=False)
-    assert partition.open().forgot
+    found = partition.open()
+    assert found.forgot
+    found.mark.clear()
     partition.shut()
     assert not partition.open().forgot
+    partition.shut()
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
+def test_what_was_forgotten_is_known_until_the_ballots_say_it(
+    tmp_path: Path, durability: str
+) -> None:
+    """The first look at it leaves nothing that shows it; and in order it is closed even where no ballot was saved."""
+    partition, leader = filled(tmp_path, durability=durability)
+    leader.rows(10)
+    leader.log.sync()
+    path = leader.log.segments[-1].path
+    partition.shut(clean=False)
+    os.truncate(path, path.stat().st_size - 10)
+    for clean in (False, True):
+        assert partition.open().forgot
+        partition.shut(clean=clean)
+    found = partition.open()
+    assert found.forgot
+    found.mark.clear()
+    partition.shut()
+    assert not partition.open().forgot
+    partition.shut()
+
+
+def test_who_lost_the_note_of_its_boot_may_have_forgotten(tmp_path: Path) -> None:
+    """A power failure takes a file that was never synced, and leaves what says who the members are."""
+    partition, _ = filled(tmp_path, durability="os")
+    partition.shut(clean=False)
+    os.truncate(partition.folder / CHECKPOINT, 0)
+    assert partition.open().forgot
     partition.shut()
 
 
