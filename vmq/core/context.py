@@ -258,6 +258,8 @@ class Core:
         self.memory_grown: i64 = 0
         self.memory_room: i64 = NO_LIMIT
         self.memory = MemoryPort()
+        #: Seconds that the event loop was late at the last look.
+        self.loop_lag: float = 0.0
         #: Set by the cluster node while a member cannot be reached.
         self.cluster_is_split = False
         #: Set by the cluster node: why no client may be here; nothing: clients are let in.

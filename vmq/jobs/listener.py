@@ -1,7 +1,6 @@
 """A listener of RESP: sockets, TLS, PROXY headers and limits are those of every listener; inside it jobs are spoken."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from vmq.config.options import Config
@@ -23,7 +22,6 @@ class JobListener(Listener):
         config: the whole configuration.
         registry: the topic tree of its mountpoint, for what all listeners share.
         door: what its connections share.
-        lag: how late the event loop was lately, in seconds.
         handshakes: shares the time for TLS.
         shared: the supervisor of this worker has its port, too.
     """
@@ -34,12 +32,11 @@ class JobListener(Listener):
         config: Config,
         registry: Registry,
         door: RespDoor,
-        lag: Callable[[], float],
         handshakes: Handshakes | None,
         shared: bool,
     ) -> None:
         super().__init__(
-            name, config, registry, nobody, nobody_left, no_id, lag, shared, handshakes, None
+            name, config, registry, nobody, nobody_left, no_id, shared, handshakes, None
         )
         self.door = door
         self.clients: dict[RespConnection, None] = {}

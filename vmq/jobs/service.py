@@ -240,7 +240,6 @@ class JobService:
         name: str,
         registry: Registry,
         hooks: Hooks,
-        lag: Callable[[], float],
         handshakes: "Handshakes | None",
         shared: bool = False,
     ) -> JobListener:
@@ -258,7 +257,7 @@ class JobService:
         door.node_id = self.node_id
         door.others = run
         door.control = self.control
-        found = JobListener(name, config, registry, door, lag, handshakes, shared)
+        found = JobListener(name, config, registry, door, handshakes, shared)
         door.clients = found.clients
         self.listeners.append(found)
         return found

@@ -73,9 +73,8 @@ class Acceptor:
         sock: a listening socket that does not block; closed by `close`.
         arrive: takes each connected socket (`Accepted`, `AcceptedSocket`) and its peer's address; owns the socket from
             then on.
-        core: clock and counters.
+        core: clock, counters, and how late the loop was lately.
         max_drift: seconds that the loop may be late before accepting pauses.
-        lag: how late the loop was lately, in seconds.
     """
 
     def __init__(
@@ -85,14 +84,12 @@ class Acceptor:
         arrive: Callable[[Any, Any], None],
         core: Core,
         max_drift: float,
-        lag: Callable[[], float],
     ) -> None:
         self.name = name
         self.sock = sock
         self.arrive = arrive
         self.core = core
         self.max_drift = max_drift
-        self.lag = lag
         #: The most that a pass takes, for the time that it may last.
         self.batch: int = LARGEST_BATCH
         #: How many a pass looks for, if the batch allows it.
@@ -129,7 +126,7 @@ class Acceptor:
         # libuv may look at the sockets several times in one pass.
         if self.measuring or self.is_closed:
             return
-        late = self.lag()
+        late = self.core.loop_lag
         if late > self.max_drift and not self.is_due:
             self.pause_for_drift(late)
             return

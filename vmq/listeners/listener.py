@@ -49,7 +49,6 @@ class Listener:
         opened: told of each new connection, when it may receive.
         closed: told of each that has ended.
         new_client_id: makes an id for a client that brings none.
-        lag: how late the event loop was lately, in seconds; accepting takes heed of it.
         shared: other processes may listen on its TCP port too.
         handshakes: shares the time for TLS among all listeners; None = among its own clients.
         sock: has its TCP port already (`sockets.bind`); None = `open` makes one.
@@ -63,7 +62,6 @@ class Listener:
         opened: "Callable[[Connection, Listener], None]",
         closed: Callable[[Connection], None],
         new_client_id: Callable[[], str],
-        lag: Callable[[], float] = lambda: 0.0,
         shared: bool = False,
         handshakes: Handshakes | None = None,
         sock: socket | None = None,
@@ -88,13 +86,14 @@ class Listener:
         self._opened = opened
         self._closed = closed
         self._new_client_id = new_client_id
-        self._lag = lag
         self._acceptor: Acceptor | None = None
         #: Sockets that are about to have a transport.
         self._adopting: set[Any] = set()
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
         scheme = self.endpoint.scheme
+        self.is_unix = scheme == "unix"
+        self.is_websocket = self.endpoint.is_websocket
         assert scheme != "http" and scheme != "grpc" and scheme != "grpc+tls"
         # Connections of another protocol are made by a subclass, which has them named otherwise.
         seen = "tcp" if scheme == "resp" or scheme == "resp+tls" else scheme
@@ -149,9 +148,7 @@ class Listener:
         sock.listen(network.backlog)
         self._sock = None
         drift = network.max_event_loop_drift
-        self._acceptor = Acceptor(
-            self.name, sock, self.arrive, self.registry.core, drift, self._lag
-        )
+        self._acceptor = Acceptor(self.name, sock, self.arrive, self.registry.core, drift)
 
     def close(self) -> None:
         """Lets nobody in any more; connections that are past their handshake stay."""
@@ -163,13 +160,13 @@ class Listener:
             self._acceptor = None
         else:
             return
-        if self.endpoint.scheme == "unix":
+        if self.is_unix:
             sockets.remove_unix(self.endpoint.path)
         for layer in list(self._pending):
             layer.transport.abort()
 
     def _alpn(self) -> str:
-        return "http/1.1" if self.endpoint.is_websocket else "mqtt"
+        return "http/1.1" if self.is_websocket else "mqtt"
 
     def configure(self, config: Config) -> None:
         """Goes by another configuration, for the connections to come; its address stays."""
@@ -290,9 +287,9 @@ class Listener:
         connection.session.levels = self._levels
         connection.peer = peer
         connection.network = self.network(address, peer)
-        if self.endpoint.scheme == "unix" and not peer:
+        if self.is_unix and not peer:
             connection.peer = "unix"
-        if not self.endpoint.is_websocket:
+        if not self.is_websocket:
             return connection
         limit = self._config.limits.max_ws_frame_size
         forwarders = self._forwarders
@@ -305,7 +302,7 @@ class Listener:
         if peer:
             return sys.intern(network_of(split_peer(peer)[0]))
         is_proxy = self.options.proxy_protocol
-        if self._forwarders is not None and self.endpoint.is_websocket:
+        if self._forwarders is not None and self.is_websocket:
             is_proxy = is_proxy or self._forwarders.has_peer(address)
         if is_proxy or not isinstance(address, tuple):
             return ""

@@ -54,8 +54,6 @@ class Monitor:
         self.core = core
         self.started = core.clock()
         self.lags = Histogram()
-        #: The last lag in seconds.
-        self.lag = 0.0
         self.rates = Rates()
         self._recent: deque[float] = deque([0.0], maxlen=RECENT)
 
@@ -104,6 +102,6 @@ class Monitor:
 
     def look(self, lag: float) -> None:
         """Notes one lag."""
-        self.lag = lag
+        self.core.loop_lag = lag
         self._recent.append(lag)
         self.lags.observe(lag)

@@ -79,7 +79,6 @@ def _unopened(
         broker.connections.on_opened,
         broker.connections.on_closed,
         new_client_id,
-        lambda: broker.monitor.lag,
         shared=broker.share is not None,
         handshakes=broker.handshakes,
         sock=broker.take_port(name),
@@ -101,7 +100,6 @@ async def _jobs(broker: "BrokerView", name: str, options: ListenerOptions) -> Li
         name,
         broker.registry(options.mountpoint),
         broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins),
-        lambda: broker.monitor.lag,
         broker.handshakes,
         broker.share is not None,
     )

@@ -43,15 +43,12 @@ class Door:
         self.sock.bind(("127.0.0.1", 0))
         self.sock.listen(1000)
         self.sock.setblocking(False)
-        self.lag = 0.0
         #: Seconds that the clock goes on with each arrival.
         self.cost = 0.0
         self.arrived: list[socket.SocketType] = []
         self.all_in = asyncio.Event()
         self.wanted = 0
-        self.acceptor = Acceptor(
-            "a", self.sock, self.arrive, self.house.core, DRIFT, lambda: self.lag
-        )
+        self.acceptor = Acceptor("a", self.sock, self.arrive, self.house.core, DRIFT)
 
     def arrive(self, sock: socket.SocketType, address: Any) -> None:
         assert address == sock.getpeername()
@@ -156,7 +153,7 @@ def test_either_event_loop_takes_what_is_accepted(
             sock.bind(("127.0.0.1", 0))
             sock.listen(1)
             sock.setblocking(False)
-            acceptor = Acceptor("a", sock, arrive, house.core, DRIFT, lambda: 0.0)
+            acceptor = Acceptor("a", sock, arrive, house.core, DRIFT)
             async with asyncio.timeout(TIMEOUT):
                 reader, writer = await asyncio.open_connection(*sock.getsockname())
                 writer.write(b"there and back")
@@ -192,7 +189,7 @@ async def test_a_loop_that_stays_late_lets_somebody_in_after_each_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with a_door() as door, caplog.at_level(logging.WARNING, "vmq.listeners"):
-        door.lag = DRIFT * 1.01
+        door.house.core.loop_lag = DRIFT * 1.01
         door.acceptor.batch = 1
         door.cost = DRIFT * 2
         door.knock(3)
@@ -204,7 +201,7 @@ async def test_a_loop_that_stays_late_lets_somebody_in_after_each_pause(
 
 async def test_a_loop_that_is_just_not_late_is_not_paced() -> None:
     with a_door() as door:
-        door.lag = DRIFT
+        door.house.core.loop_lag = DRIFT
         door.cost = DRIFT / LARGEST_BATCH * 0.999
         door.knock(2 * LARGEST_BATCH)
         await door.wait_all(2 * LARGEST_BATCH)
@@ -231,7 +228,7 @@ async def test_a_client_that_went_meanwhile_hinders_nobody() -> None:
 
 async def test_a_closed_one_accepts_nobody_more() -> None:
     with a_door() as door:
-        door.lag = 1.0
+        door.house.core.loop_lag = 1.0
         door.knock(1)
         door.acceptor.on_ready()
         assert door.paced == 1
