@@ -46,7 +46,7 @@ class Listener(Subscriber):
 
 
 class Mosquitto:
-    """mosquitto_sub with a durable session at one node."""
+    """mosquitto_sub with a durable session at one node. It gives up when it is refused, and is begun anew then."""
 
     def __init__(self, client_id: str, node: Node, topic_filter: str, qos: int, folder: Path):
         self.client_id = client_id
@@ -55,8 +55,13 @@ class Mosquitto:
         where = ["-h", node.host, "-p", str(node.port), "-i", client_id, "-c", "-k", "5"]
         program = find_tool("mosquitto_sub")
         assert program is not None, "mosquitto_sub is not installed"
-        self._process = subprocess.Popen(
-            ["stdbuf", "-oL", program, *where, "-q", str(qos), "-t", topic_filter, "-d"],
+        what = ["-q", str(qos), "-t", topic_filter, "-d"]
+        self._command = ["stdbuf", "-oL", program, *where, *what]
+        self._process = self._begin()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.DEVNULL,
@@ -67,6 +72,8 @@ class Mosquitto:
 
     @property
     def got(self) -> list[Message]:
+        if self._process.poll() is not None:
+            self._process = self._begin()
         found = []
         for line in self.text():
             words = line.split()

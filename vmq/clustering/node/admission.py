@@ -78,7 +78,8 @@ class Admission:
         before = self._core.shut_to_clients
         self._core.shut_to_clients = reason
         if reason and not before:
-            log.error('clients are not served reason="%s"', reason)
+            level = logging.INFO if self._elsewhere else logging.ERROR
+            log.log(level, 'clients are not served reason="%s"', reason)
             self._turn_away(reason)
         elif before and not reason:
             log.info("clients are served")

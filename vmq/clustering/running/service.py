@@ -235,9 +235,14 @@ class SlotService:
     # Members and links
 
     def _set_members(self) -> None:
-        """Who belongs to the cluster and has said which store it has."""
+        """Who belongs to the cluster and has said which store it has.
+
+        Who was taken out or has left still counts those that were with it: it has not what they had since, though
+        nobody is there who could hand it in, and must not say so when it is let in again.
+        """
         if self._barrier is None or not self._node.is_running:
             return
+        is_out = not self._node.machine.membership.belongs
         members = self._node.members
         self._stores.clear()
         self._hosts.clear()
@@ -248,7 +253,7 @@ class SlotService:
             except ValueError as error:
                 log.error("what node %s says of its slots is passed over: %s", name, error)
                 continue
-            if name in members and name != self._node.name:
+            if (is_out or name in members) and name != self._node.name:
                 self._stores[name] = member.store
                 self._hosts[member.store] = member.host
         self._names = {store: name for name, store in self._stores.items()}
@@ -368,13 +373,14 @@ class SlotService:
         due = {(self._next_agreed + at) % slots for at in range(AGREED_AT_ONCE)}
         self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots
         members = {self.store, *self._hosts}
-        is_whole = len(self._node.up) + 1 == len(self._node.members)
+        belongs = self._node.machine.membership.belongs
+        is_whole = belongs and len(self._node.up) + 1 == len(self._node.members)
         barrier = self._barrier if is_whole else None
         for slot in [each for each in owners if each in due or each in self._not_agreed]:
             owner = owners[slot]
             if owner.serves(self.store):
                 self._not_agreed.discard(slot)
-                has_all = len(owner.cleared) == len(self._node.members) - 1
+                has_all = belongs and len(owner.cleared) == len(self._node.members) - 1
                 wanted = owner.attachments.subscribers.routes()
                 routes.own(slot, wanted, has_all, members, barrier)
         if barrier is not None:
