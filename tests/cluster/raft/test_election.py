@@ -154,6 +154,13 @@ def test_who_was_elected_though_it_may_have_forgotten_abstains_until_that_is_com
     assert not sim.group(sim.leader()).replica.abstains
 
 
+def lose_power(sim: Groups, name: str) -> None:
+    """A node's machine stops: its log has what was synced, and nothing else."""
+    log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
+    sim.kill(name, power=True)
+    log.cut_at(durable)
+
+
 def moved_and_forgotten() -> tuple[set[str], Groups]:
     """Two of three replicas are replaced; the old ones forget all that their disks need not have, and are cut off."""
     sim, leader, (one, other) = of_three("memory")
@@ -167,9 +174,7 @@ def moved_and_forgotten() -> tuple[set[str], Groups]:
     sim.until(lambda: members.members.voters == (leader, "d", "e"), 30)
     sim.run(1)
     for name in (leader, one, other):
-        log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
-        sim.kill(name, power=True)
-        log.cut_at(durable)
+        lose_power(sim, name)
     sim.cut_off(*"abc")
     for name in (leader, one, other):
         sim.start(name)
@@ -262,9 +267,7 @@ def missed_two_unclean_elections() -> Groups:
     sim.cut_off(leader)
     for count in (1, 2):
         for name in others:
-            log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
-            sim.kill(name, power=True)
-            log.cut_at(durable)
+            lose_power(sim, name)
             sim.nodes[name].slow = 0.002
             sim.start(name)
         sim.until(lambda: set(sim.leaders()) & set(others), 60)
@@ -298,9 +301,7 @@ def test_who_has_deleted_what_an_unclean_election_goes_on_from_begins_anew() -> 
     sim.run(0.5)
     assert sim.nodes[leader].logs[GROUP].first > 20
     for name in others:
-        log, durable = sim.nodes[name].logs[GROUP], sim.nodes[name].logs[GROUP].durable
-        sim.kill(name, power=True)
-        log.cut_at(durable)
+        lose_power(sim, name)
         sim.nodes[name].slow = 0.002
         sim.start(name)
     sim.until(lambda: set(sim.leaders()) & set(others), 60)

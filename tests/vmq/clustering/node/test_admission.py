@@ -18,7 +18,9 @@ def statuses(broker: Broker) -> dict[str, str]:
     return {each.node: each.status for each in cluster.list_members(broker)}
 
 
-async def test_a_drained_node_gives_its_sessions_away_and_stays_a_member(tmp_path: Path) -> None:
+async def test_a_drained_node_gives_its_sessions_away_and_stays_a_member(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with pair(tmp_path) as (a, b), Device("c") as client, Device("p") as publisher:
         await client.connect(a)
         await client.subscribe(("t", 2))
@@ -26,6 +28,7 @@ async def test_a_drained_node_gives_its_sessions_away_and_stays_a_member(tmp_pat
         assert await cluster.drain(a, 10) == cluster.Drained("a", drained=True, complete=True)
         await client.until(lambda: not client.is_connected)
         assert a.health() == [DRAINED]
+        assert not [each for each in caplog.records if each.levelname == "ERROR"], "it was told to"
         assert await client.refusal(a) == 3
         # What comes before the client has found the other node waits there.
         await publisher.connect(b)

@@ -295,15 +295,20 @@ def test_a_log_without_rows_is_not_old_when_it_is_opened_again(tmp_path: Path) -
     partition.shut()
 
 
-def test_memory_may_forget_unless_it_was_closed_in_order(tmp_path: Path) -> None:
-    partition, _ = filled(tmp_path, durability="memory")
-    partition.shut(clean=False)
+def check_known_until_ballots_say_it(partition: ReplicaPartition) -> None:
+    """It may have forgotten something, and does not know that any more once its mark is cleared."""
     found = partition.open()
     assert found.forgot
     found.mark.clear()
     partition.shut()
     assert not partition.open().forgot
     partition.shut()
+
+
+def test_memory_may_forget_unless_it_was_closed_in_order(tmp_path: Path) -> None:
+    partition, _ = filled(tmp_path, durability="memory")
+    partition.shut(clean=False)
+    check_known_until_ballots_say_it(partition)
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
@@ -320,12 +325,7 @@ def test_what_was_forgotten_is_known_until_the_ballots_say_it(
     for clean in (False, True):
         assert partition.open().forgot
         partition.shut(clean=clean)
-    found = partition.open()
-    assert found.forgot
-    found.mark.clear()
-    partition.shut()
-    assert not partition.open().forgot
-    partition.shut()
+    check_known_until_ballots_say_it(partition)
 
 
 def test_who_lost_the_note_of_its_boot_may_have_forgotten(tmp_path: Path) -> None:
