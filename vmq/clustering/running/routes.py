@@ -57,8 +57,8 @@ class ClusterRoutes:
         self._changed = changed
         #: Who says so, by slot and filter, and whether members of a group are connected.
         self._said: dict[int, dict[str, dict[int, bool]]] = {}
-        #: Slots and stores whose statements are about to be taken back.
-        self._releasing: set[tuple[int, int]] = set()
+        #: Slots and stores whose statements are about to be taken back, and of which filters.
+        self._releasing: dict[tuple[int, int], list[str]] = {}
         #: What the owners of this node said of that.
         self._presence: dict[tuple[int, str], bytes] = {}
         for key, value in node.items(SLOT_ROUTES):
@@ -164,6 +164,8 @@ class ClusterRoutes:
         With the forks of all members (`has_all`) it takes back what nobody wants any more. What stores said that are no
         members goes as well, where it is said here: by the barrier, if all members are up.
         """
+        # What it said was to be taken back for the sake of an owner that is none any more.
+        self._releasing.pop((slot, self._store), None)
         said = self._said.get(slot, {})
         for each in wanted:
             if self._store not in said.get(each, ()):
@@ -199,15 +201,17 @@ class ClusterRoutes:
         pending = barrier.wait(lambda: keys, SLOT_ROUTES, is_patient=True)
 
         def then(_: object) -> None:
-            self._releasing.discard((slot, store))
+            if self._releasing.get((slot, store)) is not filters:
+                return
+            del self._releasing[slot, store]
             for each in filters:
                 if by in self._said.get(slot, {}).get(each, ()):
                     self._take_back(slot, store, each)
 
+        self._releasing[slot, store] = filters
         if pending is None:
             then(None)
         else:
-            self._releasing.add((slot, store))
             pending.then = then
 
 
