@@ -61,9 +61,7 @@ def follow(several: Several, expected: list[bytes]) -> None:
         assert program.finish().code == 130
 
 
-def test_all_go_to_several_and_back(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
+def test_all_go_to_several_and_back(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
     first = lasting_port(2)
     places = [f"grpc://127.0.0.1:{port}" for port in (first, first + 1)]
     folder = tmp_path / "d"
