@@ -19,6 +19,9 @@ from vmq_cluster.raft.messages import COMPACT, MEMBERS, RETIRED, ROWS, STATE, UN
 #: What `Producers.place` says of rows beside how many are known already.
 GAP: Final = -1
 
+#: How many ranges that may be lost are told apart: a replica that is alone adds one with each unclean start.
+MOST_RANGES: Final = 64
+
 
 class Producers:
     """The next number of each boot of each store; numbers begin at 0 and have no gaps.
@@ -145,6 +148,10 @@ class LogState:
             self.members_end = batch.end
         elif batch.kind == UNCLEAN:
             self.uncertain.append(_range.decode(batch.body))
+            if len(self.uncertain) > MOST_RANGES:
+                one, other = self.uncertain[:2]
+                both = (min(one[0], other[0]), max(one[1], other[1]), other[2])
+                self.uncertain[:2] = [both]
         elif batch.kind == RETIRED:
             self.producers.retire(_stores.decode(batch.body))
         elif batch.kind == COMPACT:

@@ -4,6 +4,7 @@ from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
 from vmq_cluster.raft.state import (
     GAP,
+    MOST_RANGES,
     LogState,
     Producers,
     Terms,
@@ -77,3 +78,13 @@ def test_who_missed_several_unclean_elections_gives_way_to_each() -> None:
     state.add(Batch(1, 1, 5, UNCLEAN, (), encode_range(69, 69, 5)))
     state.add(Batch(2, 1, 6, UNCLEAN, (), encode_range(78, 80, 6)))
     assert state.last_unclean == (69, 6)
+
+
+def test_of_many_ranges_that_may_be_lost_the_first_are_known_as_one() -> None:
+    state = LogState.of([Batch(0, 1, 0, STATE, (), genesis(Members(("a",))))])
+    for number in range(1, MOST_RANGES + 11):
+        body = encode_range(10 * number, 10 * number + 1, number)
+        state.add(Batch(number, 1, number, UNCLEAN, (), body))
+    assert len(state.uncertain) == MOST_RANGES
+    assert state.uncertain[:2] == [(10, 111, 11), (120, 121, 12)]
+    assert state.last_unclean == (10, MOST_RANGES + 10)
