@@ -18,18 +18,13 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from tests.vmq.jobs.serving import client_of, config_of
+from tests.vmq.jobs.serving import client_of, config_of, machine
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.values import Endpoint
-from vmq.jobs.machine import JobMachine
 
 TCP = 1
-
-
-def machine(broker: Broker) -> JobMachine:
-    return broker.jobs.open().machine
 
 
 def mqtt_port(broker: Broker) -> int:
