@@ -457,9 +457,10 @@ class Group:
         elif replica.leader:
             has_leader = self._hears_leader(now)
         is_behind = not replica.is_current(message.last_term, message.end)
-        if is_behind and not has_leader and self.following is not None:
-            replica.heard = min(replica.heard, now - self._patience)  # who has more is to stand
-            self._has_more = True
+        if is_behind and not has_leader:
+            self._has_more = True  # who has more is to stand; again, where that came to nothing
+            if self.following is not None:
+                replica.heard = min(replica.heard, now - self._patience)
         if self.voting.answer(sender, message, has_leader, now):
             self._follow(message.term, "", now)
 

@@ -19,6 +19,8 @@ from vmq_cluster.raft.messages import COMPACT, MEMBERS, RETIRED, ROWS, STATE, UN
 #: What `Producers.place` says of rows beside how many are known already.
 GAP: Final = -1
 
+#: How many former members are known, those that are still there among them.
+FORMER: Final = 16
 #: How many ranges that may be lost are told apart: a replica that is alone adds one with each unclean start.
 MOST_RANGES: Final = 64
 
@@ -114,7 +116,7 @@ class LogState:
         self.members = Members() if members is None else members
         #: Where the batch with these members ends.
         self.members_end = 0
-        #: Who was a member when somebody went last: it may have what is damaged elsewhere.
+        #: Who was a member when somebody went, the last first: it may have what is damaged elsewhere.
         self.former: tuple[str, ...] = ()
         self.producers = Producers()
         #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
@@ -144,7 +146,7 @@ class LogState:
             before = self.members.all
             self.members = _members.decode(batch.body)
             if not set(before) <= set(self.members.all):
-                self.former = before
+                self.former = tuple(dict.fromkeys((*before, *self.former)))[:FORMER]
             self.members_end = batch.end
         elif batch.kind == UNCLEAN:
             self.uncertain.append(_range.decode(batch.body))

@@ -350,8 +350,11 @@ def test_without_that_rule_it_elects_who_lacks_what_it_forgot() -> None:
         died_before_it_said_that_it_forgot()
 
 
-def left_in_a_change() -> Groups:
-    """`d` was to become a voter; it has what a leader wrote who did not know, and `a` that leader's end no more."""
+def left_in_a_change(deaf: float = 0.0) -> Groups:
+    """`d` was to become a voter; it has what a leader wrote who did not know, and `a` that leader's end no more.
+
+    For a while nobody hears what `d` asks.
+    """
     sim = Groups(1)
     first = Batch(0, 1, 0, STATE, (), genesis(Members(("a", "b", "c"))))
     learns = Batch(1, 1, 1, MEMBERS, (), encode_members(Members(("a", "b", "c"), ("d",))))
@@ -363,6 +366,11 @@ def left_in_a_change() -> Groups:
         sim.nodes[name].logs[GROUP] = SimLog("fsync", [first, *batches])
         sim.nodes[name].ballots[GROUP] = Ballot(2, "", name == "a")
     sim.verdict.begin(GROUP, SimLog("fsync", [first]))
+    sim.passes = lambda sender, _, envelope: (
+        sender != "d"
+        or sim.now >= deaf
+        or not any(isinstance(message, Ask) for _, message in envelope.items)
+    )
     for name in logs:
         sim.start(name)
     sim.elect()
@@ -375,6 +383,10 @@ def test_who_has_more_than_those_who_stand_leads_them_though_it_is_no_voter() ->
     assert sim.leader() in {"a", "b", "c"}, "only until they have it, too"
     assert sim.group(sim.leader()).replica.members == Members(("a", "b", "c"), ("d",))
     assert not sim.group("a").replica.abstains
+
+
+def test_who_has_more_stands_again_where_nobody_heard_it() -> None:
+    assert left_in_a_change(deaf=10.0).leader() in {"a", "b", "c"}
 
 
 def test_without_that_rule_they_wait_for_ever() -> None:

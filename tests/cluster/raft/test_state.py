@@ -3,6 +3,7 @@
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
 from vmq_cluster.raft.state import (
+    FORMER,
     GAP,
     MOST_RANGES,
     LogState,
@@ -88,3 +89,16 @@ def test_of_many_ranges_that_may_be_lost_the_first_are_known_as_one() -> None:
     assert len(state.uncertain) == MOST_RANGES
     assert state.uncertain[:2] == [(10, 111, 11), (120, 121, 12)]
     assert state.last_unclean == (10, MOST_RANGES + 10)
+
+
+def test_who_was_a_member_is_known_after_others_have_gone_too() -> None:
+    state = LogState(Members(("a", "b", "c")))
+    for number, names in enumerate((("a", "b"), ("a", "b", "d"), ("a", "d"), ("d",)), 1):
+        state.add(Batch(number, 1, 1, MEMBERS, (), encode_members(Members(names))))
+    assert state.former == ("a", "d", "b", "c")
+    for number in range(5, 50, 2):
+        for count, names in enumerate((("d", f"n{number}"), ("d",))):
+            body = encode_members(Members(names))
+            state.add(Batch(number + count, 1, 1, MEMBERS, (), body))
+    assert len(state.former) == FORMER
+    assert state.former[:2] == ("d", "n49")
