@@ -53,8 +53,10 @@ def pytest_collectstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand tests are a million objects, which the collector would look through for each test anew."""
-    gc.collect()
+    """Ten thousand tests are a million objects, which the collector would look through for each test anew.
+
+    What of them is garbage stays, too: to find it takes each process a second.
+    """
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 50)  # as `vmq start` has it
