@@ -189,6 +189,11 @@ class Groups(Clock):
         """A bit of the log of a node flips, and is found."""
         node = self.nodes[name]
         log = node.logs[GROUP]
+        if node.host is not None and node.busy > self.now:
+            self.later(
+                node.busy - self.now, self.flip, name
+            )  # who would find it waits for the disk
+            return
         if log.flip(self.random):
             if node.host is None:
                 node.forgot.add(GROUP)

@@ -1,7 +1,11 @@
-"""Whoever knows of a split late, and of its end in parts, has messages kept for all sessions all the time."""
+"""Whatever befalls the nodes, each that lets clients in has messages kept for all sessions all the time."""
+
+from collections.abc import Iterator
 
 import pytest
 
+from tests.simulator.seeds import each_seed
+from tests.simulator.switched_off import switched_off
 from tests.simulator.world import SLOTS, World
 from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
 from vmq.clustering.running.routes import ClusterRoutes
@@ -40,7 +44,7 @@ def test_without_waiting_for_all_to_have_heard_something_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def release(
-        self: ClusterRoutes, slot: int, store: int, by: int, _barrier: SubscribeBarrier
+        self: ClusterRoutes, slot: int, store: int, by: int, *_: int | SubscribeBarrier
     ) -> None:
         for each, stores in list(self._said.get(slot, {}).items()):
             if store in stores and by in stores:
@@ -48,3 +52,74 @@ def test_without_waiting_for_all_to_have_heard_something_is_lost(
 
     monkeypatch.setattr(ClusterRoutes, "_release", release)
     assert any(heal_in_parts(seed) for seed in range(3))
+
+
+NAMES = "abcde"
+
+
+def gaps(world: World) -> list[tuple[float, str, str]]:
+    """Nodes that let clients in and keep nothing for a session: when, which, and whose."""
+    found = []
+    for node in world.running():
+        targets = dict(node.slots.fronts.targets("", "t")[0]) if node.is_open else range(SLOTS)
+        without = [each for each in world.oracle.wanted if slot_of(each, SLOTS) not in targets]
+        found += [(world.now, node.name, each) for each in without]
+    return found
+
+
+def upheavals(seed: int) -> Iterator[tuple[float, str, str]]:
+    """All nodes are killed at once, or some, and start; and one is cut off for a while: slots go to and fro."""
+    with World(seed, *NAMES, replicas=2) as world:
+        random = world.random
+        for number in range(12):
+            world.subscriber(f"s{number}", random.choice(NAMES))
+        for _ in range(4):
+            for way in [(one, other) for one in NAMES for other in NAMES]:
+                world.network.lags[way] = random.choice((0.005, 0.05, 0.4))
+            dead = random.sample(NAMES, random.choice((1, 2, 3, 4, 5, 5, 5, 5)))
+            world.kill(*dead)
+            for name in dead:
+                world[name].start()
+                world.run(random.choice((0.0, 0.0, 0.05, 0.3, 1.0, 2.5)))
+            one = random.choice(NAMES)
+            cut, heal = (world.now + each for each in (random.uniform(0, 4), random.uniform(6, 10)))
+            while world.now < heal + 2:
+                world.run(0.01)
+                yield from gaps(world)
+                if cut < world.now:
+                    world.network.split(one, [each for each in NAMES if each != one])
+                    cut = heal + 9
+                elif heal < world.now:
+                    world.network.heal()
+
+
+def test_no_node_is_without_a_route_while_slots_go_to_and_fro() -> None:
+    for seed in each_seed(4):
+        with seed:
+            assert list(upheavals(seed.number)) == []
+
+
+_release = ClusterRoutes._release
+
+
+def _by_any_epoch(
+    self: ClusterRoutes, slot: int, store: int, by: int, _: int, barrier: SubscribeBarrier
+) -> None:
+    _release(self, slot, store, by, 0, barrier)
+
+
+def _in_reach(self: SubscribeBarrier) -> set[str]:
+    return set(self._up)
+
+
+@pytest.mark.parametrize(
+    ("part", "seed"),
+    [
+        ((ClusterRoutes, "_release", _by_any_epoch), 4),
+        ((SubscribeBarrier, "_members", _in_reach), 57),
+    ],
+    ids=["what an owner said before", "who is away"],
+)
+def test_each_rule_is_needed(part: tuple[type, str, object], seed: int) -> None:
+    with switched_off([part], [part[0]]):
+        assert next(upheavals(seed), None)

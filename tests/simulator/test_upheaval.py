@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulator.losses import Losses
 from tests.simulator.seeds import each_seed
 from tests.simulator.upheaval import go
 
@@ -21,6 +22,15 @@ def test_where_nothing_is_forgotten_nothing_is_uncertain() -> None:
             upheaval = go(seed.number, "fsync", 150, flip=0.0)
             assert upheaval.sim.verdict.groups["g"].term == 0
             assert len(upheaval.sim.verdict.acks) > 10, "some were acknowledged"
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
+def test_what_is_left_goes_on_by_itself_or_where_an_operator_says_so(durability: str) -> None:
+    for seed in each_seed(SEEDS):
+        with seed:
+            upheaval = Losses(seed.number, durability, flip=0.08, fail_power=0.06, aim=0.12)
+            upheaval.go(150)
+            upheaval.end()
 
 
 def test_a_seed_gives_one_run() -> None:

@@ -1,6 +1,7 @@
 """What is said to be lost, where whoever says it dies, or loses more, before anybody is told."""
 
 from tests.simulator.groups import GROUP, Groups
+from vmq_cluster.raft.messages import Campaign
 
 
 def alone_and_untold() -> Groups:
@@ -47,3 +48,25 @@ def test_what_damage_takes_before_it_is_told_the_next_leader_says() -> None:
     history = sim.verdict.groups[GROUP]
     assert history.uncertain == [1]
     assert history.first == 1
+
+
+def test_who_says_late_that_it_leads_need_not_have_what_a_later_leader_committed() -> None:
+    """Its disk takes the next ballot for long when it is elected, and another is elected meanwhile."""
+    sim = Groups(1)
+    sim.begin(*"abc")
+    leader = sim.elect()
+    sim.run(2)
+    late, other = sorted(set("abc") - {leader})
+    node = sim.nodes[late]
+    sim.do(late, lambda group: group.receive("", Campaign(group.replica.term), sim.now))
+    sim.until(lambda: sim.nodes[other].ballots[GROUP].vote == late, 1, 0.0001)
+    node.busy = sim.now + 20
+    sim.until(lambda: sim.group(late).leading is not None, 1, 0.001)
+    term = sim.group(late).replica.term
+    sim.cut_off(late)
+    sim.until(lambda: set(sim.leaders()) - {late}, 15)
+    answers = sim.put(sim.leader(), "s", 0)
+    sim.until(lambda: answers == ["done"], 5, 0.01)
+    assert term not in sim.verdict.groups[GROUP].leaders
+    sim.run(20)
+    assert sim.verdict.groups[GROUP].leaders[term] == late

@@ -74,17 +74,45 @@ class Upheaval:
             return False
         replica = sim.group(leader).replica
         names = replica.members.all
-        damage = replica.log.damage
-        asked = {*names, *replica.state.former} - {leader}
-        if damage and all(sim.nodes[name].logs[GROUP].end <= damage[0][0] for name in asked):
-            return True  # nobody else has what is damaged there, and what lies behind: none can follow it
+        if not self._can_be_followed(leader):
+            return True
         if any(producer.waiting for producer in sim.producers.values()):
             return False
+        if self._is_mended_by_nobody(leader):
+            return True  # who lacks it waits; the others are served
         if sim.group(leader).leading.wanted is not None:  # type: ignore[union-attr]
             return False
         logs = [sim.nodes[name].logs[GROUP] for name in names]
         return all(log.end == replica.commit and not log.damage for log in logs) and not any(
             sim.group(name).is_awake for name in names
+        )
+
+    def _is_mended_by_nobody(self, leader: str) -> bool:
+        """Whether nobody has the first of what is damaged in the leader's log."""
+        replica = self.sim.group(leader).replica
+        if not replica.log.damage:
+            return False
+        first, end = replica.log.damage[0]
+        logs = [
+            self.sim.nodes[name].logs[GROUP]
+            for name in {*replica.members.all, *replica.state.former} - {leader}
+        ]
+        return not any(
+            log.first <= first
+            and end <= log.end
+            and not any(begin < end and first < behind for begin, behind in log.damage)
+            for log in logs
+        )
+
+    def _can_be_followed(self, leader: str) -> bool:
+        """Whether most can have what the leader writes: who lacks what nobody has can be given nothing behind it."""
+        replica = self.sim.group(leader).replica
+        if not self._is_mended_by_nobody(leader):
+            return True
+        ends = {name: self.sim.nodes[name].logs[GROUP].end for name in replica.members.voters}
+        first = replica.log.damage[0][0]
+        return replica.members.has_majority(
+            name for name, end in ends.items() if name == leader or end > first
         )
 
     # --- what happens
@@ -141,7 +169,8 @@ class Upheaval:
     def keep(self) -> None:
         """Retention: the leader lets go of what is old."""
         leader = self.sim.leader()
-        if leader:
+        # While its disk takes a ballot, what is committed is not told yet, and its thread does nothing else.
+        if leader and self.sim.nodes[leader].busy <= self.sim.now:
             commit = self.sim.group(leader).replica.commit
             self.sim.do(leader, lambda group: group.keep_from(commit - self.random.randint(20, 60)))
 

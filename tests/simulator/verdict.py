@@ -69,6 +69,8 @@ class Verdict:
         replica = self.sim.group(name, effect.group).replica
         if history.uncertain:
             return  # it may lack what is said to be uncertain
+        if effect.term < max(history.leaders):
+            return  # its disk was slow to let it say so: another, of a later term, may have committed more
         assert replica.log.end >= history.end, f"{name} leads without all that is committed"
 
     def committed(self, name: str, group: str, end: int) -> None:

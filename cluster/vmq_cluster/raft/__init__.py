@@ -18,6 +18,7 @@ replica *abstains*.
 | `log` | the port that the segments of a partition meet |
 | `replica` | ballot, log, commit index: what a replica has in any role |
 | `election`, `following`, `leading` | the three roles |
+| `recovery` | when an operator may have one replica go on alone |
 | `group` | one group on one node: who plays which role, who hears what |
 | `host` | all groups of a node: envelopes, ticks, quiet groups |
 | `placement`, `meta` | where replicas go, and the meta group's decisions |

@@ -219,10 +219,10 @@ class Mending:
             replica.send(others[self._turn % len(others)], Mend(replica.term, first, end))
 
     def on_mend(self, sender: str, message: Mend) -> None:
-        """Somebody lacks what is committed: whoever has it whole sends it."""
+        """Somebody lacks what is committed: whoever has it whole sends it, though it may not know that it is."""
         replica = self._replica
         batches = []
-        if replica.log.first <= message.first < message.end <= replica.commit:
+        if replica.log.first <= message.first < message.end <= replica.log.end:
             found = replica.log.read(message.first, replica.options.append_bytes)
             batches = [batch for batch in found if batch.offset < message.end]
         replica.send(sender, Mended(replica.term, replica.log.first, batches))

@@ -30,6 +30,7 @@ from vmq_cluster.raft.messages import (
     Vote,
 )
 from vmq_cluster.raft.options import RaftOptions
+from vmq_cluster.raft.recovery import can_lead, objection
 from vmq_cluster.raft.replica import Outlet, Replica
 from vmq_cluster.raft.state import encode_compaction, encode_stores
 
@@ -63,6 +64,11 @@ class Group:
         self.removed = False
         #: Who lacks something that this replica has stood lately.
         self._has_more = False
+        #: It is no voter, and an operator wants to know how much the others have.
+        self._asks = False
+        self._opened_at = now
+        #: When a leader was known last.
+        self._led_at = now
         self._draw(now)
         if forgot:
             self.replica.set_abstains(True)
@@ -172,34 +178,39 @@ class Group:
         voters which come back with their disks give way. Returns why it cannot be, "" if it is done.
         """
         replica = self.replica
-        voters = replica.members.voters
-        up = [name for name in voters if name == replica.name or replica.outlet.is_up(name)]
-        has_majority = replica.members.has_majority(up)
-        if (
-            replica.leader and has_majority
-        ):  # without one who leads finds out, if it is this node in a while only
-            return f"{replica.leader} leads it"
-        if replica.name not in voters:
-            return f"this node has no replica that counts: {', '.join(voters) or 'nobody'} has"
-        if has_majority:
-            return f"most of its replicas are in reach, and elect a leader: {', '.join(up)}"
-        own = (replica.last_term, replica.log.end)
-        answered = {} if self.election is None else self.election.answered
-        ends = {replica.name: own, **replica.answered, **answered}
-        for name in up:
-            if name not in ends:
-                return f"{name} is in reach and has not said yet how much it has: try again"
-            if ends[name] > own:
-                return f"{name} has more of it, up to offset {ends[name][1]}: recover it there"
-        replica.set_term(replica.term + JUMP, replica.name)
+        why = self._objection(now)
+        if why:
+            return why
+        jump = JUMP + replica.random.randrange(
+            JUMP
+        )  # another, asked beyond a split, leads in another term
+        self.removed = False
+        replica.set_term(replica.term + jump, replica.name)
         replica.write_members(Members((replica.name,)))
         if self.leading is not None:
             self.leading.end()
         self.election = self.following = None
         self.leading = Leading(replica, True, replica.log.end + 1, now)
-        self._lead_by(replica.name)
+        self._lead_by(replica.name, now)
         self.leading.step(now)
         return ""
+
+    def _objection(self, now: float) -> str:
+        """What speaks against a recovery, "" if nothing does."""
+        replica = self.replica
+        if self.leading is not None:
+            others = {name: each.match for name, each in self.leading.progress.items()}
+            up = {name: end for name, end in others.items() if replica.outlet.is_up(name)}
+            return f"{replica.name} leads it" if can_lead(replica, up) else ""
+        if replica.leader:
+            return f"{replica.leader} leads it"
+        if now - self._opened_at < 2 * replica.options.election_timeout:
+            return "this node has just started, and does not know yet whom it reaches: try again"
+        is_voter = replica.name in replica.members.voters and not self.removed
+        if not is_voter and not self._asks:
+            self.removed, self._asks, self._led_at = False, True, now
+        answered = {} if self.election is None else self.election.answered
+        return objection(replica, {**replica.answered, **answered}, self._led_at, now)
 
     def keep_from(self, first: int) -> None:
         """The leader's retention: the log may begin here."""
@@ -244,7 +255,7 @@ class Group:
             stagger = replica.options.stagger * (1 + count / replica.options.crowd)
             wait = rank * stagger + replica.random.random() * 0.05
             self.following.quiet = False
-            self._lead_by("")
+            self._lead_by("", now)
             replica.heard = now - self._patience + wait
 
     # --- time
@@ -284,14 +295,16 @@ class Group:
             self.replica.set_term(term)
         self.leading = self.election = None
         self.following = Following(self.replica)
-        self._lead_by(leader)
+        self._lead_by(leader, now)
         self._draw(now)
 
-    def _lead_by(self, leader: str) -> None:
+    def _lead_by(self, leader: str, now: float) -> None:
         replica = self.replica
         if leader != replica.leader:
+            self._led_at = now
             replica.leader = leader
             if leader:
+                self._asks = False
                 self.voting.reopen()
             replica.outlet.emit(Led(replica.group, leader, replica.term))
 
@@ -301,11 +314,11 @@ class Group:
         if self.election is not None and self.election.end() is Outcome.STANDS:
             self._elect(False, False, True, now)
             return
-        self._lead_by("")
+        self._lead_by("", now)
         self._draw(now)
         if self.removed:
             return
-        has_more, self._has_more = self._has_more, False
+        has_more, self._has_more = self._has_more or self._asks, False
         if replica.name not in replica.members.voters and not has_more:
             for name in replica.members.voters:
                 replica.send(name, Nudge(replica.term))
@@ -318,7 +331,7 @@ class Group:
         if not pre:
             replica.set_term(replica.term + 1, replica.name)
         self.following = None
-        self._lead_by("")
+        self._lead_by("", now)
         self._draw(now)
         self.election = Election(replica, pre, transfer, unclean)
         self._conclude(self.election, self.election.ask(now), now)
@@ -330,7 +343,7 @@ class Group:
             self.election = self.following = None
             ends = [end for _, end in election.answered.values()]
             self.leading = Leading(self.replica, election.unclean, max(ends, default=0), now)
-            self._lead_by(self.replica.name)
+            self._lead_by(self.replica.name, now)
             self.leading.step(now)
 
     # --- what others say
@@ -380,7 +393,7 @@ class Group:
 
     def _on_leader(self, sender: str, message: Append | Files, now: float) -> None:
         assert self.following is not None
-        self._lead_by(sender)
+        self._lead_by(sender, now)
         self.removed = False
         self.replica.heard = now
         if isinstance(message, Append):
@@ -417,7 +430,7 @@ class Group:
 
     def _on_gone(self) -> None:
         if self.leading is None and not self.removed:
-            self.removed = True
+            self.removed, self._asks = True, False
             self.replica.outlet.emit(Removed(self.replica.group))
 
     def _on_vote(self, sender: str, message: Vote, now: float) -> None:
@@ -438,15 +451,16 @@ class Group:
         if self.leading is not None:
             self._on_nudge(sender, now)
         elif replica.leader == sender:
-            self._lead_by("")  # it would not ask if it still led
+            self._lead_by("", now)  # it would not ask if it still led
             if self.following is not None:
                 self.following.quiet = False
         elif replica.leader:
             has_leader = self._hears_leader(now)
         is_behind = not replica.is_current(message.last_term, message.end)
-        if is_behind and not has_leader and self.following is not None:
-            replica.heard = min(replica.heard, now - self._patience)  # who has more is to stand
-            self._has_more = True
+        if is_behind and not has_leader:
+            self._has_more = True  # who has more is to stand; again, where that came to nothing
+            if self.following is not None:
+                replica.heard = min(replica.heard, now - self._patience)
         if self.voting.answer(sender, message, has_leader, now):
             self._follow(message.term, "", now)
 

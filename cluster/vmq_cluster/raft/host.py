@@ -32,7 +32,8 @@ class Host:
         #: The groups that are ticked.
         self.awake: dict[str, Group] = {}
         self._random = random
-        self._up: set[str] = set()
+        #: The nodes that can be reached, and since when.
+        self._up: dict[str, float] = {}
         #: The last boot of each node that was heard; what an earlier one sent counts no more.
         self._boots: dict[str, int] = {}
         #: Groups of which something may be another way since `take_touched`.
@@ -57,6 +58,9 @@ class Host:
 
     def is_up(self, peer: str) -> bool:
         return peer in self._up
+
+    def up_since(self, peer: str) -> float:
+        return self._up.get(peer, 0.0)
 
     def may_stand(self) -> bool:
         self._standing -= 1
@@ -195,7 +199,7 @@ class Host:
 
     def peer_up(self, peer: str, now: float) -> list[Effect]:
         """A node can be reached: leaders speak to it, for nobody knows what it missed."""
-        self._up.add(peer)
+        self._up.setdefault(peer, now)
         for group in list(self.groups.values()):
             if group.leading is not None and peer in group.leading.progress:
                 self._guard(group, group.peer_up, peer, now)
@@ -203,7 +207,7 @@ class Host:
 
     def peer_down(self, peer: str, now: float) -> list[Effect]:
         """A node cannot be reached any more."""
-        self._up.discard(peer)
+        self._up.pop(peer, None)
         self._end(peer)
         return self.finish()
 

@@ -26,6 +26,9 @@ class Outlet(Protocol):
     def is_up(self, peer: str) -> bool:
         """Whether a node is heard, by the links' own heartbeats."""
 
+    def up_since(self, peer: str) -> float:
+        """Since when, if it is."""
+
     def may_stand(self) -> bool:
         """Whether one more group stands now: of thousands a few at a time do."""
 

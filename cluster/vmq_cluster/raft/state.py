@@ -19,6 +19,11 @@ from vmq_cluster.raft.messages import COMPACT, MEMBERS, RETIRED, ROWS, STATE, UN
 #: What `Producers.place` says of rows beside how many are known already.
 GAP: Final = -1
 
+#: How many former members are known, those that are still there among them.
+FORMER: Final = 16
+#: How many ranges that may be lost are told apart: a replica that is alone adds one with each unclean start.
+MOST_RANGES: Final = 64
+
 
 class Producers:
     """The next number of each boot of each store; numbers begin at 0 and have no gaps.
@@ -111,7 +116,7 @@ class LogState:
         self.members = Members() if members is None else members
         #: Where the batch with these members ends.
         self.members_end = 0
-        #: Who was a member when somebody went last: it may have what is damaged elsewhere.
+        #: Who was a member when somebody went, the last first: it may have what is damaged elsewhere.
         self.former: tuple[str, ...] = ()
         self.producers = Producers()
         #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
@@ -141,10 +146,14 @@ class LogState:
             before = self.members.all
             self.members = _members.decode(batch.body)
             if not set(before) <= set(self.members.all):
-                self.former = before
+                self.former = tuple(dict.fromkeys((*before, *self.former)))[:FORMER]
             self.members_end = batch.end
         elif batch.kind == UNCLEAN:
             self.uncertain.append(_range.decode(batch.body))
+            if len(self.uncertain) > MOST_RANGES:
+                one, other = self.uncertain[:2]
+                both = (min(one[0], other[0]), max(one[1], other[1]), other[2])
+                self.uncertain[:2] = [both]
         elif batch.kind == RETIRED:
             self.producers.retire(_stores.decode(batch.body))
         elif batch.kind == COMPACT:

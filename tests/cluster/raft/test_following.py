@@ -224,3 +224,30 @@ def test_a_piece_of_another_history_is_passed_over() -> None:
     assert log.damage == [(batch.offset, batch.end)]
     sim.heal()
     sim.until(lambda: not log.damage, 10)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_is_damaged_is_fetched_from_who_was_taken_out_before_others_were(knows: bool) -> None:
+    """It has it whole, and may not have heard that it is committed: offset and term say that it is the same."""
+    sim, leader = grown()
+    gone, next_, stays = [name for name in "abc" if name != leader] + [leader]
+    sim.cut_off(gone)
+
+    def move(*names: str) -> None:
+        sim.do(leader, lambda group: group.aim(names, sim.now))
+        sim.until(lambda: sim.group(leader).replica.members.all == names, 30)
+
+    move(next_, stays)
+    move(stays)
+    sim.kill(next_)
+    batch = next(each for each in sim.nodes[leader].logs[GROUP].batches if each.offset > 20)
+    sim.kill(gone)
+    if not knows:
+        sim.nodes[gone].logs[GROUP].committed = batch.offset
+    sim.start(gone)
+    sim.run(1)
+    assert (sim.group(gone).replica.commit > batch.offset) is knows
+    sim.nodes[leader].logs[GROUP].damage.append((batch.offset, batch.end))
+    sim.do(leader, lambda group: group.peer_up(gone, sim.now))
+    sim.network.cuts.clear()
+    sim.until(lambda: not sim.nodes[leader].logs[GROUP].damage, 10)

@@ -3,7 +3,9 @@
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
 from vmq_cluster.raft.state import (
+    FORMER,
     GAP,
+    MOST_RANGES,
     LogState,
     Producers,
     Terms,
@@ -77,3 +79,26 @@ def test_who_missed_several_unclean_elections_gives_way_to_each() -> None:
     state.add(Batch(1, 1, 5, UNCLEAN, (), encode_range(69, 69, 5)))
     state.add(Batch(2, 1, 6, UNCLEAN, (), encode_range(78, 80, 6)))
     assert state.last_unclean == (69, 6)
+
+
+def test_of_many_ranges_that_may_be_lost_the_first_are_known_as_one() -> None:
+    state = LogState.of([Batch(0, 1, 0, STATE, (), genesis(Members(("a",))))])
+    for number in range(1, MOST_RANGES + 11):
+        body = encode_range(10 * number, 10 * number + 1, number)
+        state.add(Batch(number, 1, number, UNCLEAN, (), body))
+    assert len(state.uncertain) == MOST_RANGES
+    assert state.uncertain[:2] == [(10, 111, 11), (120, 121, 12)]
+    assert state.last_unclean == (10, MOST_RANGES + 10)
+
+
+def test_who_was_a_member_is_known_after_others_have_gone_too() -> None:
+    state = LogState(Members(("a", "b", "c")))
+    for number, names in enumerate((("a", "b"), ("a", "b", "d"), ("a", "d"), ("d",)), 1):
+        state.add(Batch(number, 1, 1, MEMBERS, (), encode_members(Members(names))))
+    assert state.former == ("a", "d", "b", "c")
+    for number in range(5, 50, 2):
+        for count, names in enumerate((("d", f"n{number}"), ("d",))):
+            body = encode_members(Members(names))
+            state.add(Batch(number + count, 1, 1, MEMBERS, (), body))
+    assert len(state.former) == FORMER
+    assert state.former[:2] == ("d", "n49")

@@ -72,6 +72,8 @@ def test_times() -> None:
         ("topic", "a/#/b", "is no MQTT topic filter"),
         ("topic", "a+/b", "is no MQTT topic filter"),
         ("startingOffsets", "latest-ish", "expected earliest, latest or JSON"),
+        ("startingOffsets", "[]", "expected earliest, latest or JSON"),
+        ("endingOffsets", "latest", "spark.read"),
         ("startingTimestamp", "yesterday", "expected milliseconds since 1970"),
         ("startingTimestamp", "-5", "'-5' is not accepted; expected milliseconds since 1970"),
         ("startingTimestamp", "9" * 30, "expected milliseconds since 1970"),

@@ -21,13 +21,12 @@ from vmq.http.operations import OPERATIONS
 # Keys
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
-async def test_without_a_key_nothing_is_done(site: Site, operation: Any) -> None:
+async def test_without_a_key_nothing_is_done(site: Site) -> None:
     key = {"x-api-key": "vmq_wrong"}
-    for headers in ({}, key, {"Authorization": "Bearer x"}, {"Authorization": "Basic ???"}):
-        status, answer = await ask(site, operation.method, operation.path, headers=headers)
-        assert status == 401
-        assert "API key" in answer["error"]
+    for each in OPERATIONS:
+        for headers in ({}, key, {"Authorization": "Bearer x"}, {"Authorization": "Basic ???"}):
+            status, answer = await ask(site, each.method, each.path, headers=headers)
+            assert (status, "API key" in answer["error"]) == (401, True), each.name
 
 
 async def test_a_key_opens_as_header_and_as_user(site: Site) -> None:

@@ -13,6 +13,7 @@ from pyarrow import flight
 from tests.vmq.streams.flight_support import Running, serving, ticket
 from tests.vmq.streams.log.ordered.test_reading import TOPICS, order, spoil
 from tests.vmq.streams.replica.support import Leader, partition_in
+from tests.vmq.streams.sql.queries import query_all
 from tests.vmq.streams.support import options
 from vmq.streams.column_writer import ColumnWriter
 from vmq.streams.log.cursor import LogReader
@@ -21,7 +22,6 @@ from vmq.streams.log.ordered import making
 from vmq.streams.log.ordered.file import SUFFIX, OrderedFile, path_of
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.segment import Sealed
-from vmq.streams.sql.running import SqlRunner, sources_of
 
 
 @pytest.fixture
@@ -215,9 +215,8 @@ def test_queries_of_few_topics_use_them(
     partition = fill(running)
     order(partition)
     spoil(partition.sealed[0].path)
-    sources = sources_of(running.catalog, lambda _stream: True)
     query = f'select payload from sensors where {where} order by "offset"'
-    answer = SqlRunner().run(query, sources)
+    answer = query_all(running, query)
     assert answer["payload"].to_pylist() == [b"p-%d" % each for each in range(3, 240, 24)]
     with pytest.raises(StreamError):
-        SqlRunner().run("select max(payload) from sensors where qos = 1", sources)
+        query_all(running, "select max(payload) from sensors where qos = 1")

@@ -61,9 +61,7 @@ def follow(several: Several, expected: list[bytes]) -> None:
         assert program.finish().code == 130
 
 
-def test_sessions_and_streams_go_from_one_process_to_several_to_elsewhere_and_back(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
+def test_all_go_to_several_and_back(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
     first = lasting_port(2)
     places = [f"grpc://127.0.0.1:{port}" for port in (first, first + 1)]
     folder = tmp_path / "d"
@@ -96,7 +94,7 @@ def test_sessions_and_streams_go_from_one_process_to_several_to_elsewhere_and_ba
 
     # The second worker is one too many now, and they find each other where the folder is now: sessions and partitions
     # go to the first, and then one process is enough.
-    moved = folder.rename(tmp_path / "moved")
+    moved = folder.rename(tmp_path / "m")
     broker = fresh_broker(data_dir=moved, env=memory, args=("--node-name", "n"))
     reach(lambda: not (moved / "workers" / "2").exists())
     reach(lambda: memory_limit(Several(broker), 1) == 8_000_000_000)

@@ -415,7 +415,7 @@ def test_signals_reach_all(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
 def test_a_worker_that_cannot_start_is_an_error_of_the_start(
     tmp_path: Path, fresh_broker: BrokerFactory
 ) -> None:
-    other = fresh_broker(data_dir=tmp_path / "data")
+    other = fresh_broker(data_dir=tmp_path / "d")
     arguments = ("start", "--workers", "2", "--data-dir", str(other.data_dir))
     done = run(*arguments, "--listen", LISTEN[0])
     assert (done.code, done.out) == (1, b"")

@@ -200,9 +200,11 @@ def recover(
     decisions, will not come back with their disks: with this node's copy
     alone. Messages that only the lost nodes had are gone, acknowledged or
     not, and readers may have seen them; /health and the log name the offset
-    from which on that may be so. New copies are made on other nodes of the
-    cluster by themselves. Before it, remove the lost nodes ('vmq cluster
-    remove'); should one come back with its disk, wipe that first.
+    from which on that may be so. Refused where a node in reach has more; and
+    while copies in reach may elect a leader yet, for a minute. New copies are
+    made on other nodes of the cluster by themselves. Before it, remove the
+    lost nodes ('vmq cluster remove'); should one come back with its disk, wipe
+    that first.
 
     \b
     Example:

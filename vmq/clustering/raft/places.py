@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.raft.records import Lead, ReplicaPlace, node_of
 from vmq.clustering.raft.standing import OwnReplicas, Standing
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
 
 log = logging.getLogger("vmq.cluster")
+
+#: How many ranges of offsets are named of a partition.
+_MOST_RANGES: Final = 10
 
 #: Stream and number of a partition.
 Key = tuple[str, int]
@@ -52,8 +55,8 @@ class Places:
         #: The groups that get other copies, and on how many hosts there can be some.
         self.moving: Set[str] = frozenset()
         self.hosts = 0
-        #: Offsets that may be lost, by group.
-        self.uncertain: dict[str, tuple[int, int]] = {}
+        #: Ranges of offsets that may be lost, as was seen since this node started, by group.
+        self.uncertain: dict[str, list[tuple[int, int]]] = {}
 
     def put(self, changed: Mapping[Key, ReplicaPlace | None]) -> None:
         """These partitions have these places, or none any more."""
@@ -112,6 +115,11 @@ class Places:
         """The node that leads a partition; "" if none is known."""
         place = self.places.get((stream, number))
         return "" if place is None else node_of(self.leaders.get(place.group, ""))
+
+    def leads_beside(self, group: str) -> str:
+        """The other node in reach that leads a group; "" if none is known."""
+        node = node_of(self.leaders.get(group, ""))
+        return node if node in self.up else ""
 
     def replicas(self, stream: str, number: int) -> list[str]:
         """The nodes that have a partition."""
@@ -281,7 +289,7 @@ class Places:
             if lacking := self.lacking(name):
                 yield lacking
             if name in leaderless:
-                yield f"stream {name!r}: {_numbers(leaderless[name])} without a leader"
+                yield self.why_unled(name, leaderless[name])
             if name in short:
                 yield (
                     f"stream {name!r}: {_numbers(short[name])}: fewer copies can be reached than the "
@@ -292,20 +300,20 @@ class Places:
                     f"stream {name!r}: {_numbers(forgetful[name])}: this node's copy may have forgotten, "
                     "and counts for nothing until it has caught up"
                 )
-        for group in self.uncertain:
-            yield self._loss(group)
+        for group, ranges in self.uncertain.items():
+            yield self._loss(group, ranges)
 
     def note_loss(self, group: str, first: int, end: int) -> None:
         """Offsets of a group may be lost."""
-        self.uncertain[group] = (first, end)
-        log.error("%s", self._loss(group))
+        self.uncertain[group] = _joined([*self.uncertain.get(group, ()), (first, end)])
+        log.error("%s", self._loss(group, [(first, end)]))
 
-    def _loss(self, group: str) -> str:
-        first, end = self.uncertain[group]
+    def _loss(self, group: str, ranges: Iterable[tuple[int, int]]) -> str:
         key = self.keys.get(group)
         what = f"group {group}" if key is None else f"stream {key[0]!r}, partition {key[1]}"
+        offsets = ", ".join(f"{first} to {end}" for first, end in ranges)
         return (
-            f"{what}: offsets {first} to {end} may be lost: "
+            f"{what}: offsets {offsets} may be lost: "
             "most of its replicas had forgotten, or were given up"
         )
 
@@ -315,6 +323,19 @@ class Places:
         for name, number in sorted(self.keys[group] for group in groups if group in self.keys):
             found.setdefault(name, []).append(number)
         return found
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ranges in order, those that meet as one; of too many the first ones are."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((first, end))
+    if len(found) > _MOST_RANGES:
+        found[:2] = [(found[0][0], found[1][1])]
+    return found
 
 
 def _numbers(numbers: list[int]) -> str:

@@ -99,8 +99,12 @@ class GroupRequests:
         }
         if not groups:
             return f"no partition of stream {stream!r} is without a leader"
-        names = [*system, *groups]
-        wrong = await asyncio.wrap_future(self._thread.post(self._thread.recover, names))
+        places = self._places
+        led = {each: f"{node} leads it" for each in groups if (node := places.leads_beside(each))}
+        names = [each for each in groups if each not in led]
+        recovered = self._thread.post(self._thread.recover, names, list(system))
+        wrong = await asyncio.wrap_future(recovered)
+        wrong.update(led)
         told = [f"partition {at}: {wrong[each]}" for each, at in groups.items() if each in wrong]
         if told:
             return f"stream {stream!r}: {'; '.join(told[:10])}"

@@ -454,15 +454,20 @@ class GroupThread:
             return False
         return bool(self._do(opened.group, opened.group.transfer, to, time.monotonic()))
 
-    def recover(self, names: list[str]) -> dict[str, str]:
-        """Has groups without a leader go on with this node's replica alone; returns why not, by group."""
+    def recover(self, names: list[str], system: list[str]) -> dict[str, str]:
+        """Has groups without a leader go on with this node's replica alone, those of no stream (`system`) if it counts.
+
+        Returns why not, by group.
+        """
         wrong = {}
-        for name in names:
+        for name in [*system, *names]:
             opened = self.opened.get(name)
             group = None if opened is None else opened.group
             if opened is None or group is None:
                 failure = "" if opened is None else opened.failure
                 wrong[name] = failure or "this node has no replica of it"
+                continue
+            if name in system and self.name not in group.replica.members.voters:
                 continue
             why = self._do(group, group.recover, time.monotonic())
             if why != "":

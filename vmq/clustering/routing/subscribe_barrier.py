@@ -3,7 +3,8 @@
 What the SUBSCRIBE wrote into the metadata has dots (`vmq_cluster.clocks`). A **fence** names them, and a node answers
 it once its clock contains them: routes follow the metadata within the step that brings it. Writes and fences travel
 apart; both may get lost, and writes come again, so fences do too. A node that goes down is no longer waited for, and
-nobody is for longer than a limit: the subscription holds here in any case, and there it comes.
+nobody is for longer than a limit: the subscription holds here in any case, and there it comes. Only who is patient
+waits for every member, until it is back.
 """
 
 import logging
@@ -40,7 +41,7 @@ class _Asked(NamedTuple):
 
 
 class _Wait:
-    """What one pass wrote, and who waits for it; `is_patient`: until all that are up have it, however long."""
+    """What one pass wrote, and who waits for it; `is_patient`: until all members have it, however long."""
 
     def __init__(
         self,
@@ -115,10 +116,10 @@ class SubscribeBarrier:
     ) -> Pending | None:
         """What is there when every node that is up has seen what is written; None if none is up.
 
-        `keys` says, at the end of the pass, under which keys of the metadata that is. Who `is_patient` waits as long as
-        it takes, others no longer than the limit.
+        `keys` says, at the end of the pass, under which keys of the metadata that is. Who `is_patient` waits for all
+        members, and as long as it takes; others no longer than the limit.
         """
-        if not self._up:
+        if not self._up and not is_patient:
             return None
         pending = Pending(lambda: self._cancel(pending))
         if not self._gathering:
@@ -131,9 +132,14 @@ class SubscribeBarrier:
         self._up = set(up)
         for peer in self._kept.keys() - self._up:
             del self._kept[peer]
+        members = self._members()
         for number, wait in list(self._waits.items()):
-            wait.nodes &= self._up
+            wait.nodes &= members if wait.is_patient else self._up
             self._maybe_finish(number, wait)
+
+    def _members(self) -> set[str]:
+        """The other ones, whether they are up or not."""
+        return self._node.members.keys() - {self._node.name}
 
     def _cancel(self, pending: Pending) -> None:
         """Its connection is no more."""
@@ -150,7 +156,7 @@ class SubscribeBarrier:
         if not gathered:
             return
         if not self._node.is_running:
-            _finish([each.pending for each in gathered])
+            _finish([each.pending for each in gathered if not each.is_patient])
             return
         self._flush()
         for is_patient in (False, True):
@@ -167,13 +173,14 @@ class SubscribeBarrier:
         self._number += 1
         waiting = [each.pending for each in gathered]
         fence = BarrierRequest(self._number, dots.runs)
-        wait = _Wait(fence, set(self._up), waiting, self._clock(), is_patient)
+        nodes = self._members() if is_patient else set(self._up)
+        wait = _Wait(fence, nodes, waiting, self._clock(), is_patient)
         self._waits[self._number] = wait
         self._ask(wait)
         self._maybe_finish(self._number, wait)
 
     def _ask(self, wait: _Wait) -> None:
-        for peer in sorted(wait.nodes):
+        for peer in sorted(wait.nodes & self._up):
             self._outboxes.send_quick(peer, wait.fence)
 
     def _on_passed(self, peer: str, passed: BarrierReached) -> None:
@@ -196,12 +203,15 @@ class SubscribeBarrier:
         """Asks again, and gives up what took too long."""
         self._is_watching = False
         now = self._clock()
+        members = self._members()
         for number, wait in list(self._waits.items()):
-            is_early = wait.is_patient or now - wait.began < self._limit
-            if is_early and self._node.is_running:
+            if wait.is_patient:
+                wait.nodes &= members
+                self._maybe_finish(number, wait)
+            if wait.is_patient or (now - wait.began < self._limit and self._node.is_running):
                 self._ask(wait)
                 continue
-            self.given_up += 0 if wait.is_patient else len(wait.waiting)
+            self.given_up += len(wait.waiting)
             names = " ".join(sorted(wait.nodes))
             log.warning("SUBACK sent before these nodes have the subscriptions: %s", names)
             wait.nodes.clear()

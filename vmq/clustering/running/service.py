@@ -382,10 +382,11 @@ class SlotService:
                 self._not_agreed.discard(slot)
                 has_all = belongs and len(owner.cleared) == len(self._node.members) - 1
                 wanted = owner.attachments.subscribers.routes()
-                routes.own(slot, wanted, has_all, members, barrier)
+                routes.own(slot, owner.view.epoch, wanted, has_all, members, barrier)
         if barrier is not None:
             for slot in due - owners.keys():
-                routes.lend(slot, store_of(self.machines.slots.view(slot).owner), barrier)
+                view = self.machines.slots.view(slot)
+                routes.lend(slot, store_of(view.owner), view.epoch, barrier)
 
     def _route_changed(self, topic_filter: str) -> None:
         scope, topic_filter = split_scope(topic_filter)
@@ -401,7 +402,9 @@ class SlotService:
         presence, effects.presence = effects.presence, []
         assert self._barrier is not None and self._routes is not None
         for slot, ticket, begun, ended in routes:
-            pending = self._routes.announce(slot, begun, ended, self._barrier)
+            owner = self.machines.slots.owners.get(slot)
+            epoch = 0 if owner is None else owner.view.epoch
+            pending = self._routes.announce(slot, epoch, begun, ended, self._barrier)
             if pending is None:
                 self.machines.announced(slot, ticket)
                 self._turns.soon()

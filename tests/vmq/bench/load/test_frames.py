@@ -31,9 +31,9 @@ def payload_of(frames: LoadFrames, packet: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("size", [8, 9, 16, 64, 130, 1000])
-@pytest.mark.parametrize("number", [0, 1, 31, 128, 4099, 33_000])
-@pytest.mark.parametrize("count", [1, 64, 512])
+@pytest.mark.parametrize("size", [8, 9, 130])
+@pytest.mark.parametrize("number", [0, 1, 128, 33_000])
+@pytest.mark.parametrize("count", [1, 64])
 def test_blocks_hold_what_the_codec_would_write(
     qos: int, size: int, number: int, count: int
 ) -> None:

@@ -232,6 +232,7 @@ async def test_a_node_that_was_taken_out_publishes_nobodys_wills(
     nodes = await stack.enter_async_context(house(tmp_path))
     a, b, c = (nodes[name] for name in "abc")
     wait(0.3, a, b, c)
+    await until(lambda: all(map(owned, (a, b, c))))
     for number in range(20):
         device = await stack.enter_async_context(Willing(f"{number}", clean=True))
         await device.connect((a, c)[number % 2])

@@ -97,3 +97,37 @@ def test_what_is_given_away_is_led_elsewhere_once_another_node_leads_it() -> Non
     for leader, is_led in (("a@1", False), ("", False), ("b@1", True)):
         places.own[together.group] = leader
         assert places.is_led_elsewhere() == is_led
+
+
+def test_all_ranges_that_may_be_lost_are_named_and_of_many_the_first_as_one() -> None:
+    places = Places("a@1", cast("Catalog", SimpleNamespace(streams=STREAMS)))
+    place = placed(("s", 0), "x", ("a@1", "b@1"))
+    places.put({("s", 0): place})
+    for first, end in ((50, 60), (7, 9), (55, 70), (50, 60)):
+        places.note_loss(place.group, first, end)
+    assert places.leads_beside(place.group) == ""
+
+    def told() -> list[str]:
+        return [each for each in places.problems(None) if "may be lost" in each]
+
+    assert len(told()) == 1
+    assert "stream 's', partition 0: offsets 7 to 9, 50 to 70 may be lost" in told()[0]
+    for number in range(100, 200, 2):
+        places.note_loss(place.group, number, number + 1)
+    assert "offsets 7 to 181, 182 to 183, " in told()[0]
+    assert "198 to 199 may be lost" in told()[0]
+
+
+def test_what_is_without_a_leader_is_told_with_the_nodes_that_it_takes() -> None:
+    places = Places("a@1", cast("Catalog", SimpleNamespace(streams=STREAMS)))
+    place = placed(("s", 0), "x", ("a@1", "b@1"))
+    places.put({("s", 0): place})
+    assert any(
+        "partition 0 without a leader" in each and "cannot be reached: b" in each
+        for each in places.problems(None)
+    )
+    places.up = frozenset("b")
+    places.lead(place.group, "b@1")
+    assert places.leads_beside(place.group) == "b"
+    places.lead(place.group, "a@1")
+    assert places.leads_beside(place.group) == "", "only others"

@@ -34,10 +34,12 @@ LIMIT = 5.0
 
 
 class ClockNode:
-    """A node of which nothing but its dots counts."""
+    """A node of which nothing but its dots and its members count."""
 
     def __init__(self) -> None:
         self.is_running = True
+        self.name = "own"
+        self.members = {"own": "", "x": "", "y": ""}
         self.clock = NodeClock()
         self.watchers: list[Callable[[list[Changed]], None]] = []
 
@@ -81,8 +83,10 @@ class Side:
     def flush(self) -> None:
         self.flushed += 1
 
-    def wait(self, name: str, *counters: int) -> Pending | None:
-        pending = self.fencing.wait(lambda: [b"%d" % each for each in counters])
+    def wait(self, name: str, *counters: int, is_patient: bool = False) -> Pending | None:
+        pending = self.fencing.wait(
+            lambda: [b"%d" % each for each in counters], is_patient=is_patient
+        )
         if pending is not None:
             pending.then = lambda _: self.done.append(name)
         return pending
@@ -148,6 +152,35 @@ def test_who_goes_down_is_no_longer_waited_for(side: Side) -> None:
     side.end_pass()
     side.hear("x", BarrierReached(1))
     side.fencing.set_up(["x"])
+    assert side.done == ["c"]
+    assert side.fencing.given_up == 0
+
+
+def test_who_is_patient_waits_for_every_member_until_it_is_back(side: Side) -> None:
+    side.fencing.set_up(["x", "y"])
+    side.wait("c", 3, 4, is_patient=True)
+    side.end_pass()
+    side.hear("x", BarrierReached(1))
+    side.fencing.set_up(["x"])
+    side.sent()
+    for _ in range(9):
+        side.advance(AGAIN_AFTER)
+    assert (side.sent(), side.done) == ([], [])
+    side.fencing.set_up(["x", "y"])
+    side.advance(AGAIN_AFTER)
+    assert side.sent() == [("y", FENCE)]
+    side.hear("y", BarrierReached(1))
+    assert side.done == ["c"]
+
+
+def test_who_is_patient_does_not_wait_for_who_is_no_member_any_more(side: Side) -> None:
+    side.fencing.set_up(["x"])
+    side.wait("c", 3, is_patient=True)
+    side.end_pass()
+    side.hear("x", BarrierReached(1))
+    assert side.done == []
+    del side.node.members["y"]
+    side.advance(AGAIN_AFTER)
     assert side.done == ["c"]
     assert side.fencing.given_up == 0
 

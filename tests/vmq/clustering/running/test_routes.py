@@ -41,10 +41,10 @@ class Metadata:
             each.then(None)
 
 
-def lent(metadata: Any) -> ClusterRoutes:
+def lent(metadata: Any, epoch: int = 0) -> ClusterRoutes:
     """This node is about to take back what it said of a slot that another owns."""
     routes = ClusterRoutes(metadata, ME, SlotRoutes(), lambda _: None)
-    routes.lend(SLOT, OTHER, metadata)
+    routes.lend(SLOT, OTHER, epoch, metadata)
     return routes
 
 
@@ -59,6 +59,27 @@ def test_what_a_node_said_of_a_slot_that_went_is_taken_back_when_all_have_heard(
 def test_what_a_node_said_of_a_slot_that_is_its_own_again_stays() -> None:
     """The other one takes back what it said, too: else nobody would say it for a moment."""
     metadata: Any = Metadata()
-    lent(metadata).own(SLOT, {FILTER}, False, {ME, OTHER}, None)
+    lent(metadata).own(SLOT, 1, {FILTER}, False, {ME, OTHER}, None)
     metadata.open()
     assert key_of(SLOT, ME, FILTER) in metadata.there
+
+
+def test_what_another_said_before_it_owned_the_slot_does_not_count() -> None:
+    """It may be about to take that back, as this node had the slot meanwhile."""
+    metadata: Any = Metadata()
+    metadata.there[key_of(SLOT, OTHER, FILTER)] = b"1\4"
+    lent(metadata, 5)
+    assert metadata.waiting == []
+    lent(metadata, 4)
+    metadata.open()
+    assert metadata.there.keys() == {key_of(SLOT, OTHER, FILTER)}
+
+
+def test_who_owns_a_slot_says_so_anew_where_others_say_it_too() -> None:
+    metadata: Any = Metadata()
+    routes = ClusterRoutes(metadata, ME, SlotRoutes(), lambda _: None)
+    routes.own(SLOT, 7, {FILTER, "alone"}, False, {ME, OTHER}, None)
+    assert metadata.there[key_of(SLOT, ME, FILTER)] == b"1\7"
+    routes.own(SLOT, 8, {FILTER, "alone"}, False, {ME, OTHER}, None)
+    assert metadata.there[key_of(SLOT, ME, FILTER)] == b"1\x08"
+    assert metadata.there[key_of(SLOT, ME, "alone")] == b"1\7"
