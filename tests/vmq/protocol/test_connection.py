@@ -13,12 +13,6 @@ from vmq.protocol.connection import GROWTH, Connection
 from vmq.protocol.listener_context import ListenerContext
 from vmq.protocol.session import PACKETS_A_PASS, WORK_A_PASS
 
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 # --- a pass
 
 
