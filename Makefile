@@ -68,6 +68,7 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
 	@$(MAKE) mosquitto haproxy chromium curl databases java
+	@$(MAKE) $(VENV)/spark-classes.jsa
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
 	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
@@ -213,6 +214,11 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@echo "==> setup: the libraries that tests and checks need"
 	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@
+
+# Spark starts often in tests.
+$(VENV)/spark-classes.jsa: $(VENV)/.dev
+	@echo "==> setup: an archive of Spark's classes"
+	@CI=1 $(BIN)/python -m tests.spark.classes
 
 # The .so of a module that is compiled no more would hide its source: away with all of them first.
 $(BUILT): $(VENV)/.runtime setup.py $(SOURCES)

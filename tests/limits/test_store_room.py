@@ -25,7 +25,7 @@ from vmq.testing.process import BrokerProcess
 #: LevelDB's default would fill such a disk with its log alone.
 ENV = {"VMQ_STORE__WRITE_BUFFER_SIZE": "1048576"}
 
-SIZE = 20_000
+SIZE = 40_000
 PATIENCE = 60.0
 
 #: The return code of CONNACK for who may come again later.
@@ -102,16 +102,16 @@ def test_absent_sessions_lose_their_oldest_before_the_disk_is_full(disk: SmallDi
         with Wire.connect_tcp(broker.tcp) as present:
             present.connect("present", clean=False)
             publisher = Publisher(broker)
-            publisher.publish("present", range(200))
-            publisher.publish("absent", range(4000))
+            publisher.publish("present", range(100))
+            publisher.publish("absent", range(2000))
             broker.wait_log("warning .*the store has .* of .* bytes .store.max_bytes.")
             told = broker.wait_log("dropped client=absent reason=store_full messages=.*")
             assert "queue.max_age" in told.string
         # What a publisher is not acknowledged it sends again: QoS 1 may come twice.
-        found = list(dict.fromkeys(drain(broker, "absent", 3999)))
-        assert found == list(range(found[0], 4000)), "the newest are there, without a gap"
+        found = list(dict.fromkeys(drain(broker, "absent", 1999)))
+        assert found == list(range(found[0], 2000)), "the newest are there, without a gap"
         assert found[0] > 0
-        assert sorted(set(drain(broker, "present", 199))) == list(range(200))
+        assert sorted(set(drain(broker, "present", 99))) == list(range(100))
         assert "cannot write" not in broker.stderr_text()
         assert broker.terminate() == 0
 
@@ -124,17 +124,17 @@ def test_a_disk_of_64_mib_is_enough_with_nothing_set(tmp_path: Path) -> None:
         with disk.broker({}) as broker:
             sessions(broker, "absent")
             publisher = Publisher(broker)
-            publisher.publish("absent", range(2500))
-            found = list(dict.fromkeys(drain(broker, "absent", 2499)))
-            assert found == list(range(found[0], 2500)), "the newest are there, without a gap"
-            assert 2500 - found[0] > 500
+            publisher.publish("absent", range(1250))
+            found = list(dict.fromkeys(drain(broker, "absent", 1249)))
+            assert found == list(range(found[0], 1250)), "the newest are there, without a gap"
+            assert 1250 - found[0] > 250
             assert found[0] > 0
             assert "cannot write" not in broker.stderr_text()
-            publisher.publish("absent", range(2500, 3700))
+            publisher.publish("absent", range(1250, 1850))
             assert broker.terminate() == 0
         with disk.broker({}) as broker:
-            found = list(dict.fromkeys(drain(broker, "absent", 3699)))
-            assert found == list(range(found[0], 3700))
+            found = list(dict.fromkeys(drain(broker, "absent", 1849)))
+            assert found == list(range(found[0], 1850))
             assert broker.terminate() == 0
         disk.grow("160m")  # the check works on a copy
         disk.check_store()

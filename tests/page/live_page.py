@@ -3,13 +3,12 @@
 import base64
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tests.listeners.browser import Page
+from tests.vmq.cli.program import on
 from vmq.testing.process import BrokerProcess
 
 #: Where pictures of the page are left, for those who want to see it.
@@ -20,11 +19,7 @@ MARKUP: Final = "<img src=x onerror=\"document.title='owned'\">"
 
 def link_of(broker: BrokerProcess, *options: str) -> str:
     """What `vmq open` prints."""
-    command = [sys.executable, "-m", "vmq", "open", "--print", "--data-dir", str(broker.data_dir)]
-    done = subprocess.run(
-        [*command, *options], capture_output=True, text=True, check=True, timeout=60
-    )
-    return done.stdout.split()[0]
+    return on(broker, "open", "--print", *options).out.decode().split()[0]
 
 
 class LivePage:

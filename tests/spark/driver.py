@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark_vmq import parse
 from vmq_spark.progress import reason
 
-from tests.spark.sessions import QUICK_JAVA, local_session
+from tests.spark.sessions import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,7 @@ class Application:
     def __init__(self, server: str, folder: Path, limit: int) -> None:
         reached("python")
         # What a JVM that is killed leaves behind is in the folder.
-        java = f"{QUICK_JAVA} -Djava.io.tmpdir={folder}"
+        java = f"-Djava.io.tmpdir={folder}"
         self.spark = local_session("local[2,4]", {"spark.driver.extraJavaOptions": java})
         reached("session")
         self.server = server

@@ -12,6 +12,7 @@ from typing import Final
 
 import psutil
 
+from tests.spark.sessions import quick_java
 from tests.spark.support import executors_environment
 
 #: What a driver passes through until both of its queries run, in order. The first and `OFFSETS` are seen from outside.
@@ -41,7 +42,7 @@ class DriverProcess:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.driver", *arguments],
-                env={**os.environ, **executors_environment()},
+                env={**os.environ, **executors_environment(), **quick_java()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

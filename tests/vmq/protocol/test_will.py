@@ -1,8 +1,5 @@
 """What of a CONNECT becomes a will, and when it is published."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.wire import (
@@ -10,7 +7,7 @@ from tests.support.wire import (
     Will,
     connect_packet,
 )
-from tests.vmq.support import Client, House, stored_house, watcher
+from tests.vmq.support import Client, House, watcher
 from vmq.mqtt.packets import Connect
 from vmq.protocol.will import will_of
 
@@ -41,18 +38,6 @@ def test_an_empty_will_message_is_a_will() -> None:
     will = will_of(connect)
     assert will is not None
     assert will.payload == b""
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
 
 
 # --- wills
