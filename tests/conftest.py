@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from vmq.testing.forks import fork_fronts
 from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 50)  # as `vmq start` has it
+    if "vmq.streams.serving.process" in sys.modules:
+        fork_fronts()
 
 
 class BrokerFactory(Protocol):

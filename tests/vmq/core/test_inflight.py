@@ -11,7 +11,6 @@ from tests.vmq.support import (
     House,
     keep_retained,
     publish_numbers,
-    read_on,
     subscribed,
     take_numbers,
 )
@@ -152,17 +151,6 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
     assert f"for packet id {pid} of QoS {qos}, of which {due} is due [MQTT-4.8.0-1]" in line
 
 
-def test_a_puback_for_a_released_message_ends_the_connection(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0, qos=2)
-    pid = client.take_one(mqtt.PUBLISH).packet_id
-    client.send(mqtt.pubrec_packet(pid))
-    assert client.take_one(mqtt.PUBREL).packet_id == pid
-    client.send(mqtt.puback_packet(pid))
-    client.expect()
-    assert client.is_closed()
-
-
 def test_a_second_pubrec_is_answered_again(house: House) -> None:
     client = subscribed(house)
     publish_numbers(house, 0, qos=2)
@@ -178,38 +166,6 @@ def repeated(packets: list[mqtt.Packet]) -> list[tuple[int, bool]]:
     return [(packet.packet_id, packet.dup) for packet in packets]
 
 
-def test_what_is_unacknowledged_comes_again_in_order_with_dup_and_its_id(durable: House) -> None:
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, qos=1)
-    publish_numbers(durable, 2, qos=2)
-    before = client.take()
-    assert not any(packet.dup for packet in before)
-    client.lose()
-    again = durable.client("s", clean=False).take()
-    assert repeated(again) == [(packet.packet_id, True) for packet in before]
-    assert [packet.payload for packet in again] == [b"0", b"1", b"2"]
-
-
-def test_after_pubrec_only_the_pubrel_comes_again_in_the_order_of_the_pubrecs(
-    durable: House,
-) -> None:
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, 2, qos=2)
-    first, second, third = (packet.packet_id for packet in client.take())
-    client.send(mqtt.pubrec_packet(third), mqtt.pubrec_packet(first))
-    client.lose()
-    for _ in range(2):
-        client = durable.client("s", clean=False)
-        packets = client.take()
-        assert [(packet.type, packet.packet_id) for packet in packets] == [
-            (mqtt.PUBLISH, second),
-            (mqtt.PUBREL, third),
-            (mqtt.PUBREL, first),
-        ]
-        client.lose()
-        durable.restart()
-
-
 def test_a_repeat_of_a_retained_message_is_still_marked_as_one(durable: House) -> None:
     keep_retained(durable, 1, qos=1)
     client = durable.client("s", clean=False)
@@ -217,34 +173,6 @@ def test_a_repeat_of_a_retained_message_is_still_marked_as_one(durable: House) -
     client.lose()
     packet = durable.client("s", clean=False).take_one(mqtt.PUBLISH)
     assert (packet.retain, packet.dup) == (True, True)
-
-
-def test_a_restart_goes_on_where_the_broker_was(durable: House) -> None:
-    durable.options.max_inflight_messages = 2
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, *range(5), qos=2)
-    first = client.take()[0]
-    client.send(mqtt.pubrec_packet(first.packet_id))
-    durable.restart()
-    publish_numbers(durable, 5, qos=2)
-    client = durable.client("s", clean=False)
-    packets = client.take()
-    assert [packet.type for packet in packets] == [mqtt.PUBLISH, mqtt.PUBREL]
-    assert (packets[0].payload, packets[0].dup) == (b"1", True)
-    client.acknowledge(packets[0])
-    client.send(mqtt.pubcomp_packet(packets[1].packet_id))
-    assert read_on(client) == [2, 3, 4, 5]
-
-
-def test_a_lifo_queue_repeats_in_the_order_of_sending_after_a_restart(durable: House) -> None:
-    durable.options.lifo = True
-    durable.options.max_inflight_messages = 2
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, *range(4))
-    client.acknowledge(*client.take())
-    assert take_numbers(client) == [3, 2]
-    durable.restart()
-    assert take_numbers(durable.client("s", clean=False)) == [3, 2]
 
 
 # --- retry_interval

@@ -1,4 +1,7 @@
-"""One connection's protocol state machine: what each packet may do, and what a hostile peer cannot."""
+"""What sessions do that no client sees in one exchange: limits, commits, other nodes, and defects of ours.
+
+Which packet may come when, and what it does, tests/conformance asks a broker, and `test_packet_states` a model.
+"""
 
 import logging
 from collections.abc import Callable
@@ -8,7 +11,7 @@ import pytest
 from vmq_hooks.verdicts import Refuse
 
 from tests.support import wire as mqtt
-from tests.vmq.support import Client, House, stored_house, watcher
+from tests.vmq.support import Client, House, stored_house
 from vmq.config.options import LARGEST_CONNECT
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Answer, Pending
@@ -17,61 +20,6 @@ from vmq.core.registry import Registry
 from vmq.mqtt.message import Message
 
 # --- CONNECT
-
-
-def test_a_connect_is_answered_and_nothing_else_is_sent(house: House) -> None:
-    client = Client(house)
-    client.send(mqtt.connect_packet("c"))
-    client.expect(b"\x20\x02\x00\x00")
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        mqtt.publish_packet("a", b"x"),
-        mqtt.PINGREQ_BYTES,
-        mqtt.DISCONNECT_BYTES,
-        b"\x20\x02\0\0",
-        b"\0\0",
-    ],
-)
-def test_any_other_first_packet_closes_the_connection(house: House, first: bytes) -> None:
-    client = Client(house)
-    client.send(first, mqtt.connect_packet("c"))
-    client.expect()
-    assert client.is_closed()
-    assert house.registry.subscribers == {}
-
-
-def test_flags_in_connect_close_the_connection(house: House) -> None:
-    for flags in range(1, 16):
-        client = Client(house)
-        client.send(bytes([0x10 | flags]) + mqtt.connect_packet("c")[1:])
-        client.expect()
-        assert client.is_closed()
-
-
-def test_a_second_connect_closes_the_connection(house: House) -> None:
-    client = house.client("c")
-    client.send(mqtt.connect_packet("c"))
-    client.expect()
-    assert client.is_closed()
-
-
-@pytest.mark.parametrize("level", (0, 3, 5, 255))
-def test_another_level_is_refused_with_code_1(house: House, level: int) -> None:
-    client = Client(house)
-    client.send(mqtt.connect_packet("c", level=level), mqtt.PINGREQ_BYTES)
-    client.expect(b"\x20\x02\x00\x01")
-    assert client.is_closed()
-
-
-def test_what_comes_behind_a_refused_connect_is_ignored(house: House) -> None:
-    other = watcher(house)
-    client = Client(house)
-    client.send(mqtt.connect_packet("", clean=False), mqtt.publish_packet("a", b"x", retain=True))
-    other.expect()
-    assert house.retained() == {}
 
 
 def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is_kept(
@@ -100,63 +48,7 @@ def test_a_durable_session_is_refused_while_the_store_cannot_write(durable: Hous
     durable.client("c", clean=True).ping()
 
 
-def test_connack_comes_before_what_waits(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 2))
-    durable.publish("a", b"1", 2)
-    client.lose()
-    durable.publish("a", b"2", 1)
-    client = Client(durable)
-    client.send(mqtt.connect_packet("c", clean=False))
-    assert [each.type for each in client.take()] == [mqtt.CONNACK, mqtt.PUBLISH, mqtt.PUBLISH]
-
-
 # --- what may come when
-
-
-def test_wrong_flags_close_the_connection(house: House) -> None:
-    bodies = {8: b"\0\1\0\1a\0", 10: b"\0\1\0\1a", 12: b"", 14: b""}
-    for head in range(256):
-        kind, flags = divmod(head, 16)
-        if kind == mqtt.PUBLISH:
-            continue
-        client = house.client("c")
-        client.send(mqtt.packet(head, bodies.get(kind, b"\0\1")))
-        from_client = kind in (4, 5, 6, 7, 8, 10, 12, 14)
-        is_good = flags == (2 if kind in (6, 8, 10) else 0) and from_client and kind != 14
-        assert client.is_closed() is not is_good, head
-
-
-@pytest.mark.parametrize("kind", (12, 14))
-def test_a_body_where_none_belongs_closes_the_connection(house: House, kind: int) -> None:
-    other = watcher(house)
-    client = house.client("c", will=mqtt.Will("will"))
-    client.send(mqtt.packet(kind << 4, b"x"))
-    client.expect()
-    assert client.is_closed()
-    assert other.take_published() == [("will", b"")]
-
-
-def test_good_packets_before_a_bad_one_in_the_same_chunk_count(house: House) -> None:
-    other = watcher(house)
-    client = house.client("c")
-    client.send(
-        mqtt.publish_packet("a", b"1"),
-        mqtt.publish_packet("a", b"2", qos=1, packet_id=5),
-        b"\xff\x00",
-        mqtt.publish_packet("a", b"3"),
-    )
-    client.expect(mqtt.puback_packet(5))
-    assert client.is_closed()
-    assert other.payloads() == [b"1", b"2"]
-
-
-def test_nothing_behind_disconnect_is_read(house: House) -> None:
-    other = watcher(house)
-    client = house.client("c")
-    client.send(mqtt.DISCONNECT_BYTES, mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
-    client.expect()
-    other.expect()
 
 
 def test_of_an_unknown_client_no_more_is_kept_than_a_connect_may_have(house: House) -> None:
@@ -186,47 +78,6 @@ def test_a_packet_above_the_limit_closes_the_connection(house: House) -> None:
     assert not client.is_closed()
     client.send(mqtt.packet(0x30, b"\0\1a" + b"x" * 96)[:2])
     assert client.is_closed()
-
-
-def test_a_ping_is_answered(house: House) -> None:
-    house.client("c").ping()
-
-
-# --- SUBSCRIBE, UNSUBSCRIBE
-
-
-def test_suback_has_a_code_for_each_filter_in_order(house: House) -> None:
-    client = house.client("c")
-    client.send(mqtt.subscribe_packet(0x0102, ("a", 2), ("b", 0), ("a", 1)))
-    received = client.take_one(mqtt.SUBACK)
-    assert (received.packet_id, received.codes) == (0x0102, [2, 0, 1])
-    house.publish("a", b"x", 2)
-    assert client.take_one(mqtt.PUBLISH).qos == 1
-
-
-def test_unsuback_comes_whether_there_was_a_subscription_or_not(house: House) -> None:
-    client = house.client("c")
-    client.send(mqtt.unsubscribe_packet(0x0102, "a", "b"))
-    client.expect(b"\xb0\x02\x01\x02")
-
-
-def test_several_packets_in_one_chunk_are_handled_in_order(house: House) -> None:
-    client = Client(house)
-    client.send(
-        mqtt.connect_packet("c"),
-        mqtt.subscribe_packet(1, ("a", 0)),
-        mqtt.publish_packet("a", b"1"),
-        mqtt.unsubscribe_packet(2, "a"),
-        mqtt.publish_packet("a", b"2"),
-        mqtt.PINGREQ_BYTES,
-    )
-    client.expect(
-        b"\x20\x02\x00\x00",
-        b"\x90\x03\x00\x01\x00",
-        mqtt.publish_packet("a", b"1"),
-        b"\xb0\x02\x00\x02",
-        mqtt.PINGRESP_BYTES,
-    )
 
 
 # --- acknowledgements wait for the store
@@ -312,34 +163,6 @@ def test_what_needs_no_store_is_answered_at_once(durable: House) -> None:
     assert not durable.store.has_work()
 
 
-# --- MQTT 3.1
-
-
-def test_an_mqtt_3_1_client_is_not_told_of_its_session(durable: House) -> None:
-    for _ in range(2):
-        client = Client(durable)
-        assert client.connect("c", clean=False, level=3).session_present == 0
-        client.disconnect()
-
-
-def test_an_mqtt_3_1_client_needs_an_id(house: House) -> None:
-    client = Client(house)
-    client.send(mqtt.connect_packet("", protocol="MQIsdp", level=3))
-    client.expect(b"\x20\x02\x00\x02")
-
-
-def test_an_mqtt_3_1_client_may_repeat_with_dup(house: House) -> None:
-    client = house.client("c", level=3)
-    client.send(mqtt.packet(0x8A, mqtt.subscribe_packet(1, ("a", 0))[2:]))
-    client.expect(b"\x90\x03\x00\x01\x00")
-    client.send(mqtt.packet(0x6A, b"\0\5"))
-    client.expect(mqtt.pubcomp_packet(5))
-    client.send(mqtt.packet(0xAA, mqtt.unsubscribe_packet(2, "a")[2:]))
-    client.expect(b"\xb0\x02\x00\x02")
-    client.send(mqtt.packet(0x38, b"\0\1ax"))
-    client.ping()
-
-
 # --- what goes wrong inside
 
 
@@ -399,14 +222,6 @@ def test_a_message_object_is_made_once_for_all_targets(house: House) -> None:
     ]
     assert len(messages) == 3
     assert all(each is messages[0] for each in messages)
-
-
-def test_pubcomp_type_is_the_last_word(house: House) -> None:
-    client = house.client("c")
-    client.publish("a", b"x", 2)
-    client.expect()
-    client.send(mqtt.pubrel_packet(client.last_id))
-    assert client.take_one(mqtt.PUBCOMP).packet_id == client.last_id
 
 
 # --- a session that another node of the cluster has
