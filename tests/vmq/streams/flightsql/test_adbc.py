@@ -10,10 +10,10 @@ import pytest
 from adbc_driver_manager import Error
 
 from tests.vmq.streams.flight_support import Running, serving
+from tests.vmq.streams.sql.queries import RunnerHere
 from tests.vmq.streams.support import options
 from vmq.streams.flight.access import Anybody
 from vmq.streams.flightsql.statements import FlightSql
-from vmq.streams.sql.running import SqlRunner
 
 PASSWORDS = {"ann": b"secret", "bob": b"hidden"}
 
@@ -36,7 +36,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         sensors=options(filters=["sensors/#"], schema={"temp": "double"}),
         **{"with-dash": options(filters=["other/#"])},
     )
-    with closing(running), closing(SqlRunner()) as runner:
+    with closing(running), closing(RunnerHere()) as runner:
         for number in range(30):
             running.append(f"sensors/d{number % 5}", b'{"temp": %d}' % number)
         running.append("other/x", b"1")

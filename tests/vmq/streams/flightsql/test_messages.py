@@ -9,12 +9,12 @@ import pytest
 from pyarrow import flight
 
 from tests.vmq.streams.flight_support import Running, serving
+from tests.vmq.streams.sql.queries import RunnerHere
 from tests.vmq.streams.support import options
 from vmq.streams.flight.access import Anybody
 from vmq.streams.flightsql.messages import BadMessageError, make, parse
 from vmq.streams.flightsql.metadata import COLUMNS
 from vmq.streams.flightsql.statements import FlightSql
-from vmq.streams.sql.running import SqlRunner
 
 TYPE = b"type.googleapis.com/arrow.flight.protocol.sql."
 
@@ -24,7 +24,7 @@ def client(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[flight.FlightClient]:
     running = Running(tmp_path_factory.mktemp("sql"), sensors=options(filters=["sensors/#"]))
-    with closing(running), closing(SqlRunner()) as runner:
+    with closing(running), closing(RunnerHere()) as runner:
         sql = FlightSql(running.catalog, Anybody(), runner)
         with serving(request.param, running, statements=sql) as server:
             yield flight.connect(f"grpc://127.0.0.1:{server.port}")

@@ -10,7 +10,15 @@ from pyarrow import ipc
 from tests.vmq.streams.flight_support import Running
 from vmq.streams.log.errors import StreamError
 from vmq.streams.sql import engine
-from vmq.streams.sql.running import MEMORY, SqlError, SqlSource, answer_to, seen, sources_of
+from vmq.streams.sql.running import (
+    MEMORY,
+    SqlError,
+    SqlRunner,
+    SqlSource,
+    answer_to,
+    seen,
+    sources_of,
+)
 from vmq.streams.sql.talk import FAIL, SqlAsk, SqlOrders
 
 
@@ -32,7 +40,7 @@ class BrokerHere(engine.AskingBroker):
         return kind, data
 
 
-def query(text: str, sources: Sequence[SqlSource]) -> pa.Table:
+def answer(text: str, sources: Sequence[SqlSource], *, describe: bool = False) -> pa.Table:
     """As `SqlRunner.run`, by the same engine.
 
     Raises:
@@ -40,7 +48,13 @@ def query(text: str, sources: Sequence[SqlSource]) -> pa.Table:
     """
     streams = [seen(each) for each in sources]
     orders = SqlOrders(
-        query=text, streams=streams, memory=MEMORY, threads=1, rows=1 << 20, size=1 << 26
+        query=text,
+        streams=streams,
+        memory=MEMORY,
+        threads=1,
+        rows=1 << 20,
+        size=1 << 26,
+        describe=describe,
     )
     broker = BrokerHere(sources)
     try:
@@ -53,4 +67,11 @@ def query(text: str, sources: Sequence[SqlSource]) -> pa.Table:
 
 def query_all(running: Running, text: str) -> pa.Table:
     """Of all streams."""
-    return query(text, sources_of(running.catalog, lambda _stream: True))
+    return answer(text, sources_of(running.catalog, lambda _stream: True))
+
+
+class RunnerHere(SqlRunner):
+    """Runs queries without processes."""
+
+    def run(self, query: str, sources: Sequence[SqlSource], *, describe: bool = False) -> pa.Table:
+        return answer(query, sources, describe=describe)
