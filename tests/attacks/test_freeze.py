@@ -18,19 +18,8 @@ import pytest
 from tests.attacks.size import size
 from tests.conformance.websocket_wire import CONTINUATION, PING, encode_frame, open_websocket
 from tests.conftest import BrokerFactory
+from tests.support import wire as mqtt
 from tests.support.streams import tls_wire
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PUBLISH,
-    SUBACK,
-    UNSUBACK,
-    TcpStream,
-    Wire,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
 from vmq.testing.authority import Authority
 from vmq.testing.process import BrokerProcess
 
@@ -44,8 +33,8 @@ def stack() -> Iterator[ExitStack]:
         yield found
 
 
-def client(stack: ExitStack, broker: BrokerProcess, name: str) -> Wire:
-    wire = stack.enter_context(Wire.connect_tcp(broker.tcp))
+def client(stack: ExitStack, broker: BrokerProcess, name: str) -> mqtt.Wire:
+    wire = stack.enter_context(mqtt.Wire.connect_tcp(broker.tcp))
     wire.connect(name)
     return wire
 
@@ -116,13 +105,13 @@ def test_a_flood_of_tiny_packets_freezes_nobody(
     broker = fresh_broker(LISTEN)
     other = client(stack, broker, "other")
     if kind == "tcp":
-        stream = TcpStream(broker.tcp)
-        sock, packets = stream.socket, PINGREQ_BYTES * 100_000
-        wire = stack.enter_context(Wire(stream))
+        stream = mqtt.TcpStream(broker.tcp)
+        sock, packets = stream.socket, mqtt.PINGREQ_BYTES * 100_000
+        wire = stack.enter_context(mqtt.Wire(stream))
     else:
         wire, frames = open_websocket(broker.ws)
         stack.enter_context(wire)
-        sock, packets = frames.tcp.socket, encode_frame(2, PINGREQ_BYTES) * 50_000
+        sock, packets = frames.tcp.socket, encode_frame(2, mqtt.PINGREQ_BYTES) * 50_000
     wire.connect("flood")
     with flood(sock, packets) as ended:
         for _ in range(size(ENOUGH, 50 * ENOUGH)):
@@ -137,18 +126,18 @@ def test_a_subscribe_of_one_filter_many_times_is_one_subscription(
     broker = fresh_broker()
     count = size(2_000, 10_000)
     source = client(stack, broker, "source")
-    source.send(*(publish_packet(f"r/{each}", b"x", retain=True) for each in range(count)))
+    source.send(*(mqtt.publish_packet(f"r/{each}", b"x", retain=True) for each in range(count)))
     source.ping()
     reader, other = client(stack, broker, "reader"), client(stack, broker, "other")
-    reader.send(subscribe_packet(1, *[("#", 0)] * count), PINGREQ_BYTES)
+    reader.send(mqtt.subscribe_packet(1, *[("#", 0)] * count), mqtt.PINGREQ_BYTES)
     other.ping()
-    assert len(reader.expect(SUBACK).codes) == count
+    assert len(reader.expect(mqtt.SUBACK).codes) == count
     found = 0
-    while reader.recv_packet().type == PUBLISH:
+    while reader.recv_packet().type == mqtt.PUBLISH:
         found += 1
     # The rest comes behind the PINGRESP: the socket takes them step by step.
     while found < count:
-        reader.expect(PUBLISH)
+        reader.expect(mqtt.PUBLISH)
         found += 1
     reader.expect_nothing()
 
@@ -162,12 +151,12 @@ def test_long_requests_and_the_end_of_their_client_freeze_nobody(
     batches = [filters[start : start + 10_000] for start in range(0, count, 10_000)]
     many, other = client(stack, broker, "many"), client(stack, broker, "other")
     for number, batch in enumerate(batches, 1):
-        many.send(subscribe_packet(number, *((each, 0) for each in batch)))
+        many.send(mqtt.subscribe_packet(number, *((each, 0) for each in batch)))
         other.ping()
-        assert len(many.expect(SUBACK).codes) == len(batch)
-    many.send(unsubscribe_packet(100, *batches[0][:4000]))
+        assert len(many.expect(mqtt.SUBACK).codes) == len(batch)
+    many.send(mqtt.unsubscribe_packet(100, *batches[0][:4000]))
     other.ping()
-    many.expect(UNSUBACK)
+    many.expect(mqtt.UNSUBACK)
     assert figure(broker, "router_subscriptions") == count - 4000
     many.close()
     other.ping()
@@ -218,11 +207,11 @@ def test_a_packet_that_drips_does_not_outlive_its_keep_alive(
     fresh_broker: BrokerFactory, stack: ExitStack
 ) -> None:
     broker = fresh_broker()
-    stream = TcpStream(broker.tcp)
-    wire = stack.enter_context(Wire(stream))
-    wire.send(connect_packet("drip", keep_alive=1))
+    stream = mqtt.TcpStream(broker.tcp)
+    wire = stack.enter_context(mqtt.Wire(stream))
+    wire.send(mqtt.connect_packet("drip", keep_alive=1))
     wire.recv_packet()
-    stream.sendall(publish_packet("t", b"x" * 500)[:5])
+    stream.sendall(mqtt.publish_packet("t", b"x" * 500)[:5])
     stream.socket.settimeout(0.1)
     for _ in range(400):
         try:

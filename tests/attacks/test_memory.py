@@ -17,17 +17,7 @@ import pytest
 
 from tests.attacks.size import size
 from tests.conftest import BrokerFactory
-from tests.support.wire import (
-    CONNACK,
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    SUBACK,
-    Wire,
-    connect_packet,
-    packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from vmq.testing.process import BrokerProcess
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -99,16 +89,16 @@ def is_cut_off(sock: socket.socket) -> bool:
 
 def wait_until_read(broker: BrokerProcess) -> None:
     """The broker is at rest: an answer to a client of now comes after all that it had read."""
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         assert wire.connect("probe").return_code == 0
         wire.ping()
 
 
 def is_served(broker: BrokerProcess) -> bool:
     """Whether a new client is let in."""
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(connect_packet("later"))
-        return wire.expect(CONNACK).return_code == 0
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(mqtt.connect_packet("later"))
+        return wire.expect(mqtt.CONNACK).return_code == 0
 
 
 def test_cut_publishes_stay_within_max_memory(fresh_broker: BrokerFactory) -> None:
@@ -116,9 +106,9 @@ def test_cut_publishes_stay_within_max_memory(fresh_broker: BrokerFactory) -> No
     limit = 200 * MIB
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_MEMORY": str(limit)})
     body = bytes(14_900_000)
-    cut = packet(0x30, b"\0\x01t" + bytes(15_000_000))[:10]
+    cut = mqtt.packet(0x30, b"\0\x01t" + bytes(15_000_000))[:10]
     with sockets(broker, size(20, 60)) as senders:
-        flows = {sock: (connect_packet(f"c{n}"), cut, body) for n, sock in enumerate(senders)}
+        flows = {sock: (mqtt.connect_packet(f"c{n}"), cut, body) for n, sock in enumerate(senders)}
         push(flows)
         broker.wait_log("memory is high")
         broker.wait_log(r'closed client=c\d+ .*reason="memory is above max_memory, and \d+ bytes')
@@ -133,8 +123,8 @@ def test_cut_connects_have_the_broker_keep_little(fresh_broker: BrokerFactory) -
     broker = fresh_broker(env={"VMQ_SESSION__MQTT_CONNECT_TIMEOUT": "60"})
     wait_until_read(broker)
     before = memory(broker)
-    longest = packet(0x10, bytes(16_000))[:-1]
-    largest = packet(0x10, bytes(327_000))[:-1]
+    longest = mqtt.packet(0x10, bytes(16_000))[:-1]
+    largest = mqtt.packet(0x10, bytes(327_000))[:-1]
     with sockets(broker, count) as senders:
         push({sock: (longest if number % 2 else largest,) for number, sock in enumerate(senders)})
         broker.wait_log("CONNECT of 327004 bytes is above session.max_connect_size")
@@ -154,22 +144,22 @@ def deep_topics(count: int) -> list[str]:
     ]
 
 
-def publish_retained(wire: Wire, topics: Sequence[str]) -> None:
+def publish_retained(wire: mqtt.Wire, topics: Sequence[str]) -> None:
     for start in range(0, len(topics), 500):
         wire.send(
-            *(publish_packet(each, b"x", retain=True) for each in topics[start : start + 500])
+            *(mqtt.publish_packet(each, b"x", retain=True) for each in topics[start : start + 500])
         )
-        wire.send(PINGREQ_BYTES)
-        wire.expect(PINGRESP_BYTES)
+        wire.send(mqtt.PINGREQ_BYTES)
+        wire.expect(mqtt.PINGRESP_BYTES)
 
 
-def subscribe_to(wire: Wire, filters: Sequence[str]) -> list[int]:
+def subscribe_to(wire: mqtt.Wire, filters: Sequence[str]) -> list[int]:
     """Subscribes to all of these; returns the codes."""
     codes: list[int] = []
     for start in range(0, len(filters), 500):
         pairs = ((each, 0) for each in filters[start : start + 500])
-        wire.send(subscribe_packet(1 + start, *pairs))
-        codes += wire.expect(SUBACK).codes
+        wire.send(mqtt.subscribe_packet(1 + start, *pairs))
+        codes += wire.expect(mqtt.SUBACK).codes
     return codes
 
 
@@ -177,7 +167,7 @@ def test_deep_retained_topics_take_about_their_text(fresh_broker: BrokerFactory)
     """10,000 of 2.6 MB in all took 340 MB: a node for each level."""
     topics = deep_topics(size(2_000, 10_000))
     broker = fresh_broker(env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536"})
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("c")
         publish_retained(wire, topics[:10])
         before = memory(broker)
@@ -189,7 +179,7 @@ def test_deep_filters_take_about_their_text(fresh_broker: BrokerFactory) -> None
     """10,000 of 2.6 MB in all took 151 MB."""
     filters = deep_topics(size(2_000, 10_000))
     broker = fresh_broker()
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("c")
         subscribe_to(wire, filters[:10])
         before = memory(broker)
@@ -208,7 +198,7 @@ def test_what_budgets_count_is_what_memory_grows_by(
         listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"),
         env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536", "VMQ_STORE__CACHE_SIZE": "65536"},
     )
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("c")
         publish_retained(wire, topics[:10])
         gauge(broker, "retain_memory")
@@ -230,12 +220,12 @@ def test_ids_that_are_never_released_take_a_bit_each(fresh_broker: BrokerFactory
     with ExitStack() as stack:
         before = memory(broker)
         for number in range(count):
-            wire = stack.enter_context(Wire.connect_tcp(broker.tcp))
+            wire = stack.enter_context(mqtt.Wire.connect_tcp(broker.tcp))
             wire.connect(f"c{number}")
             for start in range(1, 65_536, 4_096):
                 ids = range(start, min(start + 4_096, 65_536))
-                wire.send(*(publish_packet("t", b"", qos=2, packet_id=each) for each in ids))
-                wire.send(PINGREQ_BYTES)
+                wire.send(*(mqtt.publish_packet("t", b"", qos=2, packet_id=each) for each in ids))
+                wire.send(mqtt.PINGREQ_BYTES)
                 packets = 0
                 while packets <= len(ids):
                     packets += len(wire.recv_packets())

@@ -17,9 +17,9 @@ from tests.cluster_processes.cluster import Cluster, Node
 
 #: Seconds for anything that a device waits for.
 TIMEOUT: Final = 40.0
-#: Messages of a publisher that may be unacknowledged; and seconds between two of its messages.
+#: Messages of a publisher that may be unacknowledged; and seconds between two of its messages: paho is slow.
 WINDOW: Final = 20
-PACE: Final = 0.02
+PACE: Final = 0.04
 #: A port that nobody listens at.
 NOBODY: Final = 1
 #: Seconds until a device whose connection broke tries again, at first and at most. paho says int, and takes these.
@@ -423,7 +423,7 @@ class Traffic:
         publisher.open()
         return publisher
 
-    def flow(self, messages: int = 20, *names: str) -> None:
+    def flow(self, messages: int = 10, *names: str) -> None:
         """Waits until so many more messages are acknowledged to each publisher, or to those that are named."""
         for publisher in self.publishers:
             if not names or publisher.client_id in names:

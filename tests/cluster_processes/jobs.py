@@ -1,6 +1,6 @@
 """Jobs in a cluster of processes, as clients of Disque meet them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -136,12 +136,9 @@ class JobCluster:
 
 
 @contextmanager
-def job_cluster(
-    *names: str, env: dict[str, str] | None = None, rules: Mapping[str, Any] | None = None
-) -> Iterator[JobCluster]:
-    """Nodes with jobs, which know each other; `rules` are those of queues by their patterns."""
-    config = {**CONFIG, "jobs": dict(rules or {})}
-    with LinkedCluster(names, env, config=config) as cluster:
+def job_cluster(*names: str, env: dict[str, str] | None = None) -> Iterator[JobCluster]:
+    """Nodes with jobs, which know each other."""
+    with LinkedCluster(names, env, config=CONFIG) as cluster:
         jobs = JobCluster(cluster)
         try:
             yield jobs

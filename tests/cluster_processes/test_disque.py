@@ -1,8 +1,7 @@
 """The scenarios of Disque's own tests, over seven processes: copies on five of them, holders killed with SIGKILL.
 
-Those that three nodes show as well are in `test_jobs.py`: too few hosts in reach, adding that ends while copies are
-under way, a node that does not answer, who had it queued or at work is gone, RETRY 0, acknowledgements while holders
-are down, and all nodes at once from their logs.
+Those that three nodes show as well are in `test_jobs.py`, where nodes die, and in `tests/vmq/jobs/sharing`; those that
+one node shows in `tests/vmq/jobs`.
 """
 
 import signal
@@ -23,7 +22,7 @@ FIVE = ("REPLICATE", 5)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[JobCluster]:
-    with job_cluster(*SEVEN, rules={"oom": {"dead_maxlen": 10}}) as found:
+    with job_cluster(*SEVEN) as found:
         yield found
 
 
@@ -70,19 +69,7 @@ def counters(client: Jobs, queue: str) -> tuple[bytes, int, int]:
     return job_id, nacks, more
 
 
-def fill(client: Jobs, queue: str) -> None:
-    """Adds jobs of two seconds until that is refused."""
-    while True:
-        client.add(queue, "x" * 1000, "REPLICATE", 1, "TTL", 2)
-
-
 # Adding
-
-
-def test_ids_are_unique(seven: JobCluster) -> None:
-    ids = [each.add("ids") for each in seven.clients.values() for _ in range(20)]
-    assert len(set(ids)) == 140
-    assert len({each[2:10] for each in ids}) == 7, "each node's own begin"
 
 
 def test_a_failure_is_detected_and_the_flag_is_cleared(seven: JobCluster) -> None:
@@ -94,11 +81,6 @@ def test_a_failure_is_detected_and_the_flag_is_cleared(seven: JobCluster) -> Non
     assert all("fail" not in flags(each)[gone] for each in seven.clients.values())
 
 
-def test_a_job_with_one_copy_is_at_its_node_alone(seven: JobCluster) -> None:
-    job_id = seven["a"].add("single", "x", "REPLICATE", 1)
-    assert states(seven, job_id) == {"a": "queued"}
-
-
 def test_synchronous_replication(seven: JobCluster) -> None:
     """Each copy is there when the id is, and the job is queued at the node that was told of it."""
     for name, client in seven.clients.items():
@@ -108,22 +90,6 @@ def test_synchronous_replication(seven: JobCluster) -> None:
         assert found[name] == "queued"
         shown = client.show(job_id)
         assert (shown[b"repl"], len(shown[b"nodes-delivered"])) == (5, 5)
-
-
-def test_asynchronous_replication(seven: JobCluster) -> None:
-    """It is queued at once, and its copies follow."""
-    job_id = seven["a"].add("async", "x", *FIVE, "ASYNC")
-    assert seven["a"].state(job_id) == "queued"
-    reach(lambda: len(states(seven, job_id)) == 5)
-
-
-def test_more_copies_than_there_are_nodes_are_refused(seven: JobCluster) -> None:
-    before = [each.registered() for each in seven.clients.values()]
-    with pytest.raises(redis.ResponseError, match="NOREPL"):
-        seven["a"].add("many", "x", "REPLICATE", 8)
-    with pytest.raises(redis.ResponseError, match="REPLICATE to 1"):
-        seven["a"].add("many", "x", "RETRY", 0, *FIVE)
-    assert [each.registered() for each in seven.clients.values()] == before
 
 
 def test_copies_go_to_nodes_again_that_did_not_answer(seven: JobCluster) -> None:
@@ -195,30 +161,6 @@ def test_of_two_sides_that_queued_it_the_later_one_goes_on(seven: JobCluster) ->
     assert seven["b"].none("sides")
 
 
-def test_one_node_gives_its_jobs_first_in_first_out(seven: JobCluster) -> None:
-    ids = [seven["a"].add("fifo", b"%d" % number, *FIVE) for number in range(50)]
-    assert [seven["a"].get("fifo") for _ in ids] == [
-        (each, b"%d" % number) for number, each in enumerate(ids)
-    ]
-
-
-def test_maxlen(seven: JobCluster) -> None:
-    for _ in range(3):
-        seven["a"].add("maxlen", "x", *FIVE, "MAXLEN", 3)
-    with pytest.raises(redis.ResponseError, match="MAXLEN"):
-        seven["a"].add("maxlen", "x", *FIVE, "MAXLEN", 3)
-    assert seven["a"].length("maxlen") == 3
-
-
-def test_a_job_whose_time_ends_is_one_dead_letter(seven: JobCluster) -> None:
-    job_id = seven["a"].add("ttl", "x", *FIVE, "TTL", 1)
-    reach(lambda: seven["a"].length("ttl!dead") == 1)
-    assert seven["b"].none("ttl")
-    assert seven["b"].get("ttl!dead")[0] == job_id
-    assert seven["b"]("ACKJOB", job_id) in {0, 1}
-    reach(lambda: is_gone(seven, job_id))
-
-
 def test_many_jobs_whose_time_ends_at_once(seven: JobCluster) -> None:
     bodies = [b"%d" % number for number in range(500)]
     seven["a"]("ADDJOBS", "mass", 30_000, *FIVE, "TTL", 1, "JOBS", *bodies)
@@ -228,20 +170,6 @@ def test_many_jobs_whose_time_ends_at_once(seven: JobCluster) -> None:
 
     reach(lambda: depth("mass!dead") == 500, "each is a dead letter, and once")
     assert depth("mass") == 0
-
-
-def test_memory_that_is_used_up_is_free_when_the_time_of_its_jobs_ends(seven: JobCluster) -> None:
-    """Of dead letters as many stay as the queue's rules say."""
-    client = seven["a"]
-    client("CONFIG", "SET", "maxmemory", 1 << 20)
-    try:
-        with pytest.raises(redis.exceptions.OutOfMemoryError):
-            fill(client, "oom")
-        reach(lambda: not client.length("oom"), "their time is over")
-        assert client.length("oom!dead") == 10
-        assert client.add("oom", "x", "REPLICATE", 1, "TTL", 2)
-    finally:
-        client("CONFIG", "SET", "maxmemory", 1 << 30)
 
 
 # Acknowledging
@@ -254,13 +182,6 @@ def test_an_acknowledgement_propagates_and_the_copies_go(seven: JobCluster) -> N
             holder = name if seven[name].state(job_id) else seven.holders(job_id)[-1]
             assert seven[holder](command, job_id) == 1
             reach(partial(is_gone, seven, job_id))
-
-
-def test_an_acknowledgement_at_a_node_without_the_job(seven: JobCluster) -> None:
-    for command in ("ACKJOB", "FASTACK"):
-        job_id = seven["a"].add("acks", "x", *FIVE)
-        assert without(seven, job_id)(command, job_id) == 0
-        reach(partial(is_gone, seven, job_id))
 
 
 def test_acknowledged_jobs_are_evicted_when_all_holders_can_be_reached(seven: JobCluster) -> None:
@@ -318,60 +239,6 @@ def test_working_postpones_at_every_holder(seven: JobCluster) -> None:
     assert counters(seven["a"], "work") == (job_id, 0, 1), "until nothing more is said"
     with pytest.raises(redis.ResponseError, match="NOJOB"):
         seven["a"]("WORKING", b"D-00000000-LYyQMK4fgYJLigrQnwiD1GW2-05a1")
-
-
-def test_working_is_refused_after_half_of_the_time_to_live(seven: JobCluster) -> None:
-    job_id = seven["a"].add("late", "x", *FIVE, "RETRY", 1, "TTL", 4)
-    seven["a"].get("late")
-
-    def refused() -> bool:
-        try:
-            seven["a"]("WORKING", job_id)
-        except redis.ResponseError as error:
-            return "TOOLATE" in str(error)
-        return False
-
-    reach(refused)
-
-
-def test_nack_and_the_counters(seven: JobCluster) -> None:
-    job_id = seven["a"].add("nack", "x", *FIVE, "RETRY", 2)
-    for times in range(3):
-        assert counters(seven["a"], "nack") == (job_id, times, 0)
-        assert seven["a"]("NACK", job_id) == 1
-    assert counters(seven["a"], "nack") == (job_id, 3, 0)
-    found, nacks, more = counters(seven["a"], "nack")
-    assert (found, nacks, more) == (job_id, 3, 1), "nobody said that it is done"
-    other = next(each for each in seven.holders(job_id) if each != "a")
-    assert seven[other].show(job_id)[b"nacks"] == 3
-    seven["a"]("ACKJOB", job_id)
-
-
-def test_qscan_and_jscan(seven: JobCluster) -> None:
-    client = seven["e"]
-    client("DEBUG", "FLUSHALL")
-    ids = {client.add(f"scan{number % 4}", "x", "REPLICATE", 1) for number in range(20)}
-    client.add("scan9", "x", "REPLICATE", 1)
-    names = client("QSCAN", 0, "BUSYLOOP", "MINLEN", 5)[1]
-    assert {each for each in names if each.startswith(b"scan")} == {
-        b"scan%d" % number for number in range(4)
-    }
-    names = client("QSCAN", 0, "BUSYLOOP", "MAXLEN", 1, "MINLEN", 1)[1]
-    assert [each for each in names if each.startswith(b"scan")] == [b"scan9"]
-    got = client.get("scan0")[0]
-    assert set(client("JSCAN", 0, "BUSYLOOP")[1]) >= ids
-    assert client("JSCAN", 0, "BUSYLOOP", "QUEUE", "scan0", "STATE", "active")[1] == [got]
-    (whole,) = client("JSCAN", 0, "QUEUE", "scan9", "STATE", "queued", "REPLY", "all")[1]
-    assert dict(zip(whole[::2], whole[1::2], strict=True))[b"body"] == b"x"
-    found: list[bytes] = []
-    cursor = b"0"
-    while True:
-        cursor, some = client("JSCAN", cursor, "COUNT", 3, "STATE", "queued")
-        found += some
-        if cursor == b"0":
-            break
-    assert sorted(found) == sorted(set(found)), "each once"
-    assert set(found) >= ids - {got}
 
 
 # A node that leaves

@@ -35,7 +35,7 @@ def test_a_node_that_is_killed_and_comes_back(cluster: LinkedCluster) -> None:
         devices.flow()
         cluster["b"].kill()
         # The others go on, among themselves and for the one that is away.
-        devices.flow(40, "kill-pub-a", "kill-pub-c")
+        devices.flow(20, "kill-pub-a", "kill-pub-c")
         cluster.start("b")
         devices.flow()
         devices.settle()
@@ -47,7 +47,7 @@ def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
         downs = cluster["b"].seen("down")
         cluster["b"].signal(signal.SIGSTOP)
         cluster.wait_down("b")
-        devices.flow(20, "stop-pub-a", "stop-pub-c")
+        devices.flow(10, "stop-pub-a", "stop-pub-c")
         cluster["b"].signal(signal.SIGCONT)
         cluster.wait_whole()
         devices.flow()
@@ -64,7 +64,7 @@ def test_what_waited_at_a_node_that_lost_its_disk(cluster: LinkedCluster) -> Non
         devices.flow()
         cluster["b"].kill()
         cluster.wait_down("b")
-        devices.flow(40)
+        devices.flow(20)
         acknowledged = devices.at("a").finish() - before
         cluster["a"].kill()
         cluster["a"].wipe()
@@ -115,7 +115,7 @@ def test_links_that_fail_and_heal(cluster: LinkedCluster, fault: Fault) -> None:
         cluster["a"].wait_seen("b", "down")
         cluster.wait_down("a")
         # Each side goes on.
-        devices.flow(20)
+        devices.flow()
         cluster.links.heal()
         cluster.wait_whole()
         devices.flow()

@@ -193,6 +193,8 @@ class Producer(threading.Thread):
         self.jobs = jobs
         self.number = number
         self.added: set[bytes] = set()
+        #: Seconds between two jobs.
+        self.pause = 0.01
         self.ended = threading.Event()
 
     def run(self) -> None:
@@ -203,7 +205,7 @@ class Producer(threading.Thread):
                 self.added.add(self.jobs.client(draw).add("q", "x", *options, timeout=2000))
             except (redis.RedisError, OSError, StopIteration):
                 self.ended.wait(0.1)
-            self.ended.wait(0.01)
+            self.ended.wait(self.pause)
 
 
 @dataclass
@@ -333,7 +335,7 @@ class KeyedProducer(Producer):
                     continue
                 self.known[key] = job_id
                 self.added.add(job_id)
-            self.ended.wait(0.01)
+            self.ended.wait(self.pause)
 
 
 KEYED = ("REPLICATE", 2, "RETRY", RETRY, "KEY")
@@ -349,7 +351,7 @@ def check_keys(jobs: JobCluster, known: dict[bytes, bytes], draw: random.Random)
 @pytest.mark.timeout(400)
 def test_keys_and_copies_that_are_paged_out_outlive_kills_and_a_lost_disk() -> None:
     """With little memory for jobs, of which most are on disk only; VMQ_TEST_KILLS=20 of them."""
-    env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(3 << 20)}
+    env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(1 << 20)}
     with job_cluster("a", "b", "c", env=env) as jobs:
         living = Living(jobs)
         producers = [KeyedProducer(living, number) for number in range(3)]
@@ -368,9 +370,11 @@ def kill_and_ask_for_keys(jobs: JobCluster, producers: Sequence[KeyedProducer]) 
 
     def are_paged() -> bool:
         infos = [each("INFO") for each in jobs.clients.values()]
-        return all(int(each["paged_jobs"]) > 300 for each in infos)
+        return all(int(each["paged_jobs"]) > 200 for each in infos)
 
     reach(are_paged, "jobs are paged out everywhere", 120)
+    for producer in producers:
+        producer.pause = 0.05
     draw = random.Random(7)
     for number in range(int(os.environ.get("VMQ_TEST_KILLS", "4"))):
         victim = draw.choice(sorted(jobs.clients))

@@ -49,7 +49,7 @@ def test_two_sides_that_both_go_on_agree_in_the_end(cluster: LinkedCluster) -> N
         devices.retain("sides-kept/a", "a", "a")
         devices.retain("sides-kept/e", "e", "e")
         devices.retain("sides-kept/common", "second", "e")
-        devices.flow(20)
+        devices.flow()
         cluster.links.heal()
         cluster.wait_whole()
         devices.settle()

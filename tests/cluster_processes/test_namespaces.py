@@ -38,7 +38,7 @@ def test_a_node_without_network_and_with_it_again() -> None:
         cluster.unplug("a")
         cluster["a"].wait_seen("b", "down")
         cluster.wait_down("a")
-        devices.flow(20)
+        devices.flow()
         for name in NAMES:
             devices.retain(f"kept/{name}", name, name)
         devices.flow(5)

@@ -138,8 +138,8 @@ def test_nothing_acknowledged_is_lost_whichever_node_is_killed() -> None:
                     # At once, by the connection: not by silence.
                     assert cluster[each].last_seen(name) == "its process has ended"
                 wait_led(*(cluster[each] for each in rest), without=name, names=names)
-                log.flow(20, *(f"log-pub-{each}" for each in rest))
-                synced.flow(20, *(f"synced-pub-{each}" for each in rest))
+                log.flow(10, *(f"log-pub-{each}" for each in rest))
+                synced.flow(10, *(f"synced-pub-{each}" for each in rest))
                 cluster.start(name)
             for topic, devices in (("log", log), ("synced", synced)):
                 for publisher in devices.publishers:
@@ -170,7 +170,7 @@ def test_a_node_whose_disk_is_wiped_gets_its_copies_again() -> None:
     with LinkedCluster(("a", "b", "c"), STREAM, FLIGHT) as cluster:
         wait_led(*cluster.running)
         with traffic(cluster, "log", ["a", "b"], []) as devices:
-            devices.flow(100)
+            devices.flow(50)
             cluster["c"].kill()
             cluster["c"].wipe()
             devices.flow()

@@ -24,7 +24,7 @@ def test_a_client_that_goes_from_node_to_node(cluster: LinkedCluster) -> None:
     with traffic(cluster, "roam", NAMES, ["abc", "c"]) as devices:
         roaming = devices.subscribers[0]
         for _ in range(4):
-            devices.flow(10)
+            devices.flow(5)
             roaming.move()
         devices.settle()
         assert roaming.sessions == [False, True, True, True, True]
@@ -54,7 +54,7 @@ def test_a_session_survives_the_loss_of_its_node_with_its_disk(cluster: LinkedCl
     with traffic(cluster, "lost", ["a"], ["a"]) as devices:
         asleep, before = devices.join_in("bc")
         asleep.pause()
-        devices.flow(40)
+        devices.flow(20)
         # Acknowledged means that the session's node has it, and its copy.
         waiting = devices.at("a").finish() - before
         cluster["b"].kill()
@@ -63,7 +63,7 @@ def test_a_session_survives_the_loss_of_its_node_with_its_disk(cluster: LinkedCl
         asleep.resume()
         asleep.wait_for(waiting)
         devices.publish_at("c")
-        devices.flow(20, "lost-pub-c")
+        devices.flow(10, "lost-pub-c")
         devices.settle()
         asleep.wait_for(devices.at("c").sent())
         assert asleep.sessions == [False, True]

@@ -103,7 +103,7 @@ def test_nothing_acknowledged_is_lost_while_nodes_join_leave_and_die() -> None:
         devices.flow()
         cluster["c"].kill()
         cluster.wait_down("c")
-        devices.flow(20, "log-pub-a", "log-pub-b", "log-pub-d")
+        devices.flow(10, "log-pub-a", "log-pub-b", "log-pub-d")
         cluster.start("c")
         devices.flow()
         for publisher in devices.publishers:

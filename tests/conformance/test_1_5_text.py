@@ -3,13 +3,7 @@
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers
-from tests.support.wire import (
-    Will,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 
 CONNECT_FIELDS = ("client id", "user name", "will topic", "protocol name")
 LATER_FIELDS = ("topic name", "filter to subscribe", "filter to unsubscribe")
@@ -18,21 +12,21 @@ LATER_FIELDS = ("topic name", "filter to subscribe", "filter to unsubscribe")
 def connect_with(field: str, text: bytes) -> bytes:
     """A CONNECT with this text in one of its text fields."""
     if field == "client id":
-        return connect_packet(text)
+        return mqtt.connect_packet(text)
     if field == "user name":
-        return connect_packet("a", username=text)
+        return mqtt.connect_packet("a", username=text)
     if field == "will topic":
-        return connect_packet("a", will=Will(text))
-    return connect_packet("a", protocol=text)
+        return mqtt.connect_packet("a", will=mqtt.Will(text))
+    return mqtt.connect_packet("a", protocol=text)
 
 
 def packet_with(field: str, text: bytes) -> bytes:
     """A packet of an accepted client with this text in its text field."""
     if field == "topic name":
-        return publish_packet(text, b"x")
+        return mqtt.publish_packet(text, b"x")
     if field == "filter to subscribe":
-        return subscribe_packet(1, (text, 0))
-    return unsubscribe_packet(1, text)
+        return mqtt.subscribe_packet(1, (text, 0))
+    return mqtt.unsubscribe_packet(1, text)
 
 
 @pytest.mark.parametrize("kind", ILL_FORMED)

@@ -6,22 +6,7 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import (
-    PUBACK,
-    PUBREL,
-    SUBACK,
-    UNSUBACK,
-    Packet,
-    Wire,
-    connect_packet,
-    encode_text,
-    packet,
-    puback_packet,
-    publish_packet,
-    pubrel_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from vmq.testing.process import BrokerProcess
 
 # A well-formed body for every packet that a client may send after CONNECT, but for PUBLISH.
@@ -48,14 +33,14 @@ def test_mqtt_2_2_2_1_flags_sent(peers: Peers) -> None:
     topic = peers.topic("a")
     assert wire.connect(peers.id()).first == 0x20
     assert wire.subscribe((topic, 2)).first == 0x90
-    wire.send(publish_packet(topic, b"x", qos=1, packet_id=1))
+    wire.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=1))
     assert {wire.recv_packet().first for _ in range(2)} == {0x40, 0x32}
     # The message may be handed on before the PUBREC, before the PUBCOMP, or behind both.
-    wire.send(publish_packet(topic, b"x", qos=2, packet_id=2), pubrel_packet(2))
+    wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=2), mqtt.pubrel_packet(2))
     received = {found.first: found for found in (wire.recv_packet() for _ in range(3))}
     assert set(received) == {0x50, 0x70, 0x34}
     wire.pubrec(received[0x34].packet_id)
-    assert wire.expect(PUBREL).first == 0x62
+    assert wire.expect(mqtt.PUBREL).first == 0x62
     assert wire.unsubscribe(topic).first == 0xB0
     wire.send(b"\xc0\x00")
     assert wire.recv_packet().first == 0xD0
@@ -66,12 +51,12 @@ def test_mqtt_2_2_2_2_wrong_flags(peers: Peers, kind: str) -> None:
     """Any packet but PUBLISH with any wrong low nibble closes the connection unanswered."""
     first, body = BODIES[kind]
     for wrong in wrong_flags(first):
-        peers.closes(packet(wrong, body))
+        peers.closes(mqtt.packet(wrong, body))
 
 
 def test_mqtt_2_2_2_2_wrong_flags_of_connect(peers: Peers) -> None:
     """CONNECT with a wrong low nibble closes the connection without CONNACK."""
-    good = connect_packet(peers.id())
+    good = mqtt.connect_packet(peers.id())
     for wrong in wrong_flags(0x10):
         peers.refuses(bytes([wrong]) + good[1:])
 
@@ -80,25 +65,25 @@ def test_mqtt_2_3_1_1_identifier_zero(peers: Peers) -> None:
     """Identifier 0 in SUBSCRIBE, UNSUBSCRIBE and PUBLISH at QoS 1 or 2 closes the connection."""
     topic = peers.topic("a")
     watcher = peers.watcher()
-    peers.closes(subscribe_packet(0, (topic, 0)))
-    peers.closes(unsubscribe_packet(0, topic))
+    peers.closes(mqtt.subscribe_packet(0, (topic, 0)))
+    peers.closes(mqtt.unsubscribe_packet(0, topic))
     for qos in (1, 2):
-        peers.closes(publish_packet(topic, b"x", qos=qos, packet_id=0))
+        peers.closes(mqtt.publish_packet(topic, b"x", qos=qos, packet_id=0))
     peers.expect_no_more(watcher)
 
 
 def test_mqtt_2_3_1_1_identifier_missing(peers: Peers) -> None:
     """SUBSCRIBE, UNSUBSCRIBE or PUBLISH at QoS 1 or 2 that ends before its identifier: closed."""
-    topic = encode_text(peers.topic("a"))
+    topic = mqtt.encode_text(peers.topic("a"))
     for data in (
-        packet(0x82),
-        packet(0x82, b"\x01"),
-        packet(0xA2),
-        packet(0xA2, b"\x01"),
-        packet(0x32, topic),
-        packet(0x32, topic + b"\x01"),
-        packet(0x34, topic),
-        packet(0x34, topic + b"\x01"),
+        mqtt.packet(0x82),
+        mqtt.packet(0x82, b"\x01"),
+        mqtt.packet(0xA2),
+        mqtt.packet(0xA2, b"\x01"),
+        mqtt.packet(0x32, topic),
+        mqtt.packet(0x32, topic + b"\x01"),
+        mqtt.packet(0x34, topic),
+        mqtt.packet(0x34, topic + b"\x01"),
     ):
         peers.closes(data)
 
@@ -109,13 +94,13 @@ def test_mqtt_2_3_1_1_any_other_identifier(peers: Peers, identifier: int) -> Non
     topic = peers.topic("a")
     number = identifier.to_bytes(2, "big")
     wire = peers.client()
-    wire.send(subscribe_packet(identifier, (topic, 0)))
+    wire.send(mqtt.subscribe_packet(identifier, (topic, 0)))
     wire.expect(b"\x90\x03" + number + b"\x00")
-    wire.send(unsubscribe_packet(identifier, topic))
+    wire.send(mqtt.unsubscribe_packet(identifier, topic))
     wire.expect(b"\xb0\x02" + number)
-    wire.send(publish_packet(topic, b"x", qos=1, packet_id=identifier))
+    wire.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=identifier))
     wire.expect(b"\x40\x02" + number)
-    wire.send(publish_packet(topic, b"x", qos=2, packet_id=identifier))
+    wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=identifier))
     wire.expect(b"\x50\x02" + number)
 
 
@@ -125,7 +110,7 @@ def unlimited(fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], P
     return peers_at(fresh_broker(env={"VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "0"}))
 
 
-def take(wire: Wire, count: int) -> list[Packet]:
+def take(wire: mqtt.Wire, count: int) -> list[mqtt.Packet]:
     """The next PUBLISH packets."""
     return [wire.expect_publish() for _ in range(count)]
 
@@ -135,7 +120,9 @@ def test_mqtt_2_3_1_4_unfinished_identifiers_differ(unlimited: Peers) -> None:
     topic = unlimited.topic("a")
     wire = unlimited.subscriber((topic, 1), part="s", clean=False)
     publisher = unlimited.client()
-    publisher.send(*(publish_packet(topic, b"%d" % n, qos=1, packet_id=n) for n in range(1, 301)))
+    publisher.send(
+        *(mqtt.publish_packet(topic, b"%d" % n, qos=1, packet_id=n) for n in range(1, 301))
+    )
     first = {found.payload: found.packet_id for found in take(wire, 300)}
     assert len(set(first.values())) == 300
     wire.close()
@@ -156,18 +143,20 @@ def test_mqtt_2_3_1_4_identifiers_come_round(unlimited: Peers) -> None:
     assert len(in_use - {0}) == 3
     released = max(in_use)
     wire.pubrec(released)
-    assert wire.expect(PUBREL).packet_id == released
+    assert wire.expect(mqtt.PUBREL).packet_id == released
     publisher = unlimited.client()
     batch, sent = 500, 3
-    burst = b"".join(publish_packet(topic, b"x", qos=1, packet_id=n) for n in range(1, batch + 1))
+    burst = b"".join(
+        mqtt.publish_packet(topic, b"x", qos=1, packet_id=n) for n in range(1, batch + 1)
+    )
     while sent <= 65535 + batch:  # once round, and past the identifiers that are in use
         publisher.send(burst)
         identifiers = {found.packet_id for found in take(wire, batch)}
         assert len(identifiers) == batch
         assert identifiers.isdisjoint({0, *in_use})
-        wire.send(*map(puback_packet, identifiers))
+        wire.send(*map(mqtt.puback_packet, identifiers))
         for _ in range(batch):
-            publisher.expect(PUBACK)
+            publisher.expect(mqtt.PUBACK)
         sent += batch
 
 
@@ -176,16 +165,16 @@ def test_mqtt_2_3_1_5_qos_0_has_no_identifier(peers: Peers) -> None:
     topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     peers.publish(topic, b"payload", qos=0)
-    wire.expect(packet(0x30, encode_text(topic) + b"payload"))
+    wire.expect(mqtt.packet(0x30, mqtt.encode_text(topic) + b"payload"))
     peers.publish(topic, b"payload", qos=2)
-    wire.expect(packet(0x30, encode_text(topic) + b"payload"))
+    wire.expect(mqtt.packet(0x30, mqtt.encode_text(topic) + b"payload"))
 
 
 def test_mqtt_2_3_1_5_qos_0_received(peers: Peers) -> None:
     """In a QoS 0 PUBLISH to the server all that follows the topic is payload."""
     topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
-    wire.send(packet(0x30, encode_text(topic) + b"\x00\x01"))
+    wire.send(mqtt.packet(0x30, mqtt.encode_text(topic) + b"\x00\x01"))
     wire.expect_publish(topic, b"\x00\x01", qos=0)
 
 
@@ -194,16 +183,16 @@ def test_mqtt_2_3_1_6_answers_repeat_the_identifier(peers: Peers) -> None:
     topic = peers.topic("a")
     publisher = peers.client()
     subscriber = peers.subscriber((topic, 2))
-    publisher.send(publish_packet(topic, b"1", qos=1, packet_id=4711))
+    publisher.send(mqtt.publish_packet(topic, b"1", qos=1, packet_id=4711))
     publisher.expect(b"\x40\x02\x12\x67")
-    publisher.send(publish_packet(topic, b"2", qos=2, packet_id=4712))
+    publisher.send(mqtt.publish_packet(topic, b"2", qos=2, packet_id=4712))
     publisher.expect(b"\x50\x02\x12\x68")
     publisher.pubrel(4712)
     publisher.expect(b"\x70\x02\x12\x68")
     subscriber.puback(subscriber.expect_publish(topic, b"1", qos=1).packet_id)
     identifier = subscriber.expect_publish(topic, b"2", qos=2).packet_id
     subscriber.pubrec(identifier)
-    assert subscriber.expect(PUBREL).packet_id == identifier
+    assert subscriber.expect(mqtt.PUBREL).packet_id == identifier
 
 
 def test_mqtt_2_3_1_7_each_answer_its_own_request(peers: Peers) -> None:
@@ -211,19 +200,19 @@ def test_mqtt_2_3_1_7_each_answer_its_own_request(peers: Peers) -> None:
     wire = peers.client()
     one, two = peers.topic("1"), peers.topic("2")
     wire.send(
-        subscribe_packet(300, (one, 0)),
-        subscribe_packet(7, (two, 1)),
-        unsubscribe_packet(65535, one),
-        unsubscribe_packet(1, two),
-        subscribe_packet(8, (one, 2)),
+        mqtt.subscribe_packet(300, (one, 0)),
+        mqtt.subscribe_packet(7, (two, 1)),
+        mqtt.unsubscribe_packet(65535, one),
+        mqtt.unsubscribe_packet(1, two),
+        mqtt.subscribe_packet(8, (one, 2)),
     )
     answers = [wire.recv_packet() for _ in range(5)]
     assert sorted((found.type, found.packet_id) for found in answers) == [
-        (SUBACK, 7),
-        (SUBACK, 8),
-        (SUBACK, 300),
-        (UNSUBACK, 1),
-        (UNSUBACK, 65535),
+        (mqtt.SUBACK, 7),
+        (mqtt.SUBACK, 8),
+        (mqtt.SUBACK, 300),
+        (mqtt.UNSUBACK, 1),
+        (mqtt.UNSUBACK, 65535),
     ]
-    codes = {found.packet_id: found.codes for found in answers if found.type == SUBACK}
+    codes = {found.packet_id: found.codes for found in answers if found.type == mqtt.SUBACK}
     assert codes == {300: [0], 7: [1], 8: [2]}

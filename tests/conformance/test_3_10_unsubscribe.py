@@ -3,40 +3,33 @@
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers
-from tests.support.wire import (
-    PUBREL,
-    UNSUBACK,
-    packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 
 
 def test_mqtt_3_10_1_1_wrong_flags(peers: Peers) -> None:
     """UNSUBSCRIBE with other flags than 0010: closed, no UNSUBACK."""
     for first in range(0xA0, 0xB0):
         if first != 0xA2:
-            peers.closes(unsubscribe_packet(1, peers.topic("a"), first=first))
+            peers.closes(mqtt.unsubscribe_packet(1, peers.topic("a"), first=first))
 
 
 @pytest.mark.parametrize("kind", ILL_FORMED)
 def test_mqtt_3_10_3_1_ill_formed_filter(peers: Peers, kind: str) -> None:
     """A filter that is no UTF-8 closes the connection, also behind a good one: no UNSUBACK."""
     bad = ILL_FORMED[kind]
-    peers.closes(unsubscribe_packet(1, bad))
-    peers.closes(unsubscribe_packet(1, peers.topic("a"), b"a/" + bad))
+    peers.closes(mqtt.unsubscribe_packet(1, bad))
+    peers.closes(mqtt.unsubscribe_packet(1, peers.topic("a"), b"a/" + bad))
 
 
 def test_mqtt_3_10_3_1_cut_filter(peers: Peers) -> None:
     """An UNSUBSCRIBE that ends inside a filter closes the connection."""
     for filters in (b"\x00", b"\x00\x01", b"\x00\x05abcd", b"\x00\x01a\x00", b"\x00\x01a\x00\x02b"):
-        peers.closes(packet(0xA2, b"\x00\x01" + filters))
+        peers.closes(mqtt.packet(0xA2, b"\x00\x01" + filters))
 
 
 def test_mqtt_3_10_3_2_no_filter(peers: Peers) -> None:
     """UNSUBSCRIBE without a filter closes the connection."""
-    peers.closes(packet(0xA2, b"\x00\x01"))
+    peers.closes(mqtt.packet(0xA2, b"\x00\x01"))
 
 
 def test_mqtt_3_10_4_1_letter_by_letter(peers: Peers) -> None:
@@ -86,11 +79,11 @@ def test_mqtt_3_10_4_3_exchanges_are_finished(peers: Peers) -> None:
     two = wire.expect_publish(topic, b"2", qos=2)
     wire.unsubscribe(topic)
     wire.pubrec(two.packet_id)
-    assert wire.expect(PUBREL).packet_id == two.packet_id
+    assert wire.expect(mqtt.PUBREL).packet_id == two.packet_id
     wire.close()
     again = peers.resume("s")
     assert again.expect_publish(topic, b"1", qos=1, dup=True).packet_id == one.packet_id
-    assert again.expect(PUBREL).packet_id == two.packet_id
+    assert again.expect(mqtt.PUBREL).packet_id == two.packet_id
     again.puback(one.packet_id)
     again.pubcomp(two.packet_id)
     again.expect_nothing()
@@ -101,16 +94,16 @@ def test_mqtt_3_10_4_4_identifier(peers: Peers) -> None:
     topic = peers.topic("a")
     wire = peers.client()
     for identifier in (1, 258, 65535):
-        wire.send(subscribe_packet(2, (topic, 0)))
+        wire.send(mqtt.subscribe_packet(2, (topic, 0)))
         wire.expect(b"\x90\x03\x00\x02\x00")
-        wire.send(unsubscribe_packet(identifier, topic))
+        wire.send(mqtt.unsubscribe_packet(identifier, topic))
         wire.expect(b"\xb0\x02" + identifier.to_bytes(2, "big"))
 
 
 def test_mqtt_3_10_4_5_unknown_filter(peers: Peers) -> None:
     """UNSUBACK comes even though no subscription was there to remove."""
     wire = peers.client()
-    wire.send(unsubscribe_packet(9, peers.topic("never"), "#", "+/x", "$SYS/#"))
+    wire.send(mqtt.unsubscribe_packet(9, peers.topic("never"), "#", "+/x", "$SYS/#"))
     wire.expect(b"\xb0\x02\x00\x09")
 
 
@@ -118,9 +111,9 @@ def test_mqtt_3_10_4_6_many_filters(peers: Peers) -> None:
     """Many filters in one UNSUBSCRIBE: one UNSUBACK, every filter listed is gone."""
     topics = [peers.topic(f"{n}") for n in range(20)]
     wire = peers.subscriber(*((topic, 0) for topic in topics), (peers.topic("sentinel"), 0))
-    wire.send(unsubscribe_packet(9, *topics, topics[0], peers.topic("never")))
-    wire.expect(UNSUBACK)
+    wire.send(mqtt.unsubscribe_packet(9, *topics, topics[0], peers.topic("never")))
+    wire.expect(mqtt.UNSUBACK)
     publisher = peers.client()
-    publisher.send(*(publish_packet(topic, b"x") for topic in topics))
+    publisher.send(*(mqtt.publish_packet(topic, b"x") for topic in topics))
     publisher.ping()
     peers.expect_no_more(wire)

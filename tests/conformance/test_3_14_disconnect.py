@@ -1,20 +1,14 @@
 """Section 3.14: DISCONNECT."""
 
 from tests.conformance.peers import Peers
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    Will,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 
 
 def test_mqtt_3_14_1_1_wrong_flags(peers: Peers) -> None:
     """First byte E1 to EF: closed, and as it is an error the will is published."""
     watcher = peers.watcher()
     for first in range(0xE1, 0xF0):
-        will = Will(peers.topic("will"), b"%d" % first)
+        will = mqtt.Will(peers.topic("will"), b"%d" % first)
         wire = peers.client("w", will=will)
         wire.send(bytes([first, 0]))
         wire.expect_closed()
@@ -24,19 +18,19 @@ def test_mqtt_3_14_1_1_wrong_flags(peers: Peers) -> None:
 def test_mqtt_3_14_4_1_server_closes_if_the_client_does_not(peers: Peers) -> None:
     """Behind DISCONNECT the server ends the connection by itself, and sends nothing."""
     wire = peers.client()
-    wire.send(DISCONNECT_BYTES)
+    wire.send(mqtt.DISCONNECT_BYTES)
     wire.expect_closed()
 
 
 def test_mqtt_3_14_4_2_nothing_counts_behind_disconnect(peers: Peers) -> None:
     """Packets behind DISCONNECT are neither answered nor acted on."""
     watcher = peers.watcher()
-    wire = peers.client("d", will=Will(peers.topic("will"), b"gone"))
+    wire = peers.client("d", will=mqtt.Will(peers.topic("will"), b"gone"))
     wire.send(
-        DISCONNECT_BYTES,
-        publish_packet(peers.topic("a"), b"x", qos=1, packet_id=1, retain=True),
-        subscribe_packet(2, (peers.topic("b"), 0)),
-        PINGREQ_BYTES,
+        mqtt.DISCONNECT_BYTES,
+        mqtt.publish_packet(peers.topic("a"), b"x", qos=1, packet_id=1, retain=True),
+        mqtt.subscribe_packet(2, (peers.topic("b"), 0)),
+        mqtt.PINGREQ_BYTES,
         b"\xf0\x00",
     )
     wire.expect_closed()
@@ -48,7 +42,7 @@ def test_mqtt_3_14_4_3_will_is_dropped(peers: Peers) -> None:
     """After DISCONNECT the will arrives nowhere, whatever its QoS and retain."""
     watcher = peers.watcher()
     for qos in (0, 1, 2):
-        will = Will(peers.topic("will"), b"gone", qos=qos, retain=True)
+        will = mqtt.Will(peers.topic("will"), b"gone", qos=qos, retain=True)
         peers.client("w", will=will).disconnect()
     peers.expect_no_will(watcher, "w")
     peers.expect_none_retained(peers.topic("will"))

@@ -8,34 +8,20 @@ from time import monotonic
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    TIMEOUT,
-    ConnectionEnded,
-    Will,
-    connect_packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 
 FIRST_PACKETS = {
-    "publish-0": publish_packet("a", b"x"),
-    "publish-1": publish_packet("a", b"x", qos=1, packet_id=1),
-    "publish-2": publish_packet("a", b"x", qos=2, packet_id=1),
-    "puback": puback_packet(1),
-    "pubrec": pubrec_packet(1),
-    "pubrel": pubrel_packet(1),
-    "pubcomp": pubcomp_packet(1),
-    "subscribe": subscribe_packet(1, ("a", 0)),
-    "unsubscribe": unsubscribe_packet(1, "a"),
-    "pingreq": PINGREQ_BYTES,
-    "disconnect": DISCONNECT_BYTES,
+    "publish-0": mqtt.publish_packet("a", b"x"),
+    "publish-1": mqtt.publish_packet("a", b"x", qos=1, packet_id=1),
+    "publish-2": mqtt.publish_packet("a", b"x", qos=2, packet_id=1),
+    "puback": mqtt.puback_packet(1),
+    "pubrec": mqtt.pubrec_packet(1),
+    "pubrel": mqtt.pubrel_packet(1),
+    "pubcomp": mqtt.pubcomp_packet(1),
+    "subscribe": mqtt.subscribe_packet(1, ("a", 0)),
+    "unsubscribe": mqtt.unsubscribe_packet(1, "a"),
+    "pingreq": mqtt.PINGREQ_BYTES,
+    "disconnect": mqtt.DISCONNECT_BYTES,
     "connack": b"\x20\x02\x00\x00",
     "suback": b"\x90\x03\x00\x01\x00",
     "unsuback": b"\xb0\x02\x00\x01",
@@ -49,13 +35,13 @@ FIRST_PACKETS = {
 def test_mqtt_3_1_0_1_connect_comes_first(peers: Peers, kind: str) -> None:
     """Any packet but CONNECT as the first closes the connection without one byte sent."""
     peers.refuses(FIRST_PACKETS[kind])
-    peers.refuses(FIRST_PACKETS[kind], connect_packet(peers.id()))
+    peers.refuses(FIRST_PACKETS[kind], mqtt.connect_packet(peers.id()))
 
 
 def test_mqtt_3_1_0_1_publish_first_is_not_delivered(peers: Peers) -> None:
     """A PUBLISH ahead of CONNECT reaches nobody."""
     watcher = peers.watcher()
-    peers.refuses(publish_packet(peers.topic("a"), b"x"), connect_packet(peers.id()))
+    peers.refuses(mqtt.publish_packet(peers.topic("a"), b"x"), mqtt.connect_packet(peers.id()))
     peers.expect_no_more(watcher)
 
 
@@ -63,8 +49,8 @@ def test_mqtt_3_1_0_1_publish_first_is_not_delivered(peers: Peers) -> None:
 def test_mqtt_3_1_0_2_second_connect(peers: Peers, same_segment: bool) -> None:
     """A second CONNECT ends the connection: no second CONNACK, and the will is published."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone")
-    connect = connect_packet(peers.id("w"), will=will)
+    will = mqtt.Will(peers.topic("will"), b"gone")
+    connect = mqtt.connect_packet(peers.id("w"), will=will)
     wire = peers.raw()
     if same_segment:
         wire.send(connect, connect)
@@ -80,19 +66,19 @@ def test_mqtt_3_1_0_2_second_connect(peers: Peers, same_segment: bool) -> None:
 @pytest.mark.parametrize("name", ["MQTX", "mqtt", "MQT", "MQTTT", "MQIsdq", "", "HTTP/1.1"])
 def test_mqtt_3_1_2_1_unknown_protocol_name(peers: Peers, name: str) -> None:
     """An unknown protocol name closes the connection. Our choice: without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), protocol=name))
+    peers.refuses(mqtt.connect_packet(peers.id(), protocol=name))
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 6, 99, 0x85, 255])
 def test_mqtt_3_1_2_2_unknown_level(peers: Peers, level: int) -> None:
     """Name MQTT with a level that is not served: CONNACK 1, then the end."""
-    peers.answers(connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")
+    peers.answers(mqtt.connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")
 
 
 def test_mqtt_3_1_2_3_reserved_flag(peers: Peers) -> None:
     """CONNECT with the reserved bit set closes the connection without CONNACK."""
     for flags in (0x01, 0x03):
-        peers.refuses(connect_packet(peers.id(), flags=flags))
+        peers.refuses(mqtt.connect_packet(peers.id(), flags=flags))
 
 
 def test_mqtt_3_1_2_4_resume(peers: Peers) -> None:
@@ -183,29 +169,29 @@ def test_mqtt_3_1_2_7_retained_outlives_the_session(peers: Peers) -> None:
 
 def test_mqtt_3_1_2_18_surplus_without_user_name_flag(peers: Peers) -> None:
     """User name flag 0 and a user name all the same: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), username="user", flags=0x02))
+    peers.refuses(mqtt.connect_packet(peers.id(), username="user", flags=0x02))
 
 
 def test_mqtt_3_1_2_19_user_name_missing(peers: Peers) -> None:
     """User name flag 1 and no user name: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), flags=0x82))
-    peers.refuses(connect_packet(peers.id(), flags=0x82, tail=b"\x00\x05user"))
+    peers.refuses(mqtt.connect_packet(peers.id(), flags=0x82))
+    peers.refuses(mqtt.connect_packet(peers.id(), flags=0x82, tail=b"\x00\x05user"))
 
 
 def test_mqtt_3_1_2_20_surplus_without_password_flag(peers: Peers) -> None:
     """Password flag 0 and a password all the same: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), username="u", password="p", flags=0x82))
+    peers.refuses(mqtt.connect_packet(peers.id(), username="u", password="p", flags=0x82))
 
 
 def test_mqtt_3_1_2_21_password_missing(peers: Peers) -> None:
     """Password flag 1 and no password: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), username="user", flags=0xC2))
-    peers.refuses(connect_packet(peers.id(), username="user", flags=0xC2, tail=b"\x00\x02p"))
+    peers.refuses(mqtt.connect_packet(peers.id(), username="user", flags=0xC2))
+    peers.refuses(mqtt.connect_packet(peers.id(), username="user", flags=0xC2, tail=b"\x00\x02p"))
 
 
 def test_mqtt_3_1_2_22_password_without_user_name(peers: Peers) -> None:
     """Password flag 1 with user name flag 0: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), password="secret"))
+    peers.refuses(mqtt.connect_packet(peers.id(), password="secret"))
 
 
 # --- keep alive
@@ -217,20 +203,20 @@ def test_mqtt_3_1_2_24_silent_client_is_cut_off(peers: Peers) -> None:
     What the server sends to it does not count as a sign of life. The will is published.
     """
     watcher = peers.subscriber((peers.topic("will"), 0), (peers.topic("sentinel"), 0))
-    will = Will(peers.topic("will"), b"silent")
+    will = mqtt.Will(peers.topic("will"), b"silent")
     publisher = peers.client()
     silent = peers.client("silent", keep_alive=1, will=will)
     started = monotonic()
     silent.subscribe((peers.topic("news"), 0))
     while True:
-        assert monotonic() - started < TIMEOUT, "it stays"
+        assert monotonic() - started < mqtt.TIMEOUT, "it stays"
         publisher.publish(peers.topic("news"), b"x")
         try:
             while True:
                 silent.expect_publish(peers.topic("news"), timeout=0.1)
         except TimeoutError:
             continue
-        except ConnectionEnded:
+        except mqtt.ConnectionEnded:
             break
     assert monotonic() - started >= 1.45
     peers.expect_will_once(watcher, "silent", will)

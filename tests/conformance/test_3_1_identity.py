@@ -5,14 +5,7 @@ import string
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    Will,
-    connect_packet,
-    packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 
 LETTERS = string.digits + string.ascii_letters
 
@@ -20,7 +13,7 @@ LETTERS = string.digits + string.ascii_letters
 def test_mqtt_3_1_3_1_all_five_fields(peers: Peers) -> None:
     """A CONNECT with all five payload fields, in their order, is understood."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone")
+    will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.raw()
     wire.connect(peers.id("w"), will=will, username="user", password=b"\x00\xff secret")
     wire.close()
@@ -44,13 +37,13 @@ def test_mqtt_3_1_3_3_client_id_field_missing(peers: Peers) -> None:
     """A CONNECT that ends before or inside the client id is closed without CONNACK."""
     header = b"\x00\x04MQTT\x04\x02\x00\x3c"
     for rest in (b"", b"\x00", b"\x00\x01", b"\x00\x05abcd"):
-        peers.refuses(packet(0x10, header + rest))
+        peers.refuses(mqtt.packet(0x10, header + rest))
 
 
 @pytest.mark.parametrize("kind", ILL_FORMED)
 def test_mqtt_3_1_3_4_ill_formed_client_id(peers: Peers, kind: str) -> None:
     """An ill-formed client id is malformed, not refused by code 2: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id().encode() + ILL_FORMED[kind]))
+    peers.refuses(mqtt.connect_packet(peers.id().encode() + ILL_FORMED[kind]))
 
 
 def test_mqtt_3_1_3_5_allowed_client_ids(peers: Peers) -> None:
@@ -79,7 +72,7 @@ def test_mqtt_3_1_3_7_empty_id_needs_clean_session(peers: Peers) -> None:
     """A client with an empty id and clean session 0 is not served: what it sends is ignored."""
     watcher = peers.watcher()
     wire = peers.raw()
-    wire.send(connect_packet("", clean=False), publish_packet(peers.topic("a"), b"x"))
+    wire.send(mqtt.connect_packet("", clean=False), mqtt.publish_packet(peers.topic("a"), b"x"))
     wire.expect(b"\x20\x02\x00\x02")
     wire.expect_closed()
     peers.expect_no_more(watcher)
@@ -87,7 +80,7 @@ def test_mqtt_3_1_3_7_empty_id_needs_clean_session(peers: Peers) -> None:
 
 def test_mqtt_3_1_3_8_empty_id_with_stored_session(peers: Peers) -> None:
     """Empty client id and clean session 0: CONNACK 2, then the end."""
-    peers.answers(connect_packet("", clean=False), b"\x20\x02\x00\x02")
+    peers.answers(mqtt.connect_packet("", clean=False), b"\x20\x02\x00\x02")
 
 
 def test_mqtt_3_1_3_9_refused_id(peers: Peers) -> None:
@@ -95,37 +88,37 @@ def test_mqtt_3_1_3_9_refused_id(peers: Peers) -> None:
     base = peers.id()
     peers.raw().connect(base.ljust(100, "x"))
     for clean in (True, False):
-        peers.answers(connect_packet(base.ljust(101, "x"), clean=clean), b"\x20\x02\x00\x02")
-    peers.answers(connect_packet(base.ljust(65535, "x")), b"\x20\x02\x00\x02")
+        peers.answers(mqtt.connect_packet(base.ljust(101, "x"), clean=clean), b"\x20\x02\x00\x02")
+    peers.answers(mqtt.connect_packet(base.ljust(65535, "x")), b"\x20\x02\x00\x02")
 
 
 @pytest.mark.parametrize("kind", ILL_FORMED)
 def test_mqtt_3_1_3_10_ill_formed_will_topic(peers: Peers, kind: str) -> None:
     """An ill-formed will topic is closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), will=Will(b"a/" + ILL_FORMED[kind], b"x")))
+    peers.refuses(mqtt.connect_packet(peers.id(), will=mqtt.Will(b"a/" + ILL_FORMED[kind], b"x")))
 
 
 @pytest.mark.parametrize("kind", ILL_FORMED)
 def test_mqtt_3_1_3_11_ill_formed_user_name(peers: Peers, kind: str) -> None:
     """An ill-formed user name is closed without CONNACK; a password may be any bytes."""
-    peers.refuses(connect_packet(peers.id(), username=b"u" + ILL_FORMED[kind], password="p"))
+    peers.refuses(mqtt.connect_packet(peers.id(), username=b"u" + ILL_FORMED[kind], password="p"))
     peers.raw().connect(peers.id(), username="u", password=ILL_FORMED[kind])
 
 
 def test_mqtt_3_1_4_1_cut_anywhere(peers: Peers) -> None:
     """A CONNECT whose fields are cut short anywhere is closed without CONNACK."""
-    good = connect_packet("abc", will=Will("w", b"x"), username="u", password="p")
+    good = mqtt.connect_packet("abc", will=mqtt.Will("w", b"x"), username="u", password="p")
     body = good[2:]
     for length in range(len(body)):
-        peers.refuses(packet(0x10, body[:length]))
+        peers.refuses(mqtt.packet(0x10, body[:length]))
 
 
 def test_mqtt_3_1_4_1_surplus(peers: Peers) -> None:
     """A CONNECT with bytes behind its last field is closed without CONNACK."""
     for tail in (b"\x00", b"\x00\x00", b"\x00\x01x"):
-        peers.refuses(connect_packet(peers.id(), tail=tail))
-        everything = connect_packet(
-            peers.id(), will=Will("w", b"x"), username="u", password="p", tail=tail
+        peers.refuses(mqtt.connect_packet(peers.id(), tail=tail))
+        everything = mqtt.connect_packet(
+            peers.id(), will=mqtt.Will("w", b"x"), username="u", password="p", tail=tail
         )
         peers.refuses(everything)
 
@@ -133,7 +126,7 @@ def test_mqtt_3_1_4_1_surplus(peers: Peers) -> None:
 def test_mqtt_3_1_4_2_takeover(peers: Peers) -> None:
     """A newer connection under the same id drops the older one, whose will is published."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"replaced")
+    will = mqtt.Will(peers.topic("will"), b"replaced")
     old = peers.client("t", will=will)
     new = peers.raw()
     assert new.connect(peers.id("t")).raw == b"\x20\x02\x00\x00"
@@ -176,7 +169,7 @@ def test_mqtt_3_1_4_3_takeover_and_clean_session(peers: Peers, clean: bool) -> N
 def test_mqtt_3_1_4_4_one_connack(peers: Peers) -> None:
     """A valid CONNECT is answered by one CONNACK with code 0."""
     wire = peers.raw()
-    wire.send(connect_packet(peers.id()))
+    wire.send(mqtt.connect_packet(peers.id()))
     wire.expect(b"\x20\x02\x00\x00")
     wire.expect_nothing()
 
@@ -184,11 +177,11 @@ def test_mqtt_3_1_4_4_one_connack(peers: Peers) -> None:
 @pytest.mark.parametrize(
     "refused",
     [
-        connect_packet("", clean=False),
-        connect_packet("x" * 101),
-        connect_packet("abc", level=6),
-        connect_packet("abc", flags=0x03),
-        connect_packet("abc", protocol="MQTX"),
+        mqtt.connect_packet("", clean=False),
+        mqtt.connect_packet("x" * 101),
+        mqtt.connect_packet("abc", level=6),
+        mqtt.connect_packet("abc", flags=0x03),
+        mqtt.connect_packet("abc", protocol="MQTX"),
     ],
     ids=["empty id", "long id", "level", "reserved flag", "name"],
 )
@@ -198,11 +191,11 @@ def test_mqtt_3_1_4_5_nothing_behind_a_refusal(peers: Peers, refused: bytes) -> 
     wire = peers.raw()
     wire.send(
         refused,
-        subscribe_packet(1, (peers.topic("#"), 0)),
-        publish_packet(peers.topic("a"), b"x", retain=True),
-        PINGREQ_BYTES,
-        connect_packet(peers.id()),
-        publish_packet(peers.topic("b"), b"x"),
+        mqtt.subscribe_packet(1, (peers.topic("#"), 0)),
+        mqtt.publish_packet(peers.topic("a"), b"x", retain=True),
+        mqtt.PINGREQ_BYTES,
+        mqtt.connect_packet(peers.id()),
+        mqtt.publish_packet(peers.topic("b"), b"x"),
     )
     data = b""
     while chunk := wire.stream.recv(10):

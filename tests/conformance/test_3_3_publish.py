@@ -3,15 +3,7 @@
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers
-from tests.support.wire import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    encode_text,
-    packet,
-    publish_packet,
-    pubrel_packet,
-)
+from tests.support import wire as mqtt
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -33,7 +25,7 @@ def test_mqtt_3_3_1_2_qos_0_sent_without_dup(peers: Peers) -> None:
     wire = peers.subscriber((topic, 0))
     peers.publish(topic, b"0")
     wire.expect_publish(topic, b"0", qos=0, dup=False)
-    peers.client().send(publish_packet(topic, b"1", qos=1, packet_id=1, dup=True))
+    peers.client().send(mqtt.publish_packet(topic, b"1", qos=1, packet_id=1, dup=True))
     wire.expect_publish(topic, b"1", qos=0, dup=False)
 
 
@@ -41,7 +33,7 @@ def test_mqtt_3_3_1_2_qos_0_received_with_dup(peers: Peers) -> None:
     """QoS 0 with DUP 1 from a client: our choice is to close, and nobody receives it."""
     watcher = peers.watcher()
     for retain in (False, True):
-        peers.closes(publish_packet(peers.topic("a"), b"x", dup=True, retain=retain))
+        peers.closes(mqtt.publish_packet(peers.topic("a"), b"x", dup=True, retain=retain))
     peers.expect_no_more(watcher)
 
 
@@ -51,9 +43,9 @@ def test_mqtt_3_3_1_3_dup_is_not_handed_on(peers: Peers, qos: int) -> None:
     topic = peers.topic("a")
     wire = peers.subscriber((topic, qos))
     publisher = peers.client()
-    publisher.send(publish_packet(topic, b"x", qos=qos, packet_id=1, dup=True))
+    publisher.send(mqtt.publish_packet(topic, b"x", qos=qos, packet_id=1, dup=True))
     if qos == 2:
-        publisher.expect(PUBREC)
+        publisher.expect(mqtt.PUBREC)
         publisher.pubrel(1)
     wire.expect_publish(topic, b"x", qos=qos, dup=False)
 
@@ -62,7 +54,7 @@ def test_mqtt_3_3_1_3_dup_is_not_handed_on(peers: Peers, qos: int) -> None:
 def test_mqtt_3_3_1_4_qos_3(peers: Peers, first: int) -> None:
     """Both QoS bits set: closed, nobody receives it."""
     watcher = peers.watcher()
-    peers.closes(packet(first, encode_text(peers.topic("a")) + b"\x00\x01x"))
+    peers.closes(mqtt.packet(first, mqtt.encode_text(peers.topic("a")) + b"\x00\x01x"))
     peers.expect_no_more(watcher)
 
 
@@ -71,9 +63,9 @@ def test_mqtt_3_3_2_1_topic_ill_formed(peers: Peers, kind: str) -> None:
     """A topic name that is no UTF-8 closes the connection, at each QoS."""
     topic = peers.name.encode() + b"/" + ILL_FORMED[kind]
     watcher = peers.watcher(qos=2)
-    peers.closes(publish_packet(topic, b"x"))
+    peers.closes(mqtt.publish_packet(topic, b"x"))
     for qos in (1, 2):
-        peers.closes(publish_packet(topic, b"x", qos=qos, packet_id=1))
+        peers.closes(mqtt.publish_packet(topic, b"x", qos=qos, packet_id=1))
     peers.expect_no_more(watcher)
 
 
@@ -81,7 +73,7 @@ def test_mqtt_3_3_2_1_topic_ill_formed(peers: Peers, kind: str) -> None:
 def test_mqtt_3_3_2_1_topic_cut_short(peers: Peers, first: int) -> None:
     """A PUBLISH that ends inside its topic name, or before it, closes the connection."""
     for body in (b"", b"\x00", b"\x00\x01", b"\x00\x05abcd", b"\xff\xffabcd\x00\x01"):
-        peers.closes(packet(first, body))
+        peers.closes(mqtt.packet(first, body))
 
 
 @pytest.mark.parametrize("topic", ["+", "#", "a/+", "a/#", "+/a", "a/+/b", "a+", "a#b", "#/a"])
@@ -89,9 +81,9 @@ def test_mqtt_3_3_2_2_wildcard_in_topic(peers: Peers, topic: str) -> None:
     """A topic name with a wildcard anywhere closes the connection, and nobody receives it."""
     watcher = peers.watcher()
     for name in (topic, peers.topic(topic)):
-        peers.closes(publish_packet(name, b"x"))
+        peers.closes(mqtt.publish_packet(name, b"x"))
         for qos in (1, 2):
-            peers.closes(publish_packet(name, b"x", qos=qos, packet_id=1, retain=True))
+            peers.closes(mqtt.publish_packet(name, b"x", qos=qos, packet_id=1, retain=True))
     peers.expect_no_more(watcher)
 
 
@@ -113,15 +105,15 @@ def test_mqtt_3_3_4_1_answers(peers: Peers) -> None:
     """QoS 0 gets no answer, QoS 1 one PUBACK, QoS 2 one PUBREC, with the identifiers."""
     topic = peers.topic("a")
     wire = peers.client()
-    wire.send(publish_packet(topic, b"x"))
+    wire.send(mqtt.publish_packet(topic, b"x"))
     wire.expect_nothing()
-    wire.send(publish_packet(topic, b"x", qos=1, packet_id=258))
+    wire.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=258))
     wire.expect(b"\x40\x02\x01\x02")
     wire.expect_nothing()
-    wire.send(publish_packet(topic, b"x", qos=2, packet_id=772))
+    wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=772))
     wire.expect(b"\x50\x02\x03\x04")
     wire.expect_nothing()
-    wire.send(pubrel_packet(772))
+    wire.send(mqtt.pubrel_packet(772))
     wire.expect(b"\x70\x02\x03\x04")
     wire.expect_nothing()
 
@@ -131,12 +123,12 @@ def test_mqtt_3_3_4_1_answers_to_many(peers: Peers) -> None:
     topic = peers.topic("a")
     wire = peers.client()
     numbers = range(1, 101)
-    wire.send(*(publish_packet(topic, b"x", qos=1 + n % 2, packet_id=n) for n in numbers))
+    wire.send(*(mqtt.publish_packet(topic, b"x", qos=1 + n % 2, packet_id=n) for n in numbers))
     answers = [wire.recv_packet() for _ in numbers]
-    wanted = [(PUBREC if n % 2 else PUBACK, n) for n in numbers]
+    wanted = [(mqtt.PUBREC if n % 2 else mqtt.PUBACK, n) for n in numbers]
     assert sorted((found.type, found.packet_id) for found in answers) == sorted(wanted)
-    wire.send(*(pubrel_packet(n) for n in numbers if n % 2))
-    assert {wire.expect(PUBCOMP).packet_id for n in numbers if n % 2} == set(numbers[::2])
+    wire.send(*(mqtt.pubrel_packet(n) for n in numbers if n % 2))
+    assert {wire.expect(mqtt.PUBCOMP).packet_id for n in numbers if n % 2} == set(numbers[::2])
     wire.expect_nothing()
 
 

@@ -3,35 +3,28 @@
 import pytest
 
 from tests.conformance.peers import ILL_FORMED, Peers
-from tests.support.wire import (
-    PUBLISH,
-    SUBACK,
-    connect_packet,
-    packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 
 
 def test_mqtt_3_8_1_1_wrong_flags(peers: Peers) -> None:
     """SUBSCRIBE with other flags than 0010: closed, no SUBACK."""
     for first in range(0x80, 0x90):
         if first != 0x82:
-            peers.closes(subscribe_packet(1, (peers.topic("a"), 0), first=first))
+            peers.closes(mqtt.subscribe_packet(1, (peers.topic("a"), 0), first=first))
 
 
 @pytest.mark.parametrize("kind", ILL_FORMED)
 def test_mqtt_3_8_3_1_ill_formed_filter(peers: Peers, kind: str) -> None:
     """A filter that is no UTF-8 closes the connection, also behind good ones: no SUBACK."""
     bad = ILL_FORMED[kind]
-    peers.closes(subscribe_packet(1, (bad, 0)))
-    peers.closes(subscribe_packet(1, (peers.topic("a"), 0), (b"a/" + bad, 0)))
+    peers.closes(mqtt.subscribe_packet(1, (bad, 0)))
+    peers.closes(mqtt.subscribe_packet(1, (peers.topic("a"), 0), (b"a/" + bad, 0)))
 
 
 def test_mqtt_3_8_3_1_cut_filter(peers: Peers) -> None:
     """A SUBSCRIBE that ends inside a filter, or before its QoS, closes the connection."""
     for pairs in (b"\x00", b"\x00\x01", b"\x00\x01a", b"\x00\x05a\x00", b"\x00\x01a\x00\x00"):
-        peers.closes(packet(0x82, b"\x00\x01" + pairs))
+        peers.closes(mqtt.packet(0x82, b"\x00\x01" + pairs))
 
 
 @pytest.mark.parametrize("name", ["#", "+", "a/#", "+/a", "a/+/b", "+/+", "/#"])
@@ -43,7 +36,7 @@ def test_mqtt_3_8_3_2_wildcards_are_served(peers: Peers, name: str) -> None:
 
 def test_mqtt_3_8_3_3_no_filter(peers: Peers) -> None:
     """SUBSCRIBE without a filter closes the connection."""
-    peers.closes(packet(0x82, b"\x00\x01"))
+    peers.closes(mqtt.packet(0x82, b"\x00\x01"))
 
 
 def test_mqtt_3_8_3_4_requested_qos_byte(peers: Peers) -> None:
@@ -51,19 +44,19 @@ def test_mqtt_3_8_3_4_requested_qos_byte(peers: Peers) -> None:
     topic = peers.topic("a")
     for qos in range(3, 256):
         wire = peers.raw()
-        wire.send(connect_packet(peers.id("q")), subscribe_packet(1, (topic, qos)))
+        wire.send(mqtt.connect_packet(peers.id("q")), mqtt.subscribe_packet(1, (topic, qos)))
         wire.expect(b"\x20\x02\x00\x00")
         wire.expect_closed()
         wire.close()
-    peers.closes(subscribe_packet(1, (topic, 0), (topic, 3)))
+    peers.closes(mqtt.subscribe_packet(1, (topic, 0), (topic, 3)))
 
 
 def test_mqtt_3_8_4_1_suback_for_each(peers: Peers) -> None:
     """Each SUBSCRIBE is answered by one SUBACK."""
     wire = peers.client()
-    wire.send(*(subscribe_packet(n, (peers.topic(f"{n}"), 0)) for n in range(1, 21)))
+    wire.send(*(mqtt.subscribe_packet(n, (peers.topic(f"{n}"), 0)) for n in range(1, 21)))
     for _ in range(20):
-        wire.expect(SUBACK)
+        wire.expect(mqtt.SUBACK)
     wire.expect_nothing()
 
 
@@ -71,7 +64,7 @@ def test_mqtt_3_8_4_2_identifier(peers: Peers) -> None:
     """The SUBACK carries the identifier of its SUBSCRIBE."""
     wire = peers.client()
     for identifier in (65535, 1, 256, 1):
-        wire.send(subscribe_packet(identifier, (peers.topic("a"), 1)))
+        wire.send(mqtt.subscribe_packet(identifier, (peers.topic("a"), 1)))
         wire.expect(b"\x90\x03" + identifier.to_bytes(2, "big") + b"\x01")
 
 
@@ -102,10 +95,13 @@ def test_mqtt_3_8_4_3_no_gap(peers: Peers) -> None:
     topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     wire.send(
-        *(publish_packet(topic, b"%d" % n) + subscribe_packet(n, (topic, 0)) for n in range(1, 51))
+        *(
+            mqtt.publish_packet(topic, b"%d" % n) + mqtt.subscribe_packet(n, (topic, 0))
+            for n in range(1, 51)
+        )
     )
     found = [wire.recv_packet() for _ in range(100)]
-    payloads = [got.payload for got in found if got.type == PUBLISH]
+    payloads = [got.payload for got in found if got.type == mqtt.PUBLISH]
     assert payloads == [b"%d" % n for n in range(1, 51)]
     wire.expect_nothing()
 
@@ -114,7 +110,7 @@ def test_mqtt_3_8_4_4_many_filters(peers: Peers) -> None:
     """Many filters in one SUBSCRIBE: one SUBACK, and every filter works."""
     topics = [peers.topic(f"{n}") for n in range(20)]
     wire = peers.client()
-    wire.send(subscribe_packet(5, *((topic, 0) for topic in topics)))
+    wire.send(mqtt.subscribe_packet(5, *((topic, 0) for topic in topics)))
     wire.expect(b"\x90\x16\x00\x05" + bytes(20))
     wire.expect_nothing()
     for topic in topics:

@@ -3,24 +3,13 @@
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.support.wire import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    Packet,
-    Wire,
-    puback_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-)
+from tests.support import wire as mqtt
 
 
 def numbered(topic: str, qos: int, count: int) -> bytes:
     """PUBLISH packets with payloads 0, 1, 2 ... and identifiers 1, 2, 3 ..."""
     return b"".join(
-        publish_packet(topic, b"%d" % n, qos=qos, packet_id=n + 1 if qos else None)
+        mqtt.publish_packet(topic, b"%d" % n, qos=qos, packet_id=n + 1 if qos else None)
         for n in range(count)
     )
 
@@ -51,7 +40,7 @@ def test_mqtt_4_6_0_1_order_after_gaps(peers: Peers) -> None:
     wire = peers.subscriber((topic, 1), part="s", clean=False)
     peers.client().send(numbered(topic, 1, 10))
     sent = [wire.expect_publish(topic, b"%d" % n) for n in range(10)]
-    wire.send(*(puback_packet(sent[n].packet_id) for n in (8, 0, 5)))
+    wire.send(*(mqtt.puback_packet(sent[n].packet_id) for n in (8, 0, 5)))
     wire.expect_nothing()
     wire.close()
     again = peers.resume("s")
@@ -65,7 +54,7 @@ def test_mqtt_4_6_0_2_pubacks_follow_arrival(peers: Peers) -> None:
     peers.subscriber((peers.topic("a"), 1), part="s", clean=False).disconnect()
     wire = peers.client()
     wire.send(numbered(peers.topic("a"), 1, 200))
-    assert [wire.expect(PUBACK).packet_id for _ in range(200)] == list(range(1, 201))
+    assert [wire.expect(mqtt.PUBACK).packet_id for _ in range(200)] == list(range(1, 201))
 
 
 def test_mqtt_4_6_0_3_pubrecs_follow_arrival(peers: Peers) -> None:
@@ -73,9 +62,9 @@ def test_mqtt_4_6_0_3_pubrecs_follow_arrival(peers: Peers) -> None:
     peers.subscriber((peers.topic("a"), 2), part="s", clean=False).disconnect()
     wire = peers.client()
     wire.send(numbered(peers.topic("a"), 2, 200))
-    assert [wire.expect(PUBREC).packet_id for _ in range(200)] == list(range(1, 201))
-    wire.send(*(pubrel_packet(n) for n in range(1, 201)))
-    assert [wire.expect(PUBCOMP).packet_id for _ in range(200)] == list(range(1, 201))
+    assert [wire.expect(mqtt.PUBREC).packet_id for _ in range(200)] == list(range(1, 201))
+    wire.send(*(mqtt.pubrel_packet(n) for n in range(1, 201)))
+    assert [wire.expect(mqtt.PUBCOMP).packet_id for _ in range(200)] == list(range(1, 201))
 
 
 def test_mqtt_4_6_0_4_pubrels_follow_pubrecs(peers: Peers) -> None:
@@ -87,11 +76,11 @@ def test_mqtt_4_6_0_4_pubrels_follow_pubrecs(peers: Peers) -> None:
         publisher.publish(topic, b"%d" % number, qos=2)
     sent = [wire.expect_publish(topic).packet_id for _ in range(10)]
     order = [sent[n] for n in (3, 1, 4, 0, 5, 9, 2, 6, 8, 7)]
-    wire.send(*map(pubrec_packet, order))
-    assert [wire.expect(PUBREL).packet_id for _ in range(10)] == order
+    wire.send(*map(mqtt.pubrec_packet, order))
+    assert [wire.expect(mqtt.PUBREL).packet_id for _ in range(10)] == order
     wire.close()
     again = peers.resume("s")
-    assert [again.expect(PUBREL).packet_id for _ in range(10)] == order
+    assert [again.expect(mqtt.PUBREL).packet_id for _ in range(10)] == order
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -111,13 +100,13 @@ def test_mqtt_4_6_0_5_every_topic_is_ordered(peers: Peers, qos: int) -> None:
     assert all(numbers == list(range(20)) for numbers in found.values())
 
 
-def take_in_order(wire: Wire, topic: str, count: int) -> None:
+def take_in_order(wire: mqtt.Wire, topic: str, count: int) -> None:
     """Receive messages 0 to `count`, acknowledged as they come to their end; they must ascend."""
     received: list[int] = []
     unreleased = 0
     while len(received) < count or unreleased:
-        found: Packet = wire.recv_packet()
-        if found.type == PUBREL:
+        found: mqtt.Packet = wire.recv_packet()
+        if found.type == mqtt.PUBREL:
             wire.pubcomp(found.packet_id)
             unreleased -= 1
             continue
@@ -144,7 +133,7 @@ def test_mqtt_4_6_0_6_order_at_every_subscriber(peers: Peers, published: int, gr
     publisher.send(numbered(topic, published, 300))
     if published == 2:
         for _ in range(300):
-            publisher.pubrel(publisher.expect(PUBREC).packet_id)
+            publisher.pubrel(publisher.expect(mqtt.PUBREC).packet_id)
     for wire in wires:
         take_in_order(wire, topic, 300)
 
@@ -168,8 +157,8 @@ def test_mqtt_4_6_0_6_retained_before_newer(peers: Peers) -> None:
     """A retained message does not come behind a newer one of its topic."""
     topic = peers.topic("a")
     wire = peers.client()
-    wire.send(publish_packet(topic, b"0", qos=1, packet_id=1, retain=True))
-    wire.expect(PUBACK)
+    wire.send(mqtt.publish_packet(topic, b"0", qos=1, packet_id=1, retain=True))
+    wire.expect(mqtt.PUBACK)
     wire.subscribe((topic, 1))
     peers.publish(topic, b"1", qos=1, retain=True)
     take_in_order(wire, topic, 2)

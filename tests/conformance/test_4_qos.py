@@ -3,21 +3,13 @@
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.support.wire import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    Packet,
-    Wire,
-    publish_packet,
-)
+from tests.support import wire as mqtt
 
 
-def begin_qos_2(wire: Wire, topic: str, payload: bytes, identifier: int = 1) -> None:
+def begin_qos_2(wire: mqtt.Wire, topic: str, payload: bytes, identifier: int = 1) -> None:
     """The first half of a QoS 2 exchange from a client: PUBLISH and PUBREC."""
-    wire.send(publish_packet(topic, payload, qos=2, packet_id=identifier))
-    assert wire.expect(PUBREC).packet_id == identifier
+    wire.send(mqtt.publish_packet(topic, payload, qos=2, packet_id=identifier))
+    assert wire.expect(mqtt.PUBREC).packet_id == identifier
 
 
 def test_mqtt_4_1_0_1_all_state_is_kept(peers: Peers) -> None:
@@ -34,7 +26,7 @@ def test_mqtt_4_1_0_1_all_state_is_kept(peers: Peers) -> None:
         peers.publish(topic, payload, qos=qos)
     one, two, released = (wire.expect_publish(topic, dup=False) for _ in range(3))
     wire.pubrec(released.packet_id)
-    assert wire.expect(PUBREL).packet_id == released.packet_id
+    assert wire.expect(mqtt.PUBREL).packet_id == released.packet_id
     wire.close()
     peers.publish(topic, b"waiting", qos=1)
 
@@ -44,10 +36,10 @@ def test_mqtt_4_1_0_1_all_state_is_kept(peers: Peers) -> None:
         [(0x3A, one.packet_id), (0x3C, two.packet_id), (0x62, released.packet_id)]
     )
     assert (repeats[3].first, repeats[3].payload) == (0x32, b"waiting")
-    again.send(publish_packet(other, b"mine", qos=2, packet_id=700, dup=True))
-    assert again.expect(PUBREC).packet_id == 700
+    again.send(mqtt.publish_packet(other, b"mine", qos=2, packet_id=700, dup=True))
+    assert again.expect(mqtt.PUBREC).packet_id == 700
     again.pubrel(700)
-    assert again.expect(PUBCOMP).packet_id == 700
+    assert again.expect(mqtt.PUBCOMP).packet_id == 700
     assert watcher.expect_publish(other, b"mine", qos=2).payload == b"mine"
     peers.expect_no_more(watcher, other)
 
@@ -108,8 +100,8 @@ def test_mqtt_4_3_2_2_identifier_is_free_after_puback(peers: Peers, dup: bool) -
     wire = peers.subscriber((topic, 0))
     publisher = peers.client()
     for number in range(3):
-        publisher.send(publish_packet(topic, b"x", qos=1, packet_id=9, dup=dup and number > 0))
-        assert publisher.expect(PUBACK).packet_id == 9
+        publisher.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=9, dup=dup and number > 0))
+        assert publisher.expect(mqtt.PUBACK).packet_id == 9
         wire.expect_publish(topic, b"x")
     wire.expect_nothing()
 
@@ -122,7 +114,7 @@ def test_mqtt_4_3_3_1_exchange_of_the_sender(peers: Peers) -> None:
     identifier = wire.expect_publish(topic, b"x", qos=2, dup=False).packet_id
     wire.expect_nothing()
     wire.pubrec(identifier)
-    assert wire.expect(PUBREL).packet_id == identifier
+    assert wire.expect(mqtt.PUBREL).packet_id == identifier
     wire.expect_nothing()
     wire.pubcomp(identifier)
     wire.expect_nothing()
@@ -137,11 +129,11 @@ def test_mqtt_4_3_3_1_no_publish_after_pubrel(peers: Peers) -> None:
     peers.publish(topic, b"x", qos=2)
     identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
     wire.pubrec(identifier)
-    wire.expect(PUBREL)
+    wire.expect(mqtt.PUBREL)
     for _ in range(2):
         wire.close()
         wire = peers.resume("s")
-        assert wire.expect(PUBREL).packet_id == identifier
+        assert wire.expect(mqtt.PUBREL).packet_id == identifier
         wire.expect_nothing()
     wire.pubcomp(identifier)
     wire.expect_nothing()
@@ -154,10 +146,10 @@ def test_mqtt_4_3_3_2_repeats_before_pubrel(peers: Peers) -> None:
     publisher = peers.client()
     begin_qos_2(publisher, topic, b"x", 5)
     for dup in (True, False):
-        publisher.send(publish_packet(topic, b"x", qos=2, packet_id=5, dup=dup))
-        assert publisher.expect(PUBREC).packet_id == 5
+        publisher.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=5, dup=dup))
+        assert publisher.expect(mqtt.PUBREC).packet_id == 5
     publisher.pubrel(5)
-    assert publisher.expect(PUBCOMP).packet_id == 5
+    assert publisher.expect(mqtt.PUBCOMP).packet_id == 5
     wire.expect_publish(topic, b"x")
     peers.expect_no_more(wire)
 
@@ -170,14 +162,14 @@ def test_mqtt_4_3_3_2_repeats_after_reconnecting(peers: Peers) -> None:
     begin_qos_2(publisher, topic, b"x", 5)
     publisher.close()
     publisher = peers.resume("p")
-    publisher.send(publish_packet(topic, b"x", qos=2, packet_id=5, dup=True))
-    assert publisher.expect(PUBREC).packet_id == 5
+    publisher.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=5, dup=True))
+    assert publisher.expect(mqtt.PUBREC).packet_id == 5
     publisher.close()
     publisher = peers.resume("p")
     publisher.pubrel(5)
-    assert publisher.expect(PUBCOMP).packet_id == 5
+    assert publisher.expect(mqtt.PUBCOMP).packet_id == 5
     publisher.pubrel(5)
-    assert publisher.expect(PUBCOMP).packet_id == 5
+    assert publisher.expect(mqtt.PUBCOMP).packet_id == 5
     wire.expect_publish(topic, b"x")
     peers.expect_no_more(wire)
 
@@ -188,10 +180,10 @@ def test_mqtt_4_3_3_2_identifier_is_free_after_pubcomp(peers: Peers) -> None:
     wire = peers.subscriber((topic, 0))
     publisher = peers.client()
     for dup in (False, False, True):
-        publisher.send(publish_packet(topic, b"x", qos=2, packet_id=5, dup=dup))
-        publisher.expect(PUBREC)
+        publisher.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=5, dup=dup))
+        publisher.expect(mqtt.PUBREC)
         publisher.pubrel(5)
-        publisher.expect(PUBCOMP)
+        publisher.expect(mqtt.PUBCOMP)
         wire.expect_publish(topic, b"x")
     wire.expect_nothing()
 
@@ -207,7 +199,7 @@ def test_mqtt_4_4_0_1_repeats_on_resuming(peers: Peers) -> None:
     released = [got for got in sent if got.qos == 2][:3]
     for got in released:
         wire.pubrec(got.packet_id)
-        wire.expect(PUBREL)
+        wire.expect(mqtt.PUBREL)
     done = [got for got in sent if got.qos == 1][:3]
     for got in done:
         wire.acknowledge(got)
@@ -217,18 +209,18 @@ def test_mqtt_4_4_0_1_repeats_on_resuming(peers: Peers) -> None:
     again = peers.resume("s")
     repeats = [again.recv_packet() for _ in range(9)]
     again.expect_nothing()
-    wanted = [(PUBREL, got.packet_id, b"") for got in released]
+    wanted = [(mqtt.PUBREL, got.packet_id, b"") for got in released]
     wanted += [
         (got.type, got.packet_id, got.payload)
         for got in sent
         if got not in released and got not in done
     ]
     assert sorted(map(_summary, repeats)) == sorted(wanted)
-    assert all(got.dup for got in repeats if got.type != PUBREL)
+    assert all(got.dup for got in repeats if got.type != mqtt.PUBREL)
 
 
-def _summary(found: Packet) -> tuple[int, int, bytes]:
-    payload = b"" if found.type == PUBREL else found.payload
+def _summary(found: mqtt.Packet) -> tuple[int, int, bytes]:
+    payload = b"" if found.type == mqtt.PUBREL else found.payload
     return found.type, found.packet_id, payload
 
 

@@ -3,13 +3,7 @@
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.support.wire import (
-    Will,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 
 LONGEST = 65535
 
@@ -18,22 +12,22 @@ LONGEST = 65535
 def test_mqtt_4_7_1_1_no_wildcard_in_a_name(peers: Peers, topic: str) -> None:
     """PUBLISH to a name with a wildcard: closed, nobody receives it."""
     watcher = peers.watcher()
-    peers.closes(publish_packet(peers.topic(topic), b"x"))
+    peers.closes(mqtt.publish_packet(peers.topic(topic), b"x"))
     peers.expect_no_more(watcher)
 
 
 @pytest.mark.parametrize("topic", ["a/+", "a/#", "+", "#"])
 def test_mqtt_4_7_1_1_no_wildcard_in_a_will_topic(peers: Peers, topic: str) -> None:
     """A will topic with a wildcard: our choice is to close without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), will=Will(topic, b"x")))
+    peers.refuses(mqtt.connect_packet(peers.id(), will=mqtt.Will(topic, b"x")))
 
 
 @pytest.mark.parametrize("name", ["a#", "a/#/b", "##", "#/a", "a/#b", "a/b#", "/#/", "+#", "#/"])
 def test_mqtt_4_7_1_2_misplaced_hash(peers: Peers, name: str) -> None:
     """A filter with # elsewhere than as its last level: our choice is to close."""
-    peers.closes(subscribe_packet(1, (name, 0)))
-    peers.closes(subscribe_packet(1, (peers.topic("a"), 0), (name, 0)))
-    peers.closes(unsubscribe_packet(1, name))
+    peers.closes(mqtt.subscribe_packet(1, (name, 0)))
+    peers.closes(mqtt.subscribe_packet(1, (peers.topic("a"), 0), (name, 0)))
+    peers.closes(mqtt.unsubscribe_packet(1, name))
 
 
 @pytest.mark.parametrize("name", ["#", "a/#", "/#", "a//#", "+/#", "a/b/c/#"])
@@ -47,8 +41,8 @@ def test_mqtt_4_7_1_2_hash_in_its_place(peers: Peers, name: str) -> None:
 @pytest.mark.parametrize("name", ["a+", "a/+b", "++", "+a", "a/b+/c", "+a/b", "a/+#", "a/++/b"])
 def test_mqtt_4_7_1_3_plus_shares_its_level(peers: Peers, name: str) -> None:
     """A filter with + beside another character: our choice is to close."""
-    peers.closes(subscribe_packet(1, (name, 0)))
-    peers.closes(unsubscribe_packet(1, name))
+    peers.closes(mqtt.subscribe_packet(1, (name, 0)))
+    peers.closes(mqtt.unsubscribe_packet(1, name))
 
 
 @pytest.mark.parametrize("name", ["+", "+/a", "a/+/b", "+/#", "+/+", "/+", "+/", "a/+"])
@@ -76,7 +70,7 @@ def test_mqtt_4_7_2_1_dollar_topics_are_hidden(peers: Peers, root: str) -> None:
         while wire.expect_publish().topic != topic:
             pass
     for wire in (hidden, everything):
-        wire.send(publish_packet(peers.topic("sentinel"), b""))
+        wire.send(mqtt.publish_packet(peers.topic("sentinel"), b""))
         while (found := wire.expect_publish().topic) != peers.topic("sentinel"):
             assert not found.startswith("$")
 
@@ -107,27 +101,27 @@ def test_mqtt_4_7_2_1_dollar_elsewhere_is_ordinary(peers: Peers) -> None:
 
 def test_mqtt_4_7_3_1_empty(peers: Peers) -> None:
     """An empty topic name in PUBLISH, an empty filter in SUBSCRIBE or UNSUBSCRIBE: closed."""
-    peers.closes(publish_packet("", b"x"))
+    peers.closes(mqtt.publish_packet("", b"x"))
     for qos in (1, 2):
-        peers.closes(publish_packet("", b"x", qos=qos, packet_id=1))
-    peers.closes(subscribe_packet(1, ("", 0)))
-    peers.closes(subscribe_packet(1, (peers.topic("a"), 0), ("", 0)))
-    peers.closes(unsubscribe_packet(1, ""))
-    peers.closes(unsubscribe_packet(1, peers.topic("a"), ""))
+        peers.closes(mqtt.publish_packet("", b"x", qos=qos, packet_id=1))
+    peers.closes(mqtt.subscribe_packet(1, ("", 0)))
+    peers.closes(mqtt.subscribe_packet(1, (peers.topic("a"), 0), ("", 0)))
+    peers.closes(mqtt.unsubscribe_packet(1, ""))
+    peers.closes(mqtt.unsubscribe_packet(1, peers.topic("a"), ""))
 
 
 def test_mqtt_4_7_3_1_empty_will_topic(peers: Peers) -> None:
     """An empty will topic is an empty topic name: closed without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), will=Will("", b"x")))
+    peers.refuses(mqtt.connect_packet(peers.id(), will=mqtt.Will("", b"x")))
 
 
 def test_mqtt_4_7_3_2_nul(peers: Peers) -> None:
     """U+0000 in a topic name or filter: closed."""
     for text in ("\0", "a/\0/b", "a\0"):
-        peers.closes(publish_packet(text, b"x"))
-        peers.closes(publish_packet(text, b"x", qos=1, packet_id=1))
-        peers.closes(subscribe_packet(1, (text, 0)))
-        peers.closes(unsubscribe_packet(1, text))
+        peers.closes(mqtt.publish_packet(text, b"x"))
+        peers.closes(mqtt.publish_packet(text, b"x", qos=1, packet_id=1))
+        peers.closes(mqtt.subscribe_packet(1, (text, 0)))
+        peers.closes(mqtt.unsubscribe_packet(1, text))
 
 
 def test_mqtt_4_7_3_3_longest_name(peers: Peers) -> None:

@@ -16,21 +16,9 @@ from tests.conformance.websocket_wire import (
     open_websocket,
     upgrade,
 )
-from tests.support.wire import (
-    CONNACK,
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    PUBLISH,
-    SUBACK,
-    Will,
-    Wire,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 
-OpenWebSocket = Callable[[], tuple[Wire, WebSocketStream]]
+OpenWebSocket = Callable[[], tuple[mqtt.Wire, WebSocketStream]]
 
 
 @pytest.fixture
@@ -38,7 +26,7 @@ def opened(peers: Peers) -> Iterator[OpenWebSocket]:
     """Opens WebSocket connections that end with the test."""
     with ExitStack() as stack:
 
-        def start() -> tuple[Wire, WebSocketStream]:
+        def start() -> tuple[mqtt.Wire, WebSocketStream]:
             wire, stream = open_websocket(peers.broker.ws)
             stack.callback(wire.close)
             return wire, stream
@@ -49,10 +37,10 @@ def opened(peers: Peers) -> Iterator[OpenWebSocket]:
 def test_mqtt_6_0_0_1_text_frame(peers: Peers, opened: OpenWebSocket) -> None:
     """A text frame closes the connection; nothing in it counts, and the will is published."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone")
+    will = mqtt.Will(peers.topic("will"), b"gone")
     wire, stream = opened()
     wire.connect(peers.id("w"), will=will)
-    stream.send_frame(TEXT, publish_packet(peers.topic("a"), b"x"))
+    stream.send_frame(TEXT, mqtt.publish_packet(peers.topic("a"), b"x"))
     wire.expect_closed()
     watcher.expect_publish(will.topic, will.payload)
     peers.expect_no_more(watcher)
@@ -61,7 +49,7 @@ def test_mqtt_6_0_0_1_text_frame(peers: Peers, opened: OpenWebSocket) -> None:
 def test_mqtt_6_0_0_1_text_frame_first(peers: Peers, opened: OpenWebSocket) -> None:
     """A CONNECT in a text frame is not answered, but closed."""
     wire, stream = opened()
-    stream.send_frame(TEXT, connect_packet(peers.id()))
+    stream.send_frame(TEXT, mqtt.connect_packet(peers.id()))
     wire.expect_closed()
 
 
@@ -82,7 +70,7 @@ def test_mqtt_6_0_0_1_binary_frames_sent(peers: Peers, opened: OpenWebSocket, si
     wire.connect(peers.id())
     wire.subscribe((topic, 0))
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    wire.send(publish_packet(topic, payload))
+    wire.send(mqtt.publish_packet(topic, payload))
     wire.expect_publish(topic, payload)
 
 
@@ -91,17 +79,17 @@ def test_mqtt_6_0_0_2_one_byte_a_frame(peers: Peers, opened: OpenWebSocket) -> N
     topic = peers.topic("a")
     wire, stream = opened()
     data = (
-        connect_packet(peers.id())
-        + subscribe_packet(1, (topic, 0))
-        + publish_packet(topic, b"payload")
-        + PINGREQ_BYTES
+        mqtt.connect_packet(peers.id())
+        + mqtt.subscribe_packet(1, (topic, 0))
+        + mqtt.publish_packet(topic, b"payload")
+        + mqtt.PINGREQ_BYTES
     )
     for position in range(len(data)):
         stream.send_frame(BINARY, data[position : position + 1])
-    wire.expect(CONNACK)
-    wire.expect(SUBACK)
+    wire.expect(mqtt.CONNACK)
+    wire.expect(mqtt.SUBACK)
     wire.expect_publish(topic, b"payload")
-    wire.expect(PINGRESP_BYTES)
+    wire.expect(mqtt.PINGRESP_BYTES)
 
 
 def test_mqtt_6_0_0_2_many_packets_a_frame(peers: Peers, opened: OpenWebSocket) -> None:
@@ -109,12 +97,12 @@ def test_mqtt_6_0_0_2_many_packets_a_frame(peers: Peers, opened: OpenWebSocket) 
     topic = peers.topic("a")
     wire, _ = opened()
     wire.send(
-        connect_packet(peers.id()),
-        subscribe_packet(1, (topic, 0)),
-        *(publish_packet(topic, b"%d" % n) for n in range(50)),
+        mqtt.connect_packet(peers.id()),
+        mqtt.subscribe_packet(1, (topic, 0)),
+        *(mqtt.publish_packet(topic, b"%d" % n) for n in range(50)),
     )
-    wire.expect(CONNACK)
-    wire.expect(SUBACK)
+    wire.expect(mqtt.CONNACK)
+    wire.expect(mqtt.SUBACK)
     for number in range(50):
         wire.expect_publish(topic, b"%d" % number)
 
@@ -125,7 +113,7 @@ def test_mqtt_6_0_0_2_frames_that_straddle(peers: Peers, opened: OpenWebSocket) 
     wire, stream = opened()
     wire.connect(peers.id())
     wire.subscribe((topic, 0))
-    data = b"".join(publish_packet(topic, b"%d" % n * 20) for n in range(30))
+    data = b"".join(mqtt.publish_packet(topic, b"%d" % n * 20) for n in range(30))
     for start in range(0, len(data), 37):
         stream.send_frame(BINARY, data[start : start + 37])
         stream.send_frame(BINARY, b"")
@@ -139,7 +127,7 @@ def test_mqtt_6_0_0_2_fragmented_messages(peers: Peers, opened: OpenWebSocket) -
     wire, stream = opened()
     wire.connect(peers.id())
     wire.subscribe((topic, 0))
-    data = publish_packet(topic, b"one") + publish_packet(topic, b"two")
+    data = mqtt.publish_packet(topic, b"one") + mqtt.publish_packet(topic, b"two")
     pieces = [data[start : start + 7] for start in range(0, len(data), 7)]
     stream.send_frame(BINARY, pieces[0], fin=False)
     for piece in pieces[1:-1]:
@@ -166,7 +154,7 @@ def test_mqtt_6_0_0_4_subprotocol_returned(peers: Peers, protocols: tuple[str, .
     response, stream = upgrade(peers.broker.ws, protocols)
     assert response.status == 101
     assert response.headers["sec-websocket-protocol"] == ["mqtt"]
-    wire = Wire(stream)
+    wire = mqtt.Wire(stream)
     wire.connect(peers.id())
     wire.close()
 
@@ -189,14 +177,14 @@ def test_expected_unmasked_frame(peers: Peers, opened: OpenWebSocket) -> None:
     """An unmasked frame from a client ends the connection."""
     wire, stream = opened()
     wire.connect(peers.id())
-    stream.send_frame(BINARY, PINGREQ_BYTES, masked=False)
+    stream.send_frame(BINARY, mqtt.PINGREQ_BYTES, masked=False)
     wire.expect_closed()
 
 
 def test_expected_close_frame_is_no_disconnect(peers: Peers, opened: OpenWebSocket) -> None:
     """A close frame ends the connection without DISCONNECT: the will is published."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone")
+    will = mqtt.Will(peers.topic("will"), b"gone")
     wire, stream = opened()
     wire.connect(peers.id("w"), will=will)
     stream.send_frame(CLOSE, b"\x03\xe8")
@@ -209,8 +197,8 @@ def test_expected_disconnect_over_websocket(peers: Peers, opened: OpenWebSocket)
     """DISCONNECT over WebSocket drops the will, and the server closes."""
     watcher = peers.watcher()
     wire, _ = opened()
-    wire.connect(peers.id("w"), will=Will(peers.topic("will"), b"gone"))
-    wire.send(DISCONNECT_BYTES)
+    wire.connect(peers.id("w"), will=mqtt.Will(peers.topic("will"), b"gone"))
+    wire.send(mqtt.DISCONNECT_BYTES)
     wire.expect_closed()
     peers.expect_no_will(watcher, "w")
 
@@ -223,7 +211,7 @@ def test_expected_one_broker_for_both_transports(peers: Peers, opened: OpenWebSo
     wire.subscribe((topic, 1))
     tcp = peers.subscriber((topic, 0))
     wire.publish(topic, b"x", qos=1)
-    assert tcp.expect(PUBLISH).payload == b"x"
+    assert tcp.expect(mqtt.PUBLISH).payload == b"x"
     wire.acknowledge(wire.expect_publish(topic, b"x"))
     wire.disconnect()
     peers.publish(topic, b"y", qos=1)

@@ -12,26 +12,7 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import (
-    CONNACK,
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    PUBACK,
-    PUBREC,
-    SUBACK,
-    TIMEOUT,
-    Will,
-    Wire,
-    connect_packet,
-    encode_text,
-    packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from vmq.testing.process import BrokerProcess
 
 # --- remaining length, pieces and segments
@@ -42,27 +23,27 @@ def test_expected_length_edges(peers: Peers, remaining: int) -> None:
     """Packets on both sides of each edge of the length encoding pass unchanged, both ways."""
     topic = peers.topic("a")
     wire = peers.subscriber((topic, 1))
-    payload = bytes(remaining - len(encode_text(topic)) - 2 - 1) + b"."
-    wire.send(publish_packet(topic, payload, qos=1, packet_id=9))
+    payload = bytes(remaining - len(mqtt.encode_text(topic)) - 2 - 1) + b"."
+    wire.send(mqtt.publish_packet(topic, payload, qos=1, packet_id=9))
     found = [wire.recv_packet() for _ in range(2)]
-    published = next(got for got in found if got.type != PUBACK)
+    published = next(got for got in found if got.type != mqtt.PUBACK)
     assert len(published.body) == remaining
     assert published.payload == payload
 
 
 def test_expected_longest_length_encoding(peers: Peers) -> None:
     """Lengths in more bytes than needed are accepted, in every kind of packet."""
-    topic = encode_text(peers.topic("a"))
+    topic = mqtt.encode_text(peers.topic("a"))
     name = peers.id().encode()
     wire = peers.raw()
-    connect = connect_packet(name)
+    connect = mqtt.connect_packet(name)
     wire.send(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:])
-    wire.expect(CONNACK)
+    wire.expect(mqtt.CONNACK)
     wire.send(b"\xc0\x80\x00", b"\xc0\x80\x80\x00", b"\xc0\x80\x80\x80\x00")
     for _ in range(3):
-        wire.expect(PINGRESP_BYTES)
+        wire.expect(mqtt.PINGRESP_BYTES)
     wire.send(b"\x82", bytes([0x80 | len(topic) + 3, 0x00]), b"\x00\x01", topic, b"\x00")
-    wire.expect(SUBACK)
+    wire.expect(mqtt.SUBACK)
     wire.send(b"\x30", bytes([0x80 | len(topic) + 1, 0x80, 0x00]), topic, b"x")
     wire.expect_publish(payload=b"x")
 
@@ -83,20 +64,20 @@ def test_expected_packet_over_the_limit(
     peers.closes(b"\x30\xe9\x07")
     topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
-    payload = bytes(990 - len(encode_text(topic)))
-    wire.send(publish_packet(topic, payload))
+    payload = bytes(990 - len(mqtt.encode_text(topic)))
+    wire.send(mqtt.publish_packet(topic, payload))
     wire.expect_publish(topic, payload)
 
 
 def test_expected_connect_over_the_limit(fresh_broker: BrokerFactory) -> None:
     """A CONNECT larger than max_connect_size (16 KiB) is closed at its header, one just below passes."""
     broker = fresh_broker()
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         wire.send(b"\x10\x81\x80\x01")
         wire.expect_closed()
     broker.wait_log(r"CONNECT of 16389 bytes is above session\.max_connect_size = 16384")
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(connect_packet("c", username="u", password=b"p" * 16_000))
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(mqtt.connect_packet("c", username="u", password=b"p" * 16_000))
         assert wire.recv_packet().return_code == 0
 
 
@@ -106,8 +87,8 @@ def test_expected_subscribe_over_the_limit(
     """A packet other than PUBLISH larger than max_control_packet_size (256 KiB) is closed at its header."""
     broker = fresh_broker()
     wire = peers_at(broker).raw()
-    wire.send(connect_packet("c"))
-    wire.expect(CONNACK)
+    wire.send(mqtt.connect_packet("c"))
+    wire.expect(mqtt.CONNACK)
     wire.send(b"\x82\x80\x80\x10")
     wire.expect_closed()
     broker.wait_log(r"SUBSCRIBE of 262148 bytes is above session\.max_control_packet_size = 262144")
@@ -117,15 +98,15 @@ def test_expected_byte_by_byte(peers: Peers) -> None:
     """A client whose bytes come one by one is served like any other."""
     topic = peers.topic("a")
     wire = peers.raw()
-    data = connect_packet(peers.id()) + subscribe_packet(1, (topic, 1))
-    data += publish_packet(topic, bytes(200), qos=1, packet_id=2) + PINGREQ_BYTES
+    data = mqtt.connect_packet(peers.id()) + mqtt.subscribe_packet(1, (topic, 1))
+    data += mqtt.publish_packet(topic, bytes(200), qos=1, packet_id=2) + mqtt.PINGREQ_BYTES
     for position in range(len(data)):
         wire.send(data[position : position + 1])
-    wire.expect(CONNACK)
-    wire.expect(SUBACK)
+    wire.expect(mqtt.CONNACK)
+    wire.expect(mqtt.SUBACK)
     found = [wire.recv_packet() for _ in range(3)]
     assert sorted(got.first for got in found) == [0x32, 0x40, 0xD0]
-    for byte in DISCONNECT_BYTES:
+    for byte in mqtt.DISCONNECT_BYTES:
         wire.send(bytes([byte]))
     wire.expect_closed()
 
@@ -136,12 +117,12 @@ def test_expected_many_packets_in_a_segment(peers: Peers) -> None:
     watcher = peers.watcher()
     wire = peers.raw()
     wire.send(
-        connect_packet(peers.id(), will=Will(peers.topic("will"), b"gone")),
-        subscribe_packet(1, (topic, 0)),
-        publish_packet(topic, b"1"),
-        publish_packet(topic, b"2", qos=1, packet_id=2),
-        PINGREQ_BYTES,
-        DISCONNECT_BYTES,
+        mqtt.connect_packet(peers.id(), will=mqtt.Will(peers.topic("will"), b"gone")),
+        mqtt.subscribe_packet(1, (topic, 0)),
+        mqtt.publish_packet(topic, b"1"),
+        mqtt.publish_packet(topic, b"2", qos=1, packet_id=2),
+        mqtt.PINGREQ_BYTES,
+        mqtt.DISCONNECT_BYTES,
     )
     wire.expect(b"\x20\x02\x00\x00")
     assert sorted(wire.recv_packet().first for _ in range(5)) == [0x30, 0x30, 0x40, 0x90, 0xD0]
@@ -155,9 +136,9 @@ def test_expected_packet_cut_by_the_end(peers: Peers) -> None:
     """A connection that ends inside a packet counts as cut: no delivery, but the will."""
     topic = peers.topic("a")
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone")
+    will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.client("w", will=will)
-    wire.send(publish_packet(topic, b"whole"), publish_packet(topic, b"half")[:-1])
+    wire.send(mqtt.publish_packet(topic, b"whole"), mqtt.publish_packet(topic, b"half")[:-1])
     wire.close()
     watcher.expect_publish(topic, b"whole")
     peers.expect_will_once(watcher, "w", will)
@@ -169,8 +150,8 @@ def test_expected_identifiers_of_the_two_sides(peers: Peers) -> None:
     wire = peers.subscriber((topic, 2))
     peers.publish(topic, b"theirs", qos=2)
     identifier = wire.expect_publish(topic, b"theirs", qos=2).packet_id
-    wire.send(publish_packet(peers.topic("b"), b"mine", qos=2, packet_id=identifier))
-    assert wire.expect(PUBREC).packet_id == identifier
+    wire.send(mqtt.publish_packet(peers.topic("b"), b"mine", qos=2, packet_id=identifier))
+    assert wire.expect(mqtt.PUBREC).packet_id == identifier
     wire.pubrec(identifier)
     wire.expect(b"\x62\x02" + identifier.to_bytes(2, "big"))
     wire.pubrel(identifier)
@@ -209,7 +190,12 @@ def test_expected_unknown_acknowledgements(peers: Peers) -> None:
 
 @pytest.mark.parametrize(
     ("qos", "wrong"),
-    [(2, puback_packet), (2, pubcomp_packet), (1, pubrec_packet), (1, pubcomp_packet)],
+    [
+        (2, mqtt.puback_packet),
+        (2, mqtt.pubcomp_packet),
+        (1, mqtt.pubrec_packet),
+        (1, mqtt.pubcomp_packet),
+    ],
 )
 def test_expected_acknowledgement_of_another_kind(
     peers: Peers, qos: int, wrong: Callable[[int], bytes]
@@ -252,8 +238,10 @@ def test_expected_connack_reserved_bits(peers: Peers) -> None:
 
 def test_expected_mqtt_5_connect(peers: Peers) -> None:
     """A client of MQTT 5 learns that its level is not served, though its CONNECT is another."""
-    body = b"\x00\x04MQTT\x05\x02\x00\x3c" + b"\x05\x11\x00\x00\x00\x0a" + encode_text(peers.id())
-    peers.answers(packet(0x10, body), b"\x20\x02\x00\x01")
+    body = (
+        b"\x00\x04MQTT\x05\x02\x00\x3c" + b"\x05\x11\x00\x00\x00\x0a" + mqtt.encode_text(peers.id())
+    )
+    peers.answers(mqtt.packet(0x10, body), b"\x20\x02\x00\x01")
 
 
 def test_expected_connect_in_time(
@@ -264,7 +252,7 @@ def test_expected_connect_in_time(
     accepted = peers.client(keep_alive=0)
     started = monotonic()
     silent, halting = peers.raw(), peers.raw()
-    halting.send(connect_packet(peers.id())[:10])
+    halting.send(mqtt.connect_packet(peers.id())[:10])
     silent.expect_closed()
     halting.expect_closed()
     assert monotonic() - started >= 0.4
@@ -274,10 +262,10 @@ def test_expected_connect_in_time(
 def test_expected_any_packet_is_a_sign_of_life(peers: Peers) -> None:
     """Any packet puts off the end of the keep alive, not only PINGREQ."""
     # Each kind goes on for as long as it takes the broker to end who came later and is silent.
-    signs = (publish_packet(peers.topic("a"), b"x"), b"\x40\x02\x00\x01", PINGREQ_BYTES)
+    signs = (mqtt.publish_packet(peers.topic("a"), b"x"), b"\x40\x02\x00\x01", mqtt.PINGREQ_BYTES)
     wires = [peers.client(keep_alive=1) for _ in signs]
     silent = peers.client(keep_alive=1)
-    deadline = monotonic() + TIMEOUT
+    deadline = monotonic() + mqtt.TIMEOUT
     rounds, is_over = 0, False
     while not is_over:
         assert monotonic() < deadline, "the silent one stays"
@@ -290,7 +278,7 @@ def test_expected_any_packet_is_a_sign_of_life(peers: Peers) -> None:
         except TimeoutError:
             pass
     for _ in range(rounds):
-        wires[-1].expect(PINGRESP_BYTES)
+        wires[-1].expect(mqtt.PINGRESP_BYTES)
     for wire in wires:
         wire.expect_nothing()
 
@@ -306,9 +294,9 @@ def test_expected_keep_alive_zero(peers: Peers) -> None:
 def test_expected_refused_connect_has_no_will(peers: Peers) -> None:
     """The will of a CONNECT that was refused is never published."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone", retain=True)
-    peers.answers(connect_packet(peers.id("w"), will=will, level=6), b"\x20\x02\x00\x01")
-    peers.refuses(connect_packet(peers.id("w"), will=will, tail=b"\x00"))
+    will = mqtt.Will(peers.topic("will"), b"gone", retain=True)
+    peers.answers(mqtt.connect_packet(peers.id("w"), will=will, level=6), b"\x20\x02\x00\x01")
+    peers.refuses(mqtt.connect_packet(peers.id("w"), will=will, tail=b"\x00"))
     peers.expect_no_will(watcher, "w")
     peers.expect_none_retained(peers.topic("will"))
 
@@ -316,7 +304,7 @@ def test_expected_refused_connect_has_no_will(peers: Peers) -> None:
 def test_expected_malformed_disconnect_keeps_the_will(peers: Peers) -> None:
     """A malformed DISCONNECT does not remove the will."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone")
+    will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.client("w", will=will)
     wire.send(b"\xe0\x01\x00")
     wire.expect_closed()
@@ -328,7 +316,7 @@ def test_expected_will_payload_is_bytes(peers: Peers, payload: bytes) -> None:
     """A will message is any 0 to 65535 bytes, published without its length."""
     topic = peers.topic("will")
     watcher = peers.subscriber((topic, 0))
-    peers.client("w", will=Will(topic, payload)).close()
+    peers.client("w", will=mqtt.Will(topic, payload)).close()
     watcher.expect_publish(topic, payload)
 
 
@@ -336,8 +324,8 @@ def test_expected_will_of_the_taken_over(peers: Peers) -> None:
     """A takeover publishes the old connection's will; the new one's is kept for its own end."""
     watcher = peers.watcher()
     topic = peers.topic("will")
-    old = peers.client("t", will=Will(topic, b"old"))
-    new = peers.client("t", will=Will(topic, b"new"))
+    old = peers.client("t", will=mqtt.Will(topic, b"old"))
+    new = peers.client("t", will=mqtt.Will(topic, b"new"))
     old.expect_closed()
     watcher.expect_publish(topic, b"old")
     watcher.expect_nothing()
@@ -402,6 +390,6 @@ def test_expected_violation_before_connect_in_the_log(peers: Peers) -> None:
     """Where no client id is known yet the line names the peer's address."""
     wire = peers.raw()
     host, port = wire.stream.address()
-    wire.send(PINGREQ_BYTES)
+    wire.send(mqtt.PINGREQ_BYTES)
     wire.expect_closed()
     peers.broker.wait_log(rf"{host}:{port}\b.*\[MQTT-3\.1\.0-1\]")

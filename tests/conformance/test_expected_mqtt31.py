@@ -6,27 +6,16 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import (
-    PINGRESP_BYTES,
-    SUBACK,
-    UNSUBACK,
-    Will,
-    Wire,
-    connect_packet,
-    packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from vmq.testing.process import BrokerProcess
 
 
-def old_connect(client_id: str, *, clean: bool = True, will: Will | None = None) -> bytes:
+def old_connect(client_id: str, *, clean: bool = True, will: mqtt.Will | None = None) -> bytes:
     """A CONNECT of MQTT 3.1."""
-    return connect_packet(client_id, clean=clean, will=will, protocol="MQIsdp", level=3)
+    return mqtt.connect_packet(client_id, clean=clean, will=will, protocol="MQIsdp", level=3)
 
 
-def old_client(peers: Peers, part: str = "", *, clean: bool = True) -> Wire:
+def old_client(peers: Peers, part: str = "", *, clean: bool = True) -> mqtt.Wire:
     """An accepted client of MQTT 3.1."""
     wire = peers.raw()
     wire.send(old_connect(peers.id(part), clean=clean))
@@ -52,7 +41,7 @@ def test_expected_31_is_served(peers: Peers) -> None:
 def test_expected_31_will(peers: Peers) -> None:
     """The will of a 3.1 client is published."""
     watcher = peers.watcher()
-    will = Will(peers.topic("will"), b"gone")
+    will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.raw()
     wire.send(old_connect(peers.id("w"), will=will))
     wire.expect(b"\x20\x02\x00\x00")
@@ -74,25 +63,25 @@ def test_expected_31_has_no_session_present(peers: Peers) -> None:
 @pytest.mark.parametrize("level", [0, 4, 5, 6])
 def test_expected_31_name_with_another_level(peers: Peers, level: int) -> None:
     """Name MQIsdp with another level than 3: our choice is to close without CONNACK."""
-    peers.refuses(connect_packet(peers.id(), protocol="MQIsdp", level=level))
+    peers.refuses(mqtt.connect_packet(peers.id(), protocol="MQIsdp", level=level))
 
 
 @pytest.mark.parametrize("level", [3])
 def test_expected_31_level_with_the_new_name(peers: Peers, level: int) -> None:
     """Name MQTT with level 3 is an unknown level: CONNACK 1, then the end."""
-    peers.answers(connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")
+    peers.answers(mqtt.connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")
 
 
 def test_expected_31_dup_of_requests(peers: Peers) -> None:
     """PUBREL, SUBSCRIBE and UNSUBSCRIBE of a 3.1 client may have DUP set."""
     topic = peers.topic("a")
     wire = old_client(peers)
-    wire.send(subscribe_packet(1, (topic, 0), first=0x8A))
-    wire.expect(SUBACK)
-    wire.send(publish_packet(topic, b"x", qos=2, packet_id=2), b"\x6a\x02\x00\x02")
+    wire.send(mqtt.subscribe_packet(1, (topic, 0), first=0x8A))
+    wire.expect(mqtt.SUBACK)
+    wire.send(mqtt.publish_packet(topic, b"x", qos=2, packet_id=2), b"\x6a\x02\x00\x02")
     assert {wire.recv_packet().first for _ in range(3)} == {0x50, 0x70, 0x30}
-    wire.send(unsubscribe_packet(3, topic, first=0xAA))
-    wire.expect(UNSUBACK)
+    wire.send(mqtt.unsubscribe_packet(3, topic, first=0xAA))
+    wire.expect(mqtt.UNSUBACK)
     wire.expect_nothing()
 
 
@@ -108,14 +97,14 @@ def test_expected_31_low_bits_of_connect(peers: Peers, first: int) -> None:
 def test_expected_31_connect_flags(peers: Peers, flags: int) -> None:
     """MQTT 3.1 disregards the reserved connect flag, and QoS and RETAIN of a will that is not there."""
     wire = peers.raw()
-    wire.send(connect_packet(peers.id(), protocol="MQIsdp", level=3, flags=flags))
+    wire.send(mqtt.connect_packet(peers.id(), protocol="MQIsdp", level=3, flags=flags))
     wire.expect(b"\x20\x02\x00\x00")
 
 
 @pytest.mark.parametrize("flags", [0x1E, 0x42])
 def test_expected_31_connect_flags_that_are_wrong(peers: Peers, flags: int) -> None:
     """A will of QoS 3, and a password without user name, are wrong in MQTT 3.1 too."""
-    connect = connect_packet(
+    connect = mqtt.connect_packet(
         peers.id(), protocol="MQIsdp", level=3, flags=flags, tail=b"\0\1w\0\1x"
     )
     peers.refuses(connect)
@@ -126,10 +115,10 @@ def test_expected_31_low_bits_of_other_packets(peers: Peers, low: int) -> None:
     """MQTT 3.1 does not use the low bits of PINGREQ, of the acknowledgements, and of DISCONNECT."""
     topic = peers.topic("a")
     wire = old_client(peers)
-    wire.send(subscribe_packet(1, (topic, 2), first=0x80 | low))
-    wire.expect(SUBACK)
+    wire.send(mqtt.subscribe_packet(1, (topic, 2), first=0x80 | low))
+    wire.expect(mqtt.SUBACK)
     wire.send(bytes([0xC0 | low, 0]))
-    wire.expect(PINGRESP_BYTES)
+    wire.expect(mqtt.PINGRESP_BYTES)
     peers.publish(topic, b"1", qos=1)
     number = wire.expect_publish(topic, b"1", qos=1).body[-3:-1]
     wire.send(bytes([0x40 | low, 2]) + number)
@@ -146,18 +135,18 @@ def test_expected_31_low_bits_of_other_packets(peers: Peers, low: int) -> None:
 def test_expected_31_upper_bits_of_a_requested_qos(peers: Peers) -> None:
     """MQTT 3.1 does not use the upper six bits of a requested QoS; its lower two are no 3."""
     wire = old_client(peers)
-    wire.send(subscribe_packet(1, (peers.topic("a"), 0xFD), (peers.topic("b"), 0x04)))
-    assert wire.expect(SUBACK).codes == [1, 0]
-    wire.send(subscribe_packet(2, (peers.topic("a"), 0xFF)))
+    wire.send(mqtt.subscribe_packet(1, (peers.topic("a"), 0xFD), (peers.topic("b"), 0x04)))
+    assert wire.expect(mqtt.SUBACK).codes == [1, 0]
+    wire.send(mqtt.subscribe_packet(2, (peers.topic("a"), 0xFF)))
     wire.expect_closed()
 
 
 def test_expected_31_leniency_is_for_level_3_alone(peers: Peers) -> None:
     """A client of 3.1.1 is held to the rules that MQTT 3.1 does not have."""
-    peers.refuses(b"\x11" + connect_packet(peers.id())[1:])
+    peers.refuses(b"\x11" + mqtt.connect_packet(peers.id())[1:])
     for flags in (0x03, 0x0A, 0x22):
-        peers.refuses(connect_packet(peers.id(), flags=flags))
-    for data in (b"\xc1\x00", b"\x51\x02\x00\x01", subscribe_packet(1, ("a", 0x04))):
+        peers.refuses(mqtt.connect_packet(peers.id(), flags=flags))
+    for data in (b"\xc1\x00", b"\x51\x02\x00\x01", mqtt.subscribe_packet(1, ("a", 0x04))):
         peers.closes(data)
 
 
@@ -189,17 +178,22 @@ def test_expected_31_flags_without_fields(peers: Peers) -> None:
     """User name or password announced and missing at the end: the connection goes on in 3.1."""
     for flags in (0x82, 0xC2):
         wire = peers.raw()
-        wire.send(connect_packet(peers.id(), protocol="MQIsdp", level=3, flags=flags))
+        wire.send(mqtt.connect_packet(peers.id(), protocol="MQIsdp", level=3, flags=flags))
         wire.expect(b"\x20\x02\x00\x00")
         wire.expect_nothing()
     wire = peers.raw()
-    wire.send(connect_packet(peers.id(), username="u", protocol="MQIsdp", level=3, flags=0xC2))
+    wire.send(mqtt.connect_packet(peers.id(), username="u", protocol="MQIsdp", level=3, flags=0xC2))
     wire.expect(b"\x20\x02\x00\x00")
 
 
 def test_expected_31_still_has_rules(peers: Peers) -> None:
     """Violations of both versions close a 3.1 client too."""
-    for data in (b"\x36\x04\x00\x01a\x00", b"\xf0\x00", packet(0x82, b"\x00\x01"), b"\x30\x00"):
+    for data in (
+        b"\x36\x04\x00\x01a\x00",
+        b"\xf0\x00",
+        mqtt.packet(0x82, b"\x00\x01"),
+        b"\x30\x00",
+    ):
         wire = old_client(peers)
         wire.send(data)
         wire.expect_closed()
@@ -218,4 +212,4 @@ def test_expected_31_session_seen_by_311(
     new = peers.resume("s")
     new.acknowledge(new.expect_publish(topic, b"x", qos=1))
     new.send(b"\xc0\x00")
-    new.expect(PINGRESP_BYTES)
+    new.expect(mqtt.PINGRESP_BYTES)

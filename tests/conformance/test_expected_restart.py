@@ -10,14 +10,7 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    ConnectionEnded,
-    publish_packet,
-)
+from tests.support import wire as mqtt
 
 # Longer than what a write may still add to a file in `forbid_writing`.
 REFUSED = b"refused" * 10_000
@@ -82,7 +75,7 @@ def test_expected_session_survives(restarts: Restarts, restart: Restart) -> None
         peers.publish(topic, b"%d" % number, qos=qos)
     sent = [wire.expect_publish(topic, b"%d" % number) for number in range(3)]
     wire.pubrec(sent[2].packet_id)
-    wire.expect(PUBREL)
+    wire.expect(mqtt.PUBREL)
     wire.expect_nothing()
     wire.close()
     peers.publish(topic, b"waiting", qos=2)
@@ -105,14 +98,14 @@ def test_expected_received_qos_2_survives(restarts: Restarts, restart: Restart) 
     topic = peers.topic("a")
     peers.subscriber((topic, 2), part="s", clean=False).disconnect()
     publisher = peers.client("p", clean=False)
-    publisher.send(publish_packet(topic, b"once", qos=2, packet_id=5))
-    publisher.expect(PUBREC)
+    publisher.send(mqtt.publish_packet(topic, b"once", qos=2, packet_id=5))
+    publisher.expect(mqtt.PUBREC)
     peers = restart(restarts)
     publisher = peers.resume("p")
-    publisher.send(publish_packet(topic, b"once", qos=2, packet_id=5, dup=True))
-    publisher.expect(PUBREC)
+    publisher.send(mqtt.publish_packet(topic, b"once", qos=2, packet_id=5, dup=True))
+    publisher.expect(mqtt.PUBREC)
     publisher.pubrel(5)
-    publisher.expect(PUBCOMP)
+    publisher.expect(mqtt.PUBCOMP)
     wire = peers.resume("s")
     wire.acknowledge(wire.expect_publish(topic, b"once", qos=2))
     wire.expect_nothing()
@@ -175,7 +168,7 @@ def test_expected_store_recovers(restarts: Restarts, restart: Restart) -> None:
     peers.publish(topic, b"before", qos=1)
     restarts.forbid_writing()
     publisher = peers.client()
-    publisher.send(publish_packet(topic, REFUSED, qos=1, packet_id=1))
+    publisher.send(mqtt.publish_packet(topic, REFUSED, qos=1, packet_id=1))
     publisher.expect_closed()
     restarts.allow_writing()
     publish_in_the_end(peers, topic, b"after")
@@ -195,10 +188,10 @@ def publish_in_the_end(peers: Peers, topic: str, payload: bytes) -> None:
     deadline = monotonic() + 60
     while True:
         publisher = peers.client()
-        publisher.send(publish_packet(topic, payload, qos=1, packet_id=1))
+        publisher.send(mqtt.publish_packet(topic, payload, qos=1, packet_id=1))
         try:
-            publisher.expect(PUBACK)
-        except ConnectionEnded:
+            publisher.expect(mqtt.PUBACK)
+        except mqtt.ConnectionEnded:
             assert monotonic() < deadline, "the store does not recover"
         else:
             return

@@ -7,18 +7,7 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    PUBREL,
-    Packet,
-    Wire,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from vmq.testing.process import BrokerProcess
 
 BAD_SHARES = (
@@ -39,24 +28,24 @@ def share(peers: Peers, part: str, group: str = "g") -> str:
     return f"$share/{peers.name}{group}/{peers.topic(part)}"
 
 
-def gather(wire: Wire) -> list[Packet]:
+def gather(wire: mqtt.Wire) -> list[mqtt.Packet]:
     """What came for this client so far, completely acknowledged."""
-    found: list[Packet] = []
-    wire.send(PINGREQ_BYTES)
+    found: list[mqtt.Packet] = []
+    wire.send(mqtt.PINGREQ_BYTES)
     pings, releases = 1, 0
     while pings or releases:
         received = wire.recv_packet()
-        if received.raw == PINGRESP_BYTES:
+        if received.raw == mqtt.PINGRESP_BYTES:
             pings -= 1
-        elif received.type == PUBREL:
+        elif received.type == mqtt.PUBREL:
             # What waited behind a full window comes before the answer to the PINGREQ.
-            wire.send(pubcomp_packet(received.packet_id), PINGREQ_BYTES)
+            wire.send(mqtt.pubcomp_packet(received.packet_id), mqtt.PINGREQ_BYTES)
             releases -= 1
             pings += 1
         else:
             found.append(received)
             if received.qos == 1:
-                wire.send(puback_packet(received.packet_id), PINGREQ_BYTES)
+                wire.send(mqtt.puback_packet(received.packet_id), mqtt.PINGREQ_BYTES)
                 pings += 1
             elif received.qos == 2:
                 wire.pubrec(received.packet_id)
@@ -202,7 +191,7 @@ def test_expected_share_redelivery_of_the_absent(peers: Peers) -> None:
     assert numbers == [number for number in range(40) if number % 2 == 0 or number >= 20]
     again = peers.resume("s")
     for held in sent[1::2]:
-        assert again.expect_publish(topic, held.payload, qos=2, dup=True) == Packet(
+        assert again.expect_publish(topic, held.payload, qos=2, dup=True) == mqtt.Packet(
             held.first | 8, held.body
         )
     again.expect_nothing()
@@ -266,8 +255,8 @@ def test_expected_share_hides_dollar_topics(peers: Peers) -> None:
 @pytest.mark.parametrize("name", BAD_SHARES)
 def test_expected_share_bad_names(peers: Peers, name: str) -> None:
     """A share without group or filter, or with an ill-formed one: our choice is to close."""
-    peers.closes(subscribe_packet(1, (name, 0)))
-    peers.closes(unsubscribe_packet(1, name))
+    peers.closes(mqtt.subscribe_packet(1, (name, 0)))
+    peers.closes(mqtt.unsubscribe_packet(1, name))
 
 
 def test_expected_share_in_one_pass(peers: Peers) -> None:
@@ -275,7 +264,10 @@ def test_expected_share_in_one_pass(peers: Peers) -> None:
     members = [peers.subscriber((share(peers, "a"), 1)) for _ in range(4)]
     publisher = peers.client()
     publisher.send(
-        *(publish_packet(peers.topic("a"), b"%d" % n, qos=1, packet_id=n + 1) for n in range(200))
+        *(
+            mqtt.publish_packet(peers.topic("a"), b"%d" % n, qos=1, packet_id=n + 1)
+            for n in range(200)
+        )
     )
     publisher.expect(b"\x40\x02\x00\x01")
     for _ in range(199):

@@ -17,22 +17,7 @@ from urllib.parse import urlsplit
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.conformance.websocket_wire import open_websocket
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    TIMEOUT,
-    Will,
-    Wire,
-    connect_packet,
-    packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.http.conftest import get
 from vmq.bench.load.usage import resident
 from vmq.testing.process import BrokerProcess
@@ -70,10 +55,10 @@ class Failed(AssertionError):  # noqa: N818 - what the fuzzer reports
 
 def conversation(random: Random) -> list[bytes]:
     """Packets that a client might send, the first one a CONNECT."""
-    will = Will("a/will", b"gone", random.randrange(3), random.random() < 0.5)
+    will = mqtt.Will("a/will", b"gone", random.randrange(3), random.random() < 0.5)
     name = f"attacker-{random.randrange(8)}"
     packets = [
-        connect_packet(
+        mqtt.connect_packet(
             name,
             clean=random.random() < 0.6,
             keep_alive=random.choice((0, 1, 60)),
@@ -81,14 +66,14 @@ def conversation(random: Random) -> list[bytes]:
         )
     ]
     builders: tuple[Callable[[], bytes], ...] = (
-        lambda: subscribe_packet(pid(), (random.choice(FILTERS), random.randrange(3))),
-        lambda: unsubscribe_packet(pid(), random.choice(FILTERS)),
+        lambda: mqtt.subscribe_packet(pid(), (random.choice(FILTERS), random.randrange(3))),
+        lambda: mqtt.unsubscribe_packet(pid(), random.choice(FILTERS)),
         lambda: _publish(random, pid()),
         lambda: _publish(random, pid()) * random.randrange(1, 40),
-        lambda: puback_packet(pid()) + pubrec_packet(pid()) + pubcomp_packet(pid()),
-        lambda: pubrel_packet(pid()),
-        lambda: PINGREQ_BYTES,
-        lambda: DISCONNECT_BYTES,
+        lambda: mqtt.puback_packet(pid()) + mqtt.pubrec_packet(pid()) + mqtt.pubcomp_packet(pid()),
+        lambda: mqtt.pubrel_packet(pid()),
+        lambda: mqtt.PINGREQ_BYTES,
+        lambda: mqtt.DISCONNECT_BYTES,
     )
 
     def pid() -> int:
@@ -104,7 +89,9 @@ def _publish(random: Random, packet_id: int) -> bytes:
     payload = random.randbytes(random.choice((0, 1, 40, 300, 5000)))
     number = packet_id if qos else None
     retain = random.random() < 0.2
-    return publish_packet(random.choice(TOPICS), payload, qos=qos, packet_id=number, retain=retain)
+    return mqtt.publish_packet(
+        random.choice(TOPICS), payload, qos=qos, packet_id=number, retain=retain
+    )
 
 
 def mutated(random: Random, packets: list[bytes]) -> bytes:
@@ -118,7 +105,7 @@ def mutated(random: Random, packets: list[bytes]) -> bytes:
         packets.insert(random.randrange(len(packets) + 1), random.choice(packets))
     elif how == 3:
         body = random.randbytes(random.randrange(20))
-        packets.insert(random.randrange(len(packets) + 1), packet(random.randrange(256), body))
+        packets.insert(random.randrange(len(packets) + 1), mqtt.packet(random.randrange(256), body))
     stream = bytearray(b"".join(packets))
     if how == 4:
         del stream[random.randrange(len(stream)) :]
@@ -199,7 +186,7 @@ class Attack:
         Raises:
             TimeoutError: it has not.
         """
-        with socket.create_connection(address, TIMEOUT) as sock:
+        with socket.create_connection(address, mqtt.TIMEOUT) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 if self.upgrade:
@@ -228,7 +215,7 @@ class Pair:
     """A healthy publisher and subscriber, whose every message arrives whatever others do."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        self.publisher = Wire.connect_tcp(broker.tcp)
+        self.publisher = mqtt.Wire.connect_tcp(broker.tcp)
         self.publisher.connect("healthy-publisher", keep_alive=0)
         self.subscriber, _ = open_websocket(broker.ws)
         self.subscriber.connect("healthy-subscriber", keep_alive=0)
@@ -290,7 +277,7 @@ class Campaign:
         grown = resident(self.broker.pid) - self.before
         if grown > GROWTH:
             raise Failed(f"the broker grew by {grown} bytes; {self.recipe()}")
-        deadline = monotonic() + TIMEOUT
+        deadline = monotonic() + mqtt.TIMEOUT
         while (open_ := self.connections()) != 2:
             # Those who were rude may be on their way out still: the pair goes on meanwhile.
             self.pair.exchange()

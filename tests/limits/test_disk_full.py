@@ -9,13 +9,7 @@ from time import monotonic
 import pytest
 
 from tests.limits.small_disk import SmallDisk, small_disk
-from tests.support.wire import (
-    PUBACK,
-    ConnectionEnded,
-    Wire,
-    connect_packet,
-    publish_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.http.conftest import get
 from vmq.testing.process import BrokerProcess
 
@@ -36,9 +30,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield made
 
 
-def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> Wire:
+def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> mqtt.Wire:
     """A connected client."""
-    wire = Wire.connect_tcp(broker.tcp)
+    wire = mqtt.Wire.connect_tcp(broker.tcp)
     wire.connect(client_id, clean=clean)
     return wire
 
@@ -58,10 +52,10 @@ class Sender:
             for _ in range(most):
                 self.number += 1
                 payload = b"%d " % self.number + self.random.randbytes(self.random.choice(SIZES))
-                wire.send(publish_packet("durable", payload, qos=1, packet_id=self.number))
+                wire.send(mqtt.publish_packet("durable", payload, qos=1, packet_id=self.number))
                 try:
-                    wire.expect(PUBACK)
-                except ConnectionEnded:
+                    wire.expect(mqtt.PUBACK)
+                except mqtt.ConnectionEnded:
                     return True
                 self.acknowledged.append(payload)
         return False
@@ -71,7 +65,7 @@ class Sender:
 SIZES = (10, 3000, 30_000)
 
 
-def exchange(subscriber: Wire, publisher: Wire, text: bytes) -> None:
+def exchange(subscriber: mqtt.Wire, publisher: mqtt.Wire, text: bytes) -> None:
     """What needs no disk goes on, at every QoS."""
     for qos in (0, 1, 2):
         publisher.publish("live", text, qos=qos)
@@ -86,8 +80,8 @@ def check_alarm(broker: BrokerProcess) -> None:
     assert health.status == 503
     assert any("store" in reason for reason in json.loads(health.body)["reasons"])
     assert b"\nstore_failing 1.0\n" in get(broker.http, "/metrics").body
-    with Wire.connect_tcp(broker.tcp) as refused:
-        refused.send(connect_packet("another", clean=False))
+    with mqtt.Wire.connect_tcp(broker.tcp) as refused:
+        refused.send(mqtt.connect_packet("another", clean=False))
         assert refused.recv_packet().return_code == 3
         refused.expect_closed()
 
@@ -108,7 +102,7 @@ def drain(broker: BrokerProcess) -> list[bytes]:
     with client(broker, "last") as last:
         last.publish("durable", b"end", qos=1)
     found: list[bytes] = []
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         assert wire.connect("durable", clean=False).session_present
         while True:
             packet = wire.expect_publish("durable", qos=1, dup=False)

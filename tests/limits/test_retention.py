@@ -9,14 +9,8 @@ from random import Random
 
 import pytest
 
+from tests.support import wire as mqtt
 from tests.support.until import reach
-from tests.support.wire import (
-    PUBACK,
-    Wire,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-)
 from tests.vmq.http.conftest import get
 from vmq.testing.process import BrokerProcess, BrokerStartError
 
@@ -68,25 +62,25 @@ def store(tmp_path: Path) -> Path:
 
 def publish(broker: BrokerProcess, numbers: range) -> None:
     """Messages of 5 KB that begin with their number: some ten are a segment."""
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("publisher")
         for number in numbers:
             payload = b"%05d" % number + Random(number).randbytes(5000)
-            wire.send(publish_packet("s/x", payload, qos=1, packet_id=1))
-            wire.expect(PUBACK)
+            wire.send(mqtt.publish_packet("s/x", payload, qos=1, packet_id=1))
+            wire.expect(mqtt.PUBACK)
 
 
 def read(broker: BrokerProcess, topic_filter: str, count: int) -> list[int]:
     """The next messages of a reader, who acknowledges them and goes."""
-    with Wire.connect_tcp(broker.tcp) as wire:
+    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("reader")
-        wire.send(subscribe_packet(1, (topic_filter, 1)))
+        wire.send(mqtt.subscribe_packet(1, (topic_filter, 1)))
         assert wire.recv_packet().codes == [1]
         found = []
         for _ in range(count):
             row = wire.recv_packet()
             found.append(int(row.payload[:5]))
-            wire.send(puback_packet(row.packet_id))
+            wire.send(mqtt.puback_packet(row.packet_id))
         wire.send(b"\xc0\x00")
         while wire.recv_packet().raw != b"\xd0\x00":
             pass
@@ -164,9 +158,9 @@ def test_what_somebody_deletes_in_an_archive_is_passed_as_retention_is(tmp_path:
         broker.wait_log(r"deleted .*/s/0/0+30\.arrows by the retention")
         for each in sorted((tmp_path / "store").rglob("*.parquet"))[:3]:
             each.unlink()
-        with Wire.connect_tcp(broker.tcp) as wire:
+        with mqtt.Wire.connect_tcp(broker.tcp) as wire:
             wire.connect("waits")
-            wire.send(subscribe_packet(1, ("$replay/earliest/s/#", 0)))
+            wire.send(mqtt.subscribe_packet(1, ("$replay/earliest/s/#", 0)))
             assert wire.recv_packet().codes == [0]
             broker.wait_log("0000.arrows cannot be fetched from")
             publish(broker, range(120, 140))  # a segment that is sealed has the archive looked at

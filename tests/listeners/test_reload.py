@@ -19,16 +19,6 @@ from vmq.listeners.listener import Listener
 from vmq.testing.authority import Authority, IssuedCertificate
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "ca")
-
-
-@pytest.fixture
-def server(authority: Authority) -> IssuedCertificate:
-    return authority.issue("localhost", ["localhost"])
-
-
 @asynccontextmanager
 async def serving(
     tmp_path: Path, server: IssuedCertificate, **options: Any

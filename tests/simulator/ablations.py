@@ -283,16 +283,8 @@ SCRIPTED = {
         [(Groups, "keep_forgotten", lambda self, node: node.forgot.clear())],
         0,
     ),
-    "members": Ablation(
-        "Who the members are is never forgotten.",
-        [
-            (SimLog, "keep_members", lambda self: None),
-            (Replica, "members", property(lambda self: self.state.members)),
-        ],
-        0,
-    ),
     "ballot": Ablation(
-        "Who the members are outlives damage of the log's end.",
+        "Who the members are is never forgotten, and outlives damage of the log's end.",
         [(Replica, "members", property(lambda self: self.state.members))],
         0,
     ),

@@ -5,27 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.support.wire import (
-    CONNACK,
-    DISCONNECT_BYTES,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBACK,
-    UNSUBACK,
-    Packet,
-    Will,
-    connect_packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import split_packets
 from vmq.protocol.connection import Connection
 from vmq.protocol.listener_context import ListenerContext
@@ -129,7 +109,7 @@ class Device:
     While it `answers` it acknowledges what it gets, and finishes what it began.
     """
 
-    def __init__(self, world: World, client_id: str, clean: bool, will: Will | None) -> None:
+    def __init__(self, world: World, client_id: str, clean: bool, will: mqtt.Will | None) -> None:
         self.world = world
         self.client_id = client_id
         self.clean = clean
@@ -169,7 +149,7 @@ class Device:
         if self.clean:
             self.pending.clear()
         self.wire = Wire(self, node.running)
-        self.send(connect_packet(self.client_id, clean=self.clean, will=self.will))
+        self.send(mqtt.connect_packet(self.client_id, clean=self.clean, will=self.will))
         return True
 
     def connect(self, name: str) -> Device:
@@ -188,7 +168,7 @@ class Device:
 
     def leave(self) -> Device:
         """It goes in order."""
-        self.send(DISCONNECT_BYTES)
+        self.send(mqtt.DISCONNECT_BYTES)
         self.world.until(lambda: self.wire is None)
         return self
 
@@ -213,7 +193,7 @@ class Device:
         """Returns when SUBACK has come."""
         number = self._next_id()
         self.asked.add(number)
-        self.send(subscribe_packet(number, *pairs))
+        self.send(mqtt.subscribe_packet(number, *pairs))
         self.world.until(lambda: number not in self.asked or not self.is_connected)
         assert self.is_connected
         return self
@@ -221,7 +201,7 @@ class Device:
     def unsubscribe(self, *filters: str) -> Device:
         number = self._next_id()
         self.asked.add(number)
-        self.send(unsubscribe_packet(number, *filters))
+        self.send(mqtt.unsubscribe_packet(number, *filters))
         self.world.until(lambda: number not in self.asked or not self.is_connected)
         return self
 
@@ -230,13 +210,13 @@ class Device:
         self.world.oracle.published(self.client_id, topic, text, qos)
         raw = text.encode()
         if not qos:
-            self.send(publish_packet(topic, raw, retain=retain))
+            self.send(mqtt.publish_packet(topic, raw, retain=retain))
             return self
         number = self._next_id()
-        again = publish_packet(topic, raw, qos=qos, packet_id=number, retain=retain, dup=True)
+        again = mqtt.publish_packet(topic, raw, qos=qos, packet_id=number, retain=retain, dup=True)
         self.unfinished[number] = text, again
         if self.is_connected:
-            self.send(publish_packet(topic, raw, qos=qos, packet_id=number, retain=retain))
+            self.send(mqtt.publish_packet(topic, raw, qos=qos, packet_id=number, retain=retain))
         return self
 
     def finish(self) -> Device:
@@ -268,7 +248,7 @@ class Device:
             return
         self._buffer += data
         for packet in split_packets(self._buffer):
-            if packet.type == PUBLISH:
+            if packet.type == mqtt.PUBLISH:
                 self._on_publish(packet)
             else:
                 self._on_answer(packet)
@@ -278,7 +258,7 @@ class Device:
             self.wire = None
             self.is_connected = False
 
-    def _on_publish(self, packet: Packet) -> None:
+    def _on_publish(self, packet: mqtt.Packet) -> None:
         if packet.qos < 2 or packet.packet_id not in self.pending:
             text = packet.payload.decode()
             self.log.append(Got(packet.topic, text, packet.qos, packet.retain))
@@ -286,36 +266,36 @@ class Device:
         if packet.qos == 2:
             self.pending.add(packet.packet_id)
         if packet.qos:
-            answer = puback_packet if packet.qos == 1 else pubrec_packet
+            answer = mqtt.puback_packet if packet.qos == 1 else mqtt.pubrec_packet
             self._owed.append(answer(packet.packet_id))
         if self.answers:
             self.answer()
 
-    def _on_answer(self, packet: Packet) -> None:
+    def _on_answer(self, packet: mqtt.Packet) -> None:
         kind = packet.type
-        if kind == CONNACK:
+        if kind == mqtt.CONNACK:
             self._on_connack(packet)
-        elif kind == PUBREL:
+        elif kind == mqtt.PUBREL:
             self.pending.discard(packet.packet_id)
-            self.send(pubcomp_packet(packet.packet_id))
-        elif kind == PUBREC:
+            self.send(mqtt.pubcomp_packet(packet.packet_id))
+        elif kind == mqtt.PUBREC:
             text, _ = self.unfinished.get(packet.packet_id, ("", None))
             if text:
                 self.unfinished[packet.packet_id] = text, None
-            self.send(pubrel_packet(packet.packet_id))
-        elif kind in (PUBACK, PUBCOMP):
+            self.send(mqtt.pubrel_packet(packet.packet_id))
+        elif kind in (mqtt.PUBACK, mqtt.PUBCOMP):
             text, _ = self.unfinished.pop(packet.packet_id, ("", None))
             if text:
                 self.world.oracle.acknowledged(text)
-        elif kind in (SUBACK, UNSUBACK):
+        elif kind in (mqtt.SUBACK, mqtt.UNSUBACK):
             self.asked.discard(packet.packet_id)
-            self.codes = list(packet.codes) if kind == SUBACK else []
+            self.codes = list(packet.codes) if kind == mqtt.SUBACK else []
 
-    def _on_connack(self, packet: Packet) -> None:
+    def _on_connack(self, packet: mqtt.Packet) -> None:
         self.refusal = packet.return_code
         if self.refusal:
             return
         self.is_connected = True
         self.had_session = packet.session_present == 1
         for number, (_, whole) in list(self.unfinished.items()):
-            self.send(pubrel_packet(number) if whole is None else whole)
+            self.send(mqtt.pubrel_packet(number) if whole is None else whole)

@@ -81,7 +81,8 @@ class FileLog(SimLog):
 
     def trim(self, first: int) -> None:
         self.real.trim(first)
-        self._reload()
+        if self.real.first != self.first:
+            self._reload()
 
     def files(self, offset: int) -> list[SealedFile]:
         return self.real.files(offset)

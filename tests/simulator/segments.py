@@ -9,7 +9,7 @@ from zlib import crc32
 
 import msgspec
 
-from vmq_cluster.raft.messages import MEMBERS, STATE, Batch, Mark, SealedFile
+from vmq_cluster.raft.messages import STATE, Batch, Mark, SealedFile
 from vmq_cluster.raft.state import LogState
 
 _file = msgspec.msgpack.Decoder(list[Batch])
@@ -67,16 +67,11 @@ class SimLog:
 
     def append(self, batches: Sequence[Batch]) -> None:
         assert batches[0].offset == self.end, (batches[0].offset, self.end)
-        says_members = not self.batches or any(batch.kind == MEMBERS for batch in batches)
+        is_new = not self.batches
         self.batches.extend(batches)
-        if says_members:
-            self.keep_members()
-        self.starts += [batch.offset for batch in batches if batch.kind == STATE]
-
-    def keep_members(self) -> None:
-        """Who the members are is never forgotten."""
-        if self.durability != "fsync":
+        if is_new and self.durability != "fsync":  # what it begins with is never forgotten
             self.durable = self.written = self.end
+        self.starts += [batch.offset for batch in batches if batch.kind == STATE]
 
     def cut(self, offset: int) -> None:
         self.cut_at(offset)

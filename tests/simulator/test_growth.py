@@ -25,7 +25,7 @@ def reset(sim: CountingSim) -> list[str]:
 
 def write(sim: CountingSim, name: str, number: int) -> None:
     sim.ask(name, lambda: sim[name].metadata.put("p", b"%d" % number, b"v"))
-    sim.run(1)
+    sim.run(0.3)
 
 
 def test_a_node_sends_a_heartbeat_to_each_other_and_little_else(sim: CountingSim) -> None:

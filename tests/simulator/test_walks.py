@@ -8,7 +8,8 @@ from tests.simulator.seeds import Seed, each_seed
 from tests.simulator.walk import NAMES, Walk
 from tests.simulator.world import World
 
-SEEDS = 6
+#: Two to five nodes, with disks that take time and with others.
+SEEDS = 4
 #: No copies; and one on each node, so that each side of a split has one of each session.
 ALONE: dict[str, Any] = {"replicas": 1}
 EVERYWHERE: dict[str, Any] = {"replicas": 5}

@@ -88,19 +88,17 @@ class Upheaval:
         )
 
     def _is_mended_by_nobody(self, leader: str) -> bool:
-        """Whether nobody has the first of what is damaged in the leader's log."""
+        """Whether there is damage in the leader's log, and nobody has anything of that."""
         replica = self.sim.group(leader).replica
-        if not replica.log.damage:
-            return False
-        first, end = replica.log.damage[0]
         logs = [
             self.sim.nodes[name].logs[GROUP]
             for name in {*replica.members.all, *replica.state.former} - {leader}
         ]
-        return not any(
+        return bool(replica.log.damage) and not any(
             log.first <= first
             and end <= log.end
             and not any(begin < end and first < behind for begin, behind in log.damage)
+            for first, end in replica.log.damage
             for log in logs
         )
 

@@ -5,23 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tests.support.wire import (
-    CONNACK,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBACK,
-    Packet,
-    Wire,
-    connect_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 
 #: Messages that a device has under way.
 WINDOW = 100
@@ -46,9 +30,9 @@ class Client(threading.Thread, ABC):
         while not self.ended.is_set():
             wire = None
             try:
-                wire = Wire.connect_tcp(self.address())
-                wire.send(connect_packet(self.client_id, clean=False, keep_alive=0))
-                connack = wire.expect(CONNACK)
+                wire = mqtt.Wire.connect_tcp(self.address())
+                wire.send(mqtt.connect_packet(self.client_id, clean=False, keep_alive=0))
+                connack = wire.expect(mqtt.CONNACK)
                 assert connack.return_code == 0
                 self.talk(wire)
             except GONE:
@@ -58,7 +42,7 @@ class Client(threading.Thread, ABC):
                     wire.stream.close()
 
     @abstractmethod
-    def talk(self, wire: Wire) -> None:
+    def talk(self, wire: mqtt.Wire) -> None:
         """Says what this device has to say, until the connection is gone or all is said."""
 
 
@@ -81,15 +65,15 @@ class Device(Client):
 
     def packet(self, packet_id: int, *, dup: bool) -> bytes:
         payload = json.dumps({"number": self.open[packet_id]}).encode()
-        return publish_packet(
+        return mqtt.publish_packet(
             f"once/{self.client_id}", payload, qos=self.qos, packet_id=packet_id, dup=dup
         )
 
-    def talk(self, wire: Wire) -> None:
+    def talk(self, wire: mqtt.Wire) -> None:
         self.resent += len(self.open)
         wire.send(
             *(self.packet(packet_id, dup=True) for packet_id in self.open),
-            *(pubrel_packet(packet_id) for packet_id in self.released),
+            *(mqtt.pubrel_packet(packet_id) for packet_id in self.released),
         )
         while True:
             while self.open or self.released:
@@ -103,16 +87,16 @@ class Device(Client):
             self.next += size
             wire.send(*(self.packet(packet_id, dup=False) for packet_id in self.open))
 
-    def take(self, packet: Packet) -> bytes:
+    def take(self, packet: mqtt.Packet) -> bytes:
         """Notes an acknowledgement; returns what is to be said to it."""
         number = packet.packet_id
-        if packet.type == PUBACK:
+        if packet.type == mqtt.PUBACK:
             self.open.pop(number, None)
-        elif packet.type == PUBREC:
+        elif packet.type == mqtt.PUBREC:
             self.open.pop(number, None)
             self.released[number] = None
-            return pubrel_packet(number)
-        elif packet.type == PUBCOMP:
+            return mqtt.pubrel_packet(number)
+        elif packet.type == mqtt.PUBCOMP:
             self.released.pop(number, None)
         return b""
 
@@ -128,8 +112,8 @@ class Subscriber(Client):
         self.known: set[int] = set()
         self.subscribed = threading.Event()
 
-    def talk(self, wire: Wire) -> None:
-        wire.send(subscribe_packet(1, ("done/#", 2)))
+    def talk(self, wire: mqtt.Wire) -> None:
+        wire.send(mqtt.subscribe_packet(1, ("done/#", 2)))
         while not self.ended.is_set():
             try:
                 packets = wire.recv_packets(1.0)
@@ -140,23 +124,23 @@ class Subscriber(Client):
                 self.changed.notify_all()
             wire.send(*answers)
 
-    def take(self, packet: Packet) -> bytes:
+    def take(self, packet: mqtt.Packet) -> bytes:
         """Notes a packet; returns what is to be said to it."""
         number = packet.packet_id
-        if packet.type == SUBACK:
+        if packet.type == mqtt.SUBACK:
             self.subscribed.set()
-        elif packet.type == PUBREL:
+        elif packet.type == mqtt.PUBREL:
             self.known.discard(number)
-            return pubcomp_packet(number)
-        elif packet.type == PUBLISH:
+            return mqtt.pubcomp_packet(number)
+        elif packet.type == mqtt.PUBLISH:
             assert packet.qos == 2, "published and subscribed at QoS 2"
             if number not in self.known:
                 self.known.add(number)
                 self.note(packet)
-            return pubrec_packet(number)
+            return mqtt.pubrec_packet(number)
         return b""
 
-    def note(self, packet: Packet) -> None:
+    def note(self, packet: mqtt.Packet) -> None:
         number = json.loads(packet.payload)["number"]
         self.received.setdefault(packet.topic.removeprefix("done/"), []).append(number)
         self.count += 1

@@ -1,6 +1,5 @@
 """Typed columns in Spark, by `.schema(...)` and as views, and what docs/readers.md shows of it."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,11 @@ from typing import Any
 import pytest
 
 from tests.spark.support import Bridge, fails, send
+from tests.support.pages import blocks
 from vmq.testing.process import BrokerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "readers.md"
 MANY = 40
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +19,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker with the streams of the page, and readings of four devices."""
     folder = tmp_path_factory.mktemp("typed")
     config = folder / "vmq.toml"
-    config.write_text(blocks("toml")[0].replace(":8815", ":0"))
+    config.write_text(blocks(PAGE, "toml")[0].replace(":8815", ":0"))
     args = ("--config", str(config), "--allow-anonymous")
     listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
     with BrokerProcess.start(listen, folder / "data", args=args) as broker:
@@ -35,7 +31,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.skipif(not PAGE.is_file(), reason="the page is in the repository only")
 def test_views_by_one_line(bridge: Bridge, typed: str) -> None:
     names: dict[str, Any] = {}
-    exec(next(each for each in blocks("python") if "register_streams" in each), names)
+    exec(next(each for each in blocks(PAGE, "python") if "register_streams" in each), names)
     found = names["means"](bridge.spark, typed).collect()
     assert [(row.device, row.mean, row.n) for row in found] == [
         (f"d{at}", sum(range(at, MANY, 4)) / 10, 10 + (at == 0)) for at in range(4)

@@ -32,7 +32,8 @@ PROGRAMS: Final = (
     "tests/vmq/cli/",
     "tests/page/",
     "tests/docs/",
-    "tests/vmq/clustering/streams/",
+    "tests/vmq/clustering/",
+    "tests/vmq/jobs/sharing/",
     "tests/vmq/streams/",
 )
 #: Of what computes, what takes longest.

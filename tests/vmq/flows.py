@@ -18,21 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from vmq_hooks import Message as SeenMessage
 from vmq_hooks import SubscriberId
 
-from tests.support.wire import (
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    UNSUBACK,
-    Packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
 from vmq.core.waiting import size_of
@@ -63,8 +49,8 @@ class Item:
 Event = tuple[object, ...]
 
 
-def event_of(packet: Packet) -> Event:
-    if packet.type == PUBREL:
+def event_of(packet: mqtt.Packet) -> Event:
+    if packet.type == mqtt.PUBREL:
         return ("pubrel", packet.packet_id)
     return ("publish", packet.payload, packet.qos, packet.dup, packet.retain)
 
@@ -389,8 +375,8 @@ class FlowMachine(RuleBasedStateMachine):
         name, client = self.any_client(data)
         session = self.sessions[name]
         # What is left of the subscription's burst goes, and may give way to others.
-        client.send(unsubscribe_packet(client.next_id(), topic_filter))
-        client.take_answer(UNSUBACK, client.last_id)
+        client.send(mqtt.unsubscribe_packet(client.next_id(), topic_filter))
+        client.take_answer(mqtt.UNSUBACK, client.last_id)
         if session.subscriptions.pop(topic_filter, None) is not None:
             session.queue.deliver_retained(topic_filter, [])
         self.check()
@@ -409,12 +395,12 @@ class FlowMachine(RuleBasedStateMachine):
         payload = self.payload(padding)
         pid = self.free_id(client, self.sessions[name])
         number = pid if qos else None
-        client.send(publish_packet(topic, payload, qos=qos, packet_id=number, retain=retain))
+        client.send(mqtt.publish_packet(topic, payload, qos=qos, packet_id=number, retain=retain))
         if qos == 2:
             self.sessions[name].published[pid] = payload
         self.model_publish(topic, payload, qos, retain)
         if qos:
-            client.take_answer(PUBACK if qos == 1 else PUBREC, pid)
+            client.take_answer(mqtt.PUBACK if qos == 1 else mqtt.PUBREC, pid)
         self.check()
 
     @precondition(lambda self: self.clients)
@@ -429,7 +415,7 @@ class FlowMachine(RuleBasedStateMachine):
         """QoS 0 on one topic in one chunk: the path where subscribers get the very bytes."""
         _, client = self.any_client(data)
         payloads = [self.payload(0) for _ in range(count)]
-        client.send(*(publish_packet(topic, payload) for payload in payloads))
+        client.send(*(mqtt.publish_packet(topic, payload) for payload in payloads))
         for payload in payloads:
             self.model_publish(topic, payload, 0, False)
         self.check()
@@ -438,7 +424,7 @@ class FlowMachine(RuleBasedStateMachine):
     @rule(data=st.data(), topic=TOPICS)
     def clear_retained(self, data: st.DataObject, topic: str) -> None:
         _, client = self.any_client(data)
-        client.send(publish_packet(topic, b"", retain=True))
+        client.send(mqtt.publish_packet(topic, b"", retain=True))
         self.model_publish(topic, b"", 0, True)
         self.check()
 
@@ -452,11 +438,11 @@ class FlowMachine(RuleBasedStateMachine):
         pid = data.draw(st.sampled_from(sorted(published)))
         if release:
             del published[pid]
-            client.send(pubrel_packet(pid))
-            client.take_answer(PUBCOMP, pid)
+            client.send(mqtt.pubrel_packet(pid))
+            client.take_answer(mqtt.PUBCOMP, pid)
         else:
-            client.send(publish_packet("t/0", published[pid], qos=2, packet_id=pid, dup=True))
-            client.take_answer(PUBREC, pid)
+            client.send(mqtt.publish_packet("t/0", published[pid], qos=2, packet_id=pid, dup=True))
+            client.take_answer(mqtt.PUBREC, pid)
         self.check()
 
     def payload(self, padding: int) -> bytes:
@@ -507,18 +493,18 @@ class FlowMachine(RuleBasedStateMachine):
         if item.qos == 1:
             del session.ids[pid]
             session.queue.acknowledge(item)
-            client.send(puback_packet(pid))
+            client.send(mqtt.puback_packet(pid))
         elif not item.released or repeat:
             session.queue.received(item)
-            client.send(pubrec_packet(pid))
+            client.send(mqtt.pubrec_packet(pid))
         else:
             del session.ids[pid]
             session.queue.acknowledge(item)
-            client.send(pubcomp_packet(pid))
+            client.send(mqtt.pubcomp_packet(pid))
         self.check()
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data(), build=st.sampled_from([puback_packet, pubcomp_packet]))
+    @rule(data=st.data(), build=st.sampled_from([mqtt.puback_packet, mqtt.pubcomp_packet]))
     def acknowledge_what_is_not_in_flight(
         self, data: st.DataObject, build: Callable[[int], bytes]
     ) -> None:
@@ -534,7 +520,7 @@ class FlowMachine(RuleBasedStateMachine):
         """Everything that was sent is what the reference says, and nothing else was."""
         for name, client in self.clients.items():
             packets = client.take()
-            quick = [each for each in packets if each.type == PUBLISH and each.qos == 0]
+            quick = [each for each in packets if each.type == mqtt.PUBLISH and each.qos == 0]
             others = [each for each in packets if each not in quick]
             session = self.sessions[name]
             queue = session.queue
@@ -550,13 +536,13 @@ class FlowMachine(RuleBasedStateMachine):
             session.queue.dropped = []
         self.drops.clear()
 
-    def take_in(self, session: ModelSession, packet: Packet, expected: Event | Item) -> None:
+    def take_in(self, session: ModelSession, packet: mqtt.Packet, expected: Event | Item) -> None:
         """One packet of a QoS 1 or 2 exchange reaches a client."""
-        assert packet.type in (PUBLISH, PUBREL), packet
+        assert packet.type in (mqtt.PUBLISH, mqtt.PUBREL), packet
         if not isinstance(expected, Item):  # a repeat, or a PUBREL
             assert event_of(packet) == expected
             item = session.ids[packet.packet_id]
-            assert packet.type == PUBREL or item.payload == packet.payload
+            assert packet.type == mqtt.PUBREL or item.payload == packet.payload
             return
         wanted = ("publish", expected.payload, expected.qos, False, expected.retain)
         assert event_of(packet) == wanted

@@ -5,13 +5,7 @@ from typing import Any
 
 from vmq_hooks import Message, Peer, Refuse, SubscriberId, Subscription
 
-from tests.support.wire import (
-    connect_packet,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House
 
 SITES = (
@@ -70,17 +64,17 @@ def everything(house: House) -> list[bytes]:
     """A scene that passes every call site; what its two clients were sent."""
     house.options.max_offline_messages = 1
     subscriber = Client(house, anonymous=house.core.hooks.auth_on_register is None)
-    subscriber.send(connect_packet("s", clean=False, username="u", password=b"p"))
-    subscriber.send(subscribe_packet(1, ("t", 1), ("u", 0)))
+    subscriber.send(mqtt.connect_packet("s", clean=False, username="u", password=b"p"))
+    subscriber.send(mqtt.subscribe_packet(1, ("t", 1), ("u", 0)))
     publisher = house.client("p")
-    publisher.send(publish_packet("t", b"0"))
-    publisher.send(publish_packet("t", b"1", qos=1, packet_id=1))
-    subscriber.send(puback_packet(1))
-    subscriber.send(unsubscribe_packet(2, "u"))
+    publisher.send(mqtt.publish_packet("t", b"0"))
+    publisher.send(mqtt.publish_packet("t", b"1", qos=1, packet_id=1))
+    subscriber.send(mqtt.puback_packet(1))
+    subscriber.send(mqtt.unsubscribe_packet(2, "u"))
     sent = [subscriber.take_bytes()]
     subscriber.lose()
     for number in (2, 3):
-        publisher.send(publish_packet("t", b"%d" % number, qos=1, packet_id=number))
+        publisher.send(mqtt.publish_packet("t", b"%d" % number, qos=1, packet_id=number))
     sent.append(publisher.take_bytes())
     publisher.disconnect()
     house.options.persistent_client_expiration = 60.0

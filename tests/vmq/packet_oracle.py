@@ -3,15 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.support.wire import (
-    PINGRESP,
-    packet,
-    puback_packet,
-    pubcomp_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 
 #: The topic, and the filter, whose verdicts come later.
 LATER = "later"
@@ -21,7 +13,7 @@ SERVER_ONLY = (0, 2, 9, 11, 13, 15)
 
 
 def numbered(first: int, packet_id: int, rest: bytes = b"") -> bytes:
-    return packet(first, packet_id.to_bytes(2, "big") + rest)
+    return mqtt.packet(first, packet_id.to_bytes(2, "big") + rest)
 
 
 @dataclass
@@ -112,11 +104,11 @@ class Oracle:
         elif kind == 6:
             packet_id = int.from_bytes(body, "big")
             self.kept.received.discard(packet_id)
-            self.answers.append(pubcomp_packet(packet_id))
+            self.answers.append(mqtt.pubcomp_packet(packet_id))
         elif kind in (8, 10):
             self.request(kind, body)
         elif kind == 12:
-            self.answers.append(packet(PINGRESP << 4))
+            self.answers.append(mqtt.packet(mqtt.PINGRESP << 4))
         else:
             assert kind == 14
             self.end("disconnected")
@@ -155,7 +147,7 @@ class Oracle:
         self.answers.append(bytes([0x20, 2, 1 if present else 0, 0]))
         for packet_id, (due, payload, qos) in self.kept.due.items():
             if due == "PUBCOMP":
-                self.answers.append(pubrel_packet(packet_id))
+                self.answers.append(mqtt.pubrel_packet(packet_id))
             else:
                 self.sent.append((payload, qos, True))
 
@@ -179,7 +171,7 @@ class Oracle:
         packet_id = int.from_bytes(rest[:2], "big") if qos else 0
         payload = rest[2:] if qos else rest
         if qos == 2 and packet_id in self.kept.received:
-            self.answers.append(pubrec_packet(packet_id))
+            self.answers.append(mqtt.pubrec_packet(packet_id))
         elif topic == LATER:
             self.wait("waiting", lambda good: self.published(good, topic, payload, qos, packet_id))
         else:
@@ -197,9 +189,9 @@ class Oracle:
             if qos == 2:
                 self.kept.received.add(packet_id)
         if qos == 1:
-            self.answers.append(puback_packet(packet_id))
+            self.answers.append(mqtt.puback_packet(packet_id))
         elif qos == 2:
-            self.answers.append(pubrec_packet(packet_id))
+            self.answers.append(mqtt.pubrec_packet(packet_id))
 
     # SUBSCRIBE and UNSUBSCRIBE, of one filter
 
@@ -231,21 +223,21 @@ class Oracle:
         name = {4: "PUBACK", 5: "PUBREC", 7: "PUBCOMP"}[kind]
         if packet_id not in self.kept.due:
             if kind == 5:
-                self.answers.append(pubrel_packet(packet_id))
+                self.answers.append(mqtt.pubrel_packet(packet_id))
             return
         due, payload, qos = self.kept.due[packet_id]
         if name == "PUBREC" and due == "PUBCOMP":
-            self.answers.append(pubrel_packet(packet_id))
+            self.answers.append(mqtt.pubrel_packet(packet_id))
         elif name != due:
             self.end("broken", "MQTT-4.8.0-1")
         elif name == "PUBREC":
             del self.kept.due[packet_id]
             self.kept.due[packet_id] = ("PUBCOMP", payload, qos)
-            self.answers.append(pubrel_packet(packet_id))
+            self.answers.append(mqtt.pubrel_packet(packet_id))
         else:
             del self.kept.due[packet_id]
 
 
 def wished(packet_id: int, name: str, qos: int, first: int) -> bytes:
     """A SUBSCRIBE of one filter."""
-    return subscribe_packet(packet_id, (name, qos), first=first)
+    return mqtt.subscribe_packet(packet_id, (name, qos), first=first)

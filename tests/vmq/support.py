@@ -12,29 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.wire import (
-    CONNACK,
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    PINGRESP,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBACK,
-    UNSUBACK,
-    Packet,
-    Will,
-    connect_packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from vmq.core.context import Core, CoreOptions
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
@@ -63,7 +41,7 @@ class Clock:
         self.now += seconds
 
 
-def split_packets(buffer: bytearray) -> Iterator[Packet]:
+def split_packets(buffer: bytearray) -> Iterator[mqtt.Packet]:
     """Takes the whole packets off a buffer."""
     while len(buffer) >= 2:
         length = 0
@@ -79,7 +57,7 @@ def split_packets(buffer: bytearray) -> Iterator[Packet]:
             assert position <= 4, "ill-formed remaining length from the broker"
         if len(buffer) < position + length:
             return
-        yield Packet(buffer[0], bytes(buffer[position : position + length]))
+        yield mqtt.Packet(buffer[0], bytes(buffer[position : position + length]))
         del buffer[: position + length]
 
 
@@ -90,7 +68,7 @@ def acknowledge(queue: Queue, packet: bytes) -> None:
 
 def acknowledge_all(queue: Queue) -> None:
     """Acknowledges everything that is in flight, which is of QoS 1."""
-    sent = [puback_packet(each.packet_id) for each in queue.inflight.values()]
+    sent = [mqtt.puback_packet(each.packet_id) for each in queue.inflight.values()]
     acknowledge(queue, b"".join(sent))
 
 
@@ -176,7 +154,7 @@ class Client:
         self.transport.written.clear()
         return taken
 
-    def take(self) -> list[Packet]:
+    def take(self) -> list[mqtt.Packet]:
         """What the broker wrote since the last look; each packet is one that it may send."""
         self.buffer += self.transport.written
         self.transport.written.clear()
@@ -189,7 +167,7 @@ class Client:
         """Takes what came, which must be these packets and no more."""
         assert [each.raw for each in self.take()] == list(wanted)
 
-    def take_one(self, kind: int) -> Packet:
+    def take_one(self, kind: int) -> mqtt.Packet:
         """Takes what came, which must be one packet of this type."""
         packets = self.take()
         assert [each.type for each in packets] == [kind], packets
@@ -198,12 +176,12 @@ class Client:
     def take_published(self) -> list[tuple[str, bytes]]:
         """Takes what came, all PUBLISH, as (topic, payload)."""
         packets = self.take()
-        assert all(each.type == PUBLISH for each in packets), packets
+        assert all(each.type == mqtt.PUBLISH for each in packets), packets
         return [(each.topic, each.payload) for each in packets]
 
     def payloads(self) -> list[bytes]:
         """Takes what came and gives the payloads of the PUBLISH packets in it."""
-        return [each.payload for each in self.take() if each.type == PUBLISH]
+        return [each.payload for each in self.take() if each.type == mqtt.PUBLISH]
 
     def is_closed(self) -> bool:
         return self.transport.closed
@@ -220,15 +198,15 @@ class Client:
         *,
         clean: bool = True,
         keep_alive: int = 0,
-        will: Will | None = None,
+        will: mqtt.Will | None = None,
         username: str | None = None,
         password: bytes | None = None,
         level: int = 4,
-    ) -> Packet:
+    ) -> mqtt.Packet:
         """Sends CONNECT; returns the CONNACK, which accepts it. More may have come behind it."""
         self.client_id = client_id
         self.send(
-            connect_packet(
+            mqtt.connect_packet(
                 client_id,
                 clean=clean,
                 keep_alive=keep_alive,
@@ -245,39 +223,39 @@ class Client:
         del self.buffer[:4]
         assert first[:2] == b"\x20\x02", f"no CONNACK: {first!r}"
         assert first[3] == 0, f"refused with code {first[3]}"
-        return Packet(first[0], first[2:])
+        return mqtt.Packet(first[0], first[2:])
 
     def subscribe(self, *pairs: tuple[str, int]) -> list[int]:
         """Subscribes; returns the SUBACK's codes. Nothing else has come before it."""
-        self.send(subscribe_packet(self.next_id(), *pairs))
+        self.send(mqtt.subscribe_packet(self.next_id(), *pairs))
         self.buffer += self.transport.written
         self.transport.written.clear()
         length = 4 + len(pairs)
-        found = Packet(self.buffer[0], bytes(self.buffer[2:length]))
+        found = mqtt.Packet(self.buffer[0], bytes(self.buffer[2:length]))
         del self.buffer[:length]
-        assert found.type == SUBACK, found
+        assert found.type == mqtt.SUBACK, found
         assert found.packet_id == self.last_id
         return found.codes
 
     def unsubscribe(self, *filters: str) -> None:
-        self.send(unsubscribe_packet(self.next_id(), *filters))
-        assert self.take_one(UNSUBACK).packet_id == self.last_id
+        self.send(mqtt.unsubscribe_packet(self.next_id(), *filters))
+        assert self.take_one(mqtt.UNSUBACK).packet_id == self.last_id
 
     def publish(
         self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False
     ) -> None:
         """Publishes and goes through the whole exchange; leaves unread what came besides."""
         if qos == 0:
-            self.send(publish_packet(topic, payload, retain=retain))
+            self.send(mqtt.publish_packet(topic, payload, retain=retain))
             return
         pid = self.next_id()
-        self.send(publish_packet(topic, payload, qos=qos, packet_id=pid, retain=retain))
+        self.send(mqtt.publish_packet(topic, payload, qos=qos, packet_id=pid, retain=retain))
         if qos == 1:
-            self.take_answer(PUBACK, pid)
+            self.take_answer(mqtt.PUBACK, pid)
             return
-        self.take_answer(PUBREC, pid)
-        self.send(pubrel_packet(pid))
-        self.take_answer(PUBCOMP, pid)
+        self.take_answer(mqtt.PUBREC, pid)
+        self.send(mqtt.pubrel_packet(pid))
+        self.take_answer(mqtt.PUBCOMP, pid)
 
     def take_answer(self, kind: int, packet_id: int) -> None:
         """Takes one answer out of what came, and leaves the rest to be taken."""
@@ -287,27 +265,27 @@ class Client:
         packets.remove(found[0])
         self.buffer[:0] = b"".join(each.raw for each in packets)
 
-    def acknowledge(self, *received: Packet) -> None:
+    def acknowledge(self, *received: mqtt.Packet) -> None:
         """Goes through the exchange of each PUBLISH that was received, leaves the rest unread."""
         for each in received:
             pid = each.packet_id
             if each.qos == 1:
-                self.send(puback_packet(pid))
+                self.send(mqtt.puback_packet(pid))
             elif each.qos == 2:
-                self.send(pubrec_packet(pid))
-                self.take_answer(PUBREL, pid)
-                self.send(pubcomp_packet(pid))
+                self.send(mqtt.pubrec_packet(pid))
+                self.take_answer(mqtt.PUBREL, pid)
+                self.send(mqtt.pubcomp_packet(pid))
 
     def ping(self) -> None:
         """Nothing but the answer has come."""
-        self.send(PINGREQ_BYTES)
-        self.take_one(PINGRESP)
+        self.send(mqtt.PINGREQ_BYTES)
+        self.take_one(mqtt.PINGRESP)
 
     # The connection's end and the socket's state
 
     def disconnect(self) -> None:
         """DISCONNECT, and the end of the connection after it."""
-        self.send(DISCONNECT_BYTES)
+        self.send(mqtt.DISCONNECT_BYTES)
         assert self.transport.closed
         self.lose()
 
@@ -333,25 +311,25 @@ class Client:
         return subscriber.queue
 
 
-def check_packet(packet: Packet) -> None:
+def check_packet(packet: mqtt.Packet) -> None:
     """Whether a packet is one that a server may send, field by field."""
     flags = packet.first & 15
-    if packet.type == PUBLISH:
+    if packet.type == mqtt.PUBLISH:
         assert packet.qos != 3, packet
         assert not (packet.dup and packet.qos == 0), packet
         assert packet.qos == 0 or packet.packet_id > 0, packet
         assert packet.topic, packet
         return
-    assert flags == (2 if packet.type == PUBREL else 0), packet
-    if packet.type in (PUBACK, PUBREC, PUBREL, PUBCOMP, UNSUBACK):
+    assert flags == (2 if packet.type == mqtt.PUBREL else 0), packet
+    if packet.type in (mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBREL, mqtt.PUBCOMP, mqtt.UNSUBACK):
         assert len(packet.body) == 2, packet
         assert packet.packet_id > 0, packet
-    elif packet.type == CONNACK:
+    elif packet.type == mqtt.CONNACK:
         assert len(packet.body) == 2, packet
-    elif packet.type == PINGRESP:
+    elif packet.type == mqtt.PINGRESP:
         assert not packet.body, packet
     else:
-        assert packet.type == SUBACK, packet
+        assert packet.type == mqtt.SUBACK, packet
         assert set(packet.codes) <= {0, 1, 2, 128}, packet
 
 
@@ -544,12 +522,12 @@ def read_on(client: Client) -> list[int]:
     seen: list[int] = []
     while packets := client.take():
         for packet in packets:
-            if packet.type == PUBREL:
-                client.send(pubcomp_packet(packet.packet_id))
+            if packet.type == mqtt.PUBREL:
+                client.send(mqtt.pubcomp_packet(packet.packet_id))
                 continue
             seen.append(int(packet.payload))
             if packet.qos:
-                build = puback_packet if packet.qos == 1 else pubrec_packet
+                build = mqtt.puback_packet if packet.qos == 1 else mqtt.pubrec_packet
                 client.send(build(packet.packet_id))
     return seen
 

@@ -7,15 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    Will,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.sockets import TIMEOUT, config_in, peer_of, take
 from vmq.broker import Broker, StartError
 from vmq.config.core import options_of
@@ -36,9 +28,11 @@ from vmq.runtime.watchdog import Watchdog
 async def test_a_client_over_tcp(embedded: Broker) -> None:
     async with peer_of(embedded) as peer:
         assert (await peer.connect("c")).return_code == 0
-        peer.send(subscribe_packet(1, ("a", 0)), publish_packet("a", b"x"), PINGREQ_BYTES)
-        await peer.expect(b"\x90\x03\0\1\0", publish_packet("a", b"x"), PINGRESP_BYTES)
-        peer.send(DISCONNECT_BYTES)
+        peer.send(
+            mqtt.subscribe_packet(1, ("a", 0)), mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES
+        )
+        await peer.expect(b"\x90\x03\0\1\0", mqtt.publish_packet("a", b"x"), mqtt.PINGRESP_BYTES)
+        peer.send(mqtt.DISCONNECT_BYTES)
         assert await peer.rest() == b""
 
 
@@ -160,7 +154,7 @@ async def test_a_listener_that_lets_no_anonymous_clients_in(tmp_path: Path) -> N
     except ConfigError:
         pytest.skip("refused by the configuration already")
     async with broker, peer_of(broker) as peer:
-        peer.send(connect_packet("c"))
+        peer.send(mqtt.connect_packet("c"))
         assert await peer.rest() == b"\x20\x02\0\5"
 
 
@@ -170,11 +164,11 @@ async def test_stopping_ends_connections_publishes_wills_and_keeps_what_is_durab
     config = config_in(tmp_path)
     async with Broker(config) as broker, peer_of(broker) as watcher, peer_of(broker) as peer:
         await watcher.connect("w", clean=False)
-        watcher.send(subscribe_packet(1, ("will", 1)))
+        watcher.send(mqtt.subscribe_packet(1, ("will", 1)))
         await watcher.packet()
-        await peer.connect("c", will=Will("will", b"gone", 1))
-        peer.send(publish_packet("kept", b"x", retain=True))
-        peer.send(PINGREQ_BYTES)
+        await peer.connect("c", will=mqtt.Will("will", b"gone", 1))
+        peer.send(mqtt.publish_packet("kept", b"x", retain=True))
+        peer.send(mqtt.PINGREQ_BYTES)
         await peer.packet()
         await broker.stop()
         assert await peer.rest() == b""
@@ -183,8 +177,8 @@ async def test_stopping_ends_connections_publishes_wills_and_keeps_what_is_durab
         assert (await watcher.connect("w", clean=False)).session_present == 1
         received = await watcher.packet()
         assert (received.topic, received.payload) == ("will", b"gone")
-        watcher.send(subscribe_packet(2, ("kept", 0)))
-        await watcher.expect(b"\x90\x03\0\2\0", publish_packet("kept", b"x", retain=True))
+        watcher.send(mqtt.subscribe_packet(2, ("kept", 0)))
+        await watcher.expect(b"\x90\x03\0\2\0", mqtt.publish_packet("kept", b"x", retain=True))
 
 
 async def test_stopping_twice_does_nothing_more(embedded: Broker) -> None:
@@ -195,7 +189,7 @@ async def test_stopping_twice_does_nothing_more(embedded: Broker) -> None:
 async def test_stopping_with_a_client_that_never_reads(embedded: Broker) -> None:
     async with peer_of(embedded) as peer:
         await peer.connect("c")
-        peer.send(subscribe_packet(1, ("a", 0)))
+        peer.send(mqtt.subscribe_packet(1, ("a", 0)))
         await peer.packet()
         for _ in range(50):
             await embedded.publish("a", b"x" * 100_000)

@@ -15,11 +15,6 @@ from vmq.embedded import LocalClient, ReceivedMessage
 TIMEOUT = 30.0
 
 
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 @asynccontextmanager
 async def local(
     house: House, client_id: str = "local", limit: int = 1000

@@ -7,18 +7,7 @@ from typing import Any
 import pytest
 from vmq_hooks import DeliverModifiers, Message, Refuse, Subscription
 
-from tests.support.wire import (
-    CONNACK,
-    PUBLISH,
-    Will,
-    connect_packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.hook_sites import SITES, flat, listen, refuse, unavailable
 from tests.vmq.support import Client, House, stored_house
 from vmq.core.hook_sites import Pending
@@ -31,8 +20,8 @@ def test_auth_on_register_sees_who_connects() -> None:
     house = House()
     calls = listen(house, "auth_on_register", "on_register", "on_client_wakeup")
     client = Client(house, anonymous=False)
-    client.send(connect_packet("c", clean=False, username="u", password=b"\0p"))
-    assert client.take_one(CONNACK).return_code == 0
+    client.send(mqtt.connect_packet("c", clean=False, username="u", password=b"\0p"))
+    assert client.take_one(mqtt.CONNACK).return_code == 0
     assert calls == [
         ("auth_on_register", "192.0.2.1:4711", "c", "u", b"\0p", False),
         ("on_register", "192.0.2.1:4711", "c", "u"),
@@ -43,7 +32,7 @@ def test_auth_on_register_sees_who_connects() -> None:
 def test_auth_on_register_sees_a_client_without_a_login() -> None:
     house = House()
     calls = listen(house, "auth_on_register")
-    Client(house, anonymous=False, new_id="given").send(connect_packet(""))
+    Client(house, anonymous=False, new_id="given").send(mqtt.connect_packet(""))
     assert calls == [("auth_on_register", "192.0.2.1:4711", "given", None, None, True)]
 
 
@@ -75,7 +64,9 @@ def test_a_refusal_of_auth_on_register_is_answered_and_nothing_happens(
     watcher.subscribe(("#", 0))
     calls.clear()
     client = Client(house, anonymous=False)
-    client.send(connect_packet("c", will=Will("will", b"x")), publish_packet("t", b"x"))
+    client.send(
+        mqtt.connect_packet("c", will=mqtt.Will("will", b"x")), mqtt.publish_packet("t", b"x")
+    )
     client.expect(bytes((0x20, 2, 0, code)))
     assert client.is_closed()
     client.lose()
@@ -89,7 +80,7 @@ def test_a_refused_client_id_takes_nobody_over() -> None:
     first = house.client("c")
     listen(house, "auth_on_register", answers={"auth_on_register": refuse})
     second = Client(house, anonymous=False)
-    second.send(connect_packet("c"))
+    second.send(mqtt.connect_packet("c"))
     assert second.is_closed()
     first.ping()
 
@@ -103,7 +94,7 @@ def test_a_listener_for_anonymous_clients_does_not_ask() -> None:
 
 def test_without_a_hook_a_listener_that_is_not_for_anonymous_clients_lets_nobody_in() -> None:
     client = Client(House(), anonymous=False)
-    client.send(connect_packet("c", username="u", password=b"p"))
+    client.send(mqtt.connect_packet("c", username="u", password=b"p"))
     client.expect(b"\x20\x02\x00\x05")
     assert client.is_closed()
 
@@ -111,7 +102,7 @@ def test_without_a_hook_a_listener_that_is_not_for_anonymous_clients_lets_nobody
 def test_the_will_is_authorised_at_connect() -> None:
     house = House()
     calls = listen(house, "auth_on_publish")
-    house.client("c", will=Will("will", b"x", 1, True), username="u")
+    house.client("c", will=mqtt.Will("will", b"x", 1, True), username="u")
     assert calls == [("auth_on_publish", "u", "c", 1, "will", b"x", True)]
 
 
@@ -119,7 +110,7 @@ def test_a_forbidden_will_refuses_the_connect() -> None:
     house = House()
     listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
     client = Client(house)
-    client.send(connect_packet("c", will=Will("will", b"x")))
+    client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
     client.expect(b"\x20\x02\x00\x05")
     assert client.is_closed()
 
@@ -129,7 +120,7 @@ def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str) -> N
     house = House()
     listen(house, hook, answers={hook: unavailable})
     client = Client(house, anonymous=hook != "auth_on_register")
-    client.send(connect_packet("c", will=Will("will", b"x")))
+    client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
     client.expect(b"\x20\x02\x00\x03")
     assert client.is_closed()
 
@@ -156,7 +147,7 @@ def test_each_message_of_a_burst_is_seen() -> None:
     house = House()
     publisher = house.client("p")
     calls = listen(house, "on_publish")
-    publisher.send(*(publish_packet("t", b"%d" % number) for number in range(5)))
+    publisher.send(*(mqtt.publish_packet("t", b"%d" % number) for number in range(5)))
     assert [call[5] for call in calls] == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -168,13 +159,14 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
     house = House()
     watcher = house.client("w")
     watcher.subscribe(("#", 0))
-    publisher = house.client("p", will=Will("will", b"x"))
+    publisher = house.client("p", will=mqtt.Will("will", b"x"))
     calls = listen(
         house, "auth_on_publish", "on_publish", answers={"auth_on_publish": all_but_the_will}
     )
     pid = 1 if qos else None
     publisher.send(
-        publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True), publish_packet("t", b"y")
+        mqtt.publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True),
+        mqtt.publish_packet("t", b"y"),
     )
     publisher.expect()
     assert publisher.is_closed()
@@ -193,7 +185,7 @@ def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(qos: int)
     house.options.disconnect_on_unauthorized_publish_v3 = True
     publisher = house.client("p", level=LEVEL_3_1)
     listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
-    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=1 if qos else None))
+    publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=1 if qos else None))
     publisher.expect()
     assert publisher.is_closed()
 
@@ -206,7 +198,7 @@ def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(qos: int, ans
     publisher = house.client("p", level=3)
     calls = listen(house, "auth_on_publish", "on_publish", answers={"auth_on_publish": refuse})
     pid = 1 if qos else None
-    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True))
+    publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True))
     assert publisher.take_bytes() == answer
     assert [call[0] for call in calls] == ["auth_on_publish"]
     assert watcher.take() == []
@@ -222,7 +214,7 @@ def test_a_publish_that_nobody_could_judge_is_not_acknowledged_and_comes_again(
     house = House()
     publisher = house.client("p", level=level)
     listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
-    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=1))
+    publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=1))
     publisher.expect()
     assert publisher.is_closed()
 
@@ -236,7 +228,7 @@ def test_a_qos_0_publish_that_nobody_could_judge_is_dropped_and_the_connection_s
     watcher.subscribe(("#", 0))
     publisher = house.client("p", level=level)
     listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
-    publisher.send(publish_packet("t", b"x"))
+    publisher.send(mqtt.publish_packet("t", b"x"))
     publisher.ping()
     assert watcher.take() == []
     assert house.core.counters.mqtt_publish_auth_error == 1
@@ -247,7 +239,7 @@ def test_a_repeated_qos_2_publish_is_not_asked_about_again() -> None:
     publisher = house.client("p")
     calls = listen(house, "auth_on_publish")
     for dup in (False, True):
-        publisher.send(publish_packet("t", b"x", qos=2, packet_id=1, dup=dup))
+        publisher.send(mqtt.publish_packet("t", b"x", qos=2, packet_id=1, dup=dup))
     assert len(calls) == 1
 
 
@@ -291,7 +283,7 @@ def test_a_subscribe_that_nobody_could_judge_is_not_answered_and_comes_again(lev
     house = House()
     client = house.client("c", level=level)
     listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": unavailable})
-    client.send(subscribe_packet(1, ("a", 1)))
+    client.send(mqtt.subscribe_packet(1, ("a", 1)))
     client.expect()
     assert client.is_closed()
 
@@ -331,7 +323,7 @@ def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
             *("auth_on_unsubscribe", "on_unsubscribe"),
             answers={"auth_on_unsubscribe": answer},
         )
-        client.send(unsubscribe_packet(7, "a"))
+        client.send(mqtt.unsubscribe_packet(7, "a"))
         client.expect()
         assert client.is_closed()
         assert [call[0] for call in calls] == ["auth_on_unsubscribe"]
@@ -345,7 +337,7 @@ def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come() -> None:
     client.subscribe(("a", 0))
     pending = Pending(lambda: None)
     listen(house, "auth_on_unsubscribe", answers={"auth_on_unsubscribe": lambda *_: pending})
-    client.send(unsubscribe_packet(7, "a"))
+    client.send(mqtt.unsubscribe_packet(7, "a"))
     client.expect()
     assert set(house.registry.subscribers["c"].subscriptions) == {"a"}
     pending.finish(None)
@@ -367,12 +359,12 @@ def test_on_acked_tells_when_a_client_has_a_message_and_once() -> None:
     received = client.take()
     assert calls == []
     one, two = (each.packet_id for each in received[1:])
-    client.send(puback_packet(one))
+    client.send(mqtt.puback_packet(one))
     assert calls == [("on_acked", "u", "c", 1, "t", b"1", False)]
-    client.send(pubrec_packet(two))
-    client.send(pubcomp_packet(two))
+    client.send(mqtt.pubrec_packet(two))
+    client.send(mqtt.pubcomp_packet(two))
     assert calls[1:] == [("on_acked", "u", "c", 2, "t", b"2", False)]
-    client.send(puback_packet(one))
+    client.send(mqtt.puback_packet(one))
     assert len(calls) == 2, "of an unknown packet id nothing is known"
 
 
@@ -389,7 +381,7 @@ def test_on_acked_tells_of_the_message_as_it_was_queued(tmp_path: Path) -> None:
         client = house.client("c", clean=False)
         (received,) = client.take()
         assert received.payload == b"y"
-        client.send(puback_packet(received.packet_id))
+        client.send(mqtt.puback_packet(received.packet_id))
         assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
 
 
@@ -404,7 +396,7 @@ def test_what_on_acked_raises_harms_nobody() -> None:
     house.core.hooks.on_acked = fail
     house.publish("t", b"x", 1)
     (received,) = client.take()
-    client.send(puback_packet(received.packet_id))
+    client.send(mqtt.puback_packet(received.packet_id))
     client.ping()
     assert client.queue.inflight_bytes == 0
 
@@ -471,7 +463,7 @@ def test_on_deliver_rewrites_what_is_sent_and_nothing_else(qos: int, retain: boo
         client.subscribe(("t", 2))
         house.publish("t", b"x", qos)
         assert other.take_published() == [("t", b"x")]
-    packet = client.take_one(PUBLISH)
+    packet = client.take_one(mqtt.PUBLISH)
     assert (packet.topic, packet.payload) == ("tenant/t", b"xx")
     assert (packet.qos, packet.retain, packet.dup) == (qos, retain, False)
     if retain:
@@ -492,7 +484,7 @@ def test_on_deliver_is_asked_again_for_a_repeat_and_gets_the_original(tmp_path: 
         house.publish("t", b"x", 1)
         client.lose()
         again = house.client("c", clean=False)
-        packet = again.take_one(PUBLISH)
+        packet = again.take_one(mqtt.PUBLISH)
         assert (packet.topic, packet.payload, packet.dup) == ("other", b"y", True)
         assert calls == [("on_deliver", None, "c", 1, "t", b"x", False)] * 2
 
@@ -518,7 +510,7 @@ def test_what_on_deliver_keeps_back_is_dropped_and_the_rest_goes_on(qos: int, re
         house.publish(topic, b"x", qos, retain=retain)
     if retain:
         client.subscribe(("t/+", qos))
-    assert client.take_one(PUBLISH).topic == "t/open"
+    assert client.take_one(mqtt.PUBLISH).topic == "t/open"
     dropped = [
         (*flat((load(),)), reason)
         for _, _, load, reason in (call for call in calls if call[0] == "on_message_drop")
@@ -536,9 +528,9 @@ def test_what_is_kept_back_leaves_the_window_and_the_store(tmp_path: Path) -> No
         listen(house, "on_deliver", answers=withhold("t/0", "t/2", "t/3"))
         client = house.client("c", clean=False)
         for topic in ("t/1", "t/4"):
-            packet = client.take_one(PUBLISH)
+            packet = client.take_one(mqtt.PUBLISH)
             assert packet.topic == topic
-            client.send(puback_packet(packet.packet_id))
+            client.send(mqtt.puback_packet(packet.packet_id))
         assert client.take() == []
         client.lose()
     with stored_house(tmp_path) as house:
@@ -575,7 +567,7 @@ def test_on_deliver_sees_bursts_message_by_message() -> None:
             )
         },
     )
-    house.client("p").send(*(publish_packet("t", b"%d" % number) for number in range(3)))
+    house.client("p").send(*(mqtt.publish_packet("t", b"%d" % number) for number in range(3)))
     assert client.payloads() == [b"0!", b"1!", b"2!"]
     assert len(calls) == 3
 

@@ -9,19 +9,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    Packet,
-    connect_packet,
-    packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import Client, House, stored_house, watcher
 
@@ -49,7 +37,7 @@ NAMES = st.sampled_from(["a", "b", "a/b", "$SYS/x", "", "+", "a/#", "$share/g/a"
 QOS = st.integers(0, 3)
 PACKETS = st.one_of(
     st.builds(
-        lambda topic, payload, qos, pid, retain, dup: publish_packet(
+        lambda topic, payload, qos, pid, retain, dup: mqtt.publish_packet(
             topic, payload, qos=qos, packet_id=pid if qos else None, retain=retain, dup=dup
         ),
         NAMES,
@@ -59,20 +47,22 @@ PACKETS = st.one_of(
         st.booleans(),
         st.booleans(),
     ),
-    st.builds(lambda pid, name, qos: subscribe_packet(pid, (name, qos)), IDS, NAMES, QOS),
-    st.builds(unsubscribe_packet, IDS, NAMES),
+    st.builds(lambda pid, name, qos: mqtt.subscribe_packet(pid, (name, qos)), IDS, NAMES, QOS),
+    st.builds(mqtt.unsubscribe_packet, IDS, NAMES),
     st.builds(
         lambda build, pid: build(pid),
-        st.sampled_from([puback_packet, pubrec_packet, pubrel_packet, pubcomp_packet]),
+        st.sampled_from(
+            [mqtt.puback_packet, mqtt.pubrec_packet, mqtt.pubrel_packet, mqtt.pubcomp_packet]
+        ),
         st.integers(0, 25),
     ),
-    st.just(PINGREQ_BYTES),
-    st.builds(packet, st.integers(0, 255), st.binary(max_size=12)),
+    st.just(mqtt.PINGREQ_BYTES),
+    st.builds(mqtt.packet, st.integers(0, 255), st.binary(max_size=12)),
 )
 #: Packets that a well-behaved client may send at any time.
 GOOD = st.one_of(
     st.builds(
-        lambda topic, payload, qos, pid, retain: publish_packet(
+        lambda topic, payload, qos, pid, retain: mqtt.publish_packet(
             topic, payload, qos=qos, packet_id=pid if qos else None, retain=retain
         ),
         st.sampled_from(["a", "b", "a/b"]),
@@ -82,25 +72,27 @@ GOOD = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        lambda pid, name, qos: subscribe_packet(pid, (name, qos)),
+        lambda pid, name, qos: mqtt.subscribe_packet(pid, (name, qos)),
         st.integers(1, 3),
         st.sampled_from(["a", "+", "#", "a/#", "$share/g/a"]),
         st.integers(0, 2),
     ),
-    st.builds(unsubscribe_packet, st.integers(1, 3), st.sampled_from(["a", "+", "#"])),
+    st.builds(mqtt.unsubscribe_packet, st.integers(1, 3), st.sampled_from(["a", "+", "#"])),
     st.builds(
         lambda build, pid: build(pid),
-        st.sampled_from([puback_packet, pubrec_packet, pubrel_packet, pubcomp_packet]),
+        st.sampled_from(
+            [mqtt.puback_packet, mqtt.pubrec_packet, mqtt.pubrel_packet, mqtt.pubcomp_packet]
+        ),
         st.integers(1, 25),
     ),
-    st.just(PINGREQ_BYTES),
+    st.just(mqtt.PINGREQ_BYTES),
 )
 
 
 @st.composite
 def hostile_streams(draw: st.DrawFn) -> bytes:
     """Packets in any order, most of them possible, with some bytes changed."""
-    start = draw(st.sampled_from([connect_packet("c"), connect_packet("c"), b""]))
+    start = draw(st.sampled_from([mqtt.connect_packet("c"), mqtt.connect_packet("c"), b""]))
     stream = bytearray(start + b"".join(draw(st.lists(PACKETS, max_size=12))))
     for _ in range(draw(st.integers(0, 3)) if stream else 0):
         stream[draw(st.integers(0, len(stream) - 1))] = draw(st.integers(0, 255))
@@ -109,7 +101,7 @@ def hostile_streams(draw: st.DrawFn) -> bytes:
 
 @given(st.one_of(hostile_streams(), st.binary(max_size=60)), st.lists(st.integers(0, 300)))
 @settings(max_examples=400)
-@example(connect_packet("c") + b"\x30\x80\x80\x80\x80\x01", [])
+@example(mqtt.connect_packet("c") + b"\x30\x80\x80\x80\x80\x01", [])
 def test_nothing_that_a_peer_sends_raises_or_touches_others(
     stream: bytes, places: list[int]
 ) -> None:
@@ -123,7 +115,7 @@ def test_nothing_that_a_peer_sends_raises_or_touches_others(
         client.take()
         if client.connection.closing:
             assert client.is_closed()
-            client.connection.data_received(connect_packet("c") + PINGREQ_BYTES)
+            client.connection.data_received(mqtt.connect_packet("c") + mqtt.PINGREQ_BYTES)
             house.settle()
             client.expect()
             assert "c" not in house.registry.subscribers
@@ -143,7 +135,7 @@ def test_a_hostile_durable_session_can_be_resumed(first: bytes, second: bytes) -
     ):
         for stream in (first, second):
             client = Client(house)
-            client.send(connect_packet("d", clean=False))
+            client.send(mqtt.connect_packet("d", clean=False))
             client.send(stream)
             client.lose()
             house.restart()
@@ -155,7 +147,7 @@ def test_a_hostile_durable_session_can_be_resumed(first: bytes, second: bytes) -
 def test_what_is_answered_does_not_depend_on_how_the_stream_is_cut(
     packets: list[bytes], places: list[int]
 ) -> None:
-    stream = connect_packet("c") + b"".join(packets)
+    stream = mqtt.connect_packet("c") + b"".join(packets)
     outcomes = []
     for chunks in ([stream], cut(stream, places)):
         house = House()
@@ -176,10 +168,10 @@ def test_the_way_past_the_hooks_leads_to_the_same_end(packets: list[bytes]) -> N
             house.core.hooks.on_deliver = lambda *_arguments: None
             house.core.hooks.resolve()
         client, other = Client(house), watcher(house)
-        client.send(connect_packet("c"), *packets)
+        client.send(mqtt.connect_packet("c"), *packets)
         outcomes.append((raw_of(client.take()), raw_of(other.take())))
     assert outcomes[0] == outcomes[1]
 
 
-def raw_of(packets: list[Packet]) -> list[bytes]:
+def raw_of(packets: list[mqtt.Packet]) -> list[bytes]:
     return [each.raw for each in packets]

@@ -4,18 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wire import (
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    connect_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House, stored_house
 
 # Killed at any moment
@@ -31,19 +20,21 @@ class Publisher:
 
     def connect(self, house: House) -> None:
         self.client = Client(house)
-        self.client.send(connect_packet("publisher", clean=False))
+        self.client.send(mqtt.connect_packet("publisher", clean=False))
         self.say(dup=True)
 
     def say(self, *, dup: bool) -> None:
         if self.released:
-            self.client.send(pubrel_packet(1))
+            self.client.send(mqtt.pubrel_packet(1))
         elif self.payloads:
-            self.client.send(publish_packet("t", self.payloads[0], qos=2, packet_id=1, dup=dup))
+            self.client.send(
+                mqtt.publish_packet("t", self.payloads[0], qos=2, packet_id=1, dup=dup)
+            )
 
     def step(self) -> bool:
-        packets = [each for each in self.client.take() if each.type in (PUBREC, PUBCOMP)]
+        packets = [each for each in self.client.take() if each.type in (mqtt.PUBREC, mqtt.PUBCOMP)]
         for each in packets:
-            if each.type == PUBREC:
+            if each.type == mqtt.PUBREC:
                 self.released = True
             elif self.released:
                 self.released = False
@@ -61,19 +52,19 @@ class Receiver:
 
     def connect(self, house: House) -> None:
         self.client = Client(house)
-        self.client.send(connect_packet("receiver", clean=False))
+        self.client.send(mqtt.connect_packet("receiver", clean=False))
 
     def step(self) -> bool:
-        packets = [each for each in self.client.take() if each.type in (PUBLISH, PUBREL)]
+        packets = [each for each in self.client.take() if each.type in (mqtt.PUBLISH, mqtt.PUBREL)]
         for each in packets:
-            if each.type == PUBREL:
+            if each.type == mqtt.PUBREL:
                 self.owned.discard(each.packet_id)
-                self.client.send(pubcomp_packet(each.packet_id))
+                self.client.send(mqtt.pubcomp_packet(each.packet_id))
                 continue
             if each.packet_id not in self.owned:
                 self.owned.add(each.packet_id)
                 self.payloads.append(each.payload)
-            self.client.send(pubrec_packet(each.packet_id))
+            self.client.send(mqtt.pubrec_packet(each.packet_id))
         return bool(packets)
 
 
@@ -101,7 +92,7 @@ def test_killed_at_any_commit_nothing_is_lost_or_doubled(tmp_path: Path, death: 
         with stored_house(tmp_path / str(kill_at)) as house:
             receiver, publisher = Receiver(), Publisher(list(wanted))
             receiver.connect(house)
-            receiver.client.send(subscribe_packet(1, ("t", 2)))
+            receiver.client.send(mqtt.subscribe_packet(1, ("t", 2)))
             house.patient = True
             publisher.connect(house)
             count = 0

@@ -6,15 +6,7 @@ from typing import Any
 import pytest
 from vmq_hooks import Plugin, RegisterModifiers, hook
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    Will,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.plugins.support import peer_of, serving
 from tests.vmq.support import Client, House
 from vmq import is_compiled
@@ -61,7 +53,7 @@ def test_no_register_is_code_3_and_takes_nobody_over() -> None:
     house.core.cluster_is_split = True
     house.options.allow_register_during_netsplit = False
     second = Client(house)
-    second.send(connect_packet("c"))
+    second.send(mqtt.connect_packet("c"))
     second.expect(b"\x20\x02\x00\x03")
     assert second.is_closed()
     first.ping()
@@ -75,11 +67,11 @@ def test_no_publish_drops_qos_0_and_ends_the_connection_at_1_and_2() -> None:
     watcher.subscribe(("#", 2))
     publisher = house.client("p")
     for retain in (False, True):
-        publisher.send(*[publish_packet("t", b"x", retain=retain)] * 3)
+        publisher.send(*[mqtt.publish_packet("t", b"x", retain=retain)] * 3)
     publisher.ping()
     for qos in (1, 2):
         publisher = house.client("p")
-        publisher.send(publish_packet("t", b"x", qos=qos, packet_id=7))
+        publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=7))
         publisher.expect()
         assert publisher.is_closed(), "unacknowledged: it comes again"
         publisher.lose()
@@ -92,11 +84,11 @@ def test_no_publish_drops_qos_0_and_ends_the_connection_at_1_and_2() -> None:
 def test_what_was_taken_before_is_finished() -> None:
     house = House()
     client = house.client("c")
-    client.send(publish_packet("t", b"x", qos=2, packet_id=7))
+    client.send(mqtt.publish_packet("t", b"x", qos=2, packet_id=7))
     client.expect(b"\x50\x02\x00\x07")
     house.core.cluster_is_split = True
     house.options.allow_publish_during_netsplit = False
-    client.send(publish_packet("t", b"x", qos=2, packet_id=7, dup=True))
+    client.send(mqtt.publish_packet("t", b"x", qos=2, packet_id=7, dup=True))
     client.expect(b"\x50\x02\x00\x07")
     client.send(b"\x62\x02\x00\x07")
     client.expect(b"\x70\x02\x00\x07")
@@ -110,7 +102,7 @@ def test_a_will_is_lost(with_hook: bool) -> None:
         house.core.hooks.resolve()
     watcher = house.client("w")
     watcher.subscribe(("#", 0))
-    house.client("p", will=Will("will", b"x")).lose()
+    house.client("p", will=mqtt.Will("will", b"x")).lose()
     assert watcher.take() == []
     assert house.core.counters.mqtt_publish_error == 1
 
@@ -122,7 +114,7 @@ def test_no_subscribe_is_the_failure_code() -> None:
     client.publish("a", b"x")
     client.ping()
     old = house.client("old", level=LEVEL_3_1)
-    old.send(subscribe_packet(1, ("a", 0)))
+    old.send(mqtt.subscribe_packet(1, ("a", 0)))
     old.expect()
     assert old.is_closed(), "MQTT 3.1 has no such code"
     assert house.core.counters.mqtt_subscribe_error == 2
@@ -133,7 +125,7 @@ def test_no_unsubscribe_ends_the_connection() -> None:
     house = split(unsubscribe=True)
     client = house.client("c")
     client.subscribe(("a", 0))
-    client.send(unsubscribe_packet(2, "a"))
+    client.send(mqtt.unsubscribe_packet(2, "a"))
     client.expect()
     assert client.is_closed()
     assert house.core.counters.mqtt_unsubscribe_error == 1
@@ -159,19 +151,23 @@ async def test_a_plugin_says_otherwise_for_a_session(tmp_path: Path) -> None:
         core = broker.registry().core
         core.cluster_is_split = True
         async with peer_of(broker) as peer:
-            peer.send(connect_packet("nobody"))
+            peer.send(mqtt.connect_packet("nobody"))
             await peer.expect(b"\x20\x02\x00\x03")
         async with peer_of(broker) as bound, peer_of(broker) as free:
             await bound.connect("bound", username="bound")
             await free.connect("free", username="free")
-            free.send(subscribe_packet(1, ("t", 0)))
+            free.send(mqtt.subscribe_packet(1, ("t", 0)))
             await free.expect(b"\x90\x03\x00\x01\x00")
-            bound.send(subscribe_packet(1, ("t", 0)), publish_packet("t", b"no"), PINGREQ_BYTES)
+            bound.send(
+                mqtt.subscribe_packet(1, ("t", 0)),
+                mqtt.publish_packet("t", b"no"),
+                mqtt.PINGREQ_BYTES,
+            )
             await bound.expect(b"\x90\x03\x00\x01\x80")
-            await bound.expect(PINGRESP_BYTES)
+            await bound.expect(mqtt.PINGRESP_BYTES)
             broker.set_option("cluster.allow_publish_during_netsplit", "false")
-            free.send(publish_packet("t", b"yes"))
-            await free.expect(publish_packet("t", b"yes"))
+            free.send(mqtt.publish_packet("t", b"yes"))
+            await free.expect(mqtt.publish_packet("t", b"yes"))
 
 
 async def test_the_broker_s_own_clients_go_on(tmp_path: Path) -> None:
@@ -208,12 +204,12 @@ async def test_the_publisher_s_policy_goes_with_its_messages(
 
     async def publish(broker: Broker, username: str | None, payload: bytes) -> None:
         async with peer_of(broker) as peer:
-            await peer.connect("p", username=username, will=Will("t", payload + b"!"))
+            await peer.connect("p", username=username, will=mqtt.Will("t", payload + b"!"))
             for qos in (0, 1, 2):
                 packet_id = qos or None
-                peer.send(publish_packet("t", payload, qos=qos, packet_id=packet_id))
-            peer.send(PINGREQ_BYTES)
-            while (await peer.packet()).raw != PINGRESP_BYTES:
+                peer.send(mqtt.publish_packet("t", payload, qos=qos, packet_id=packet_id))
+            peer.send(mqtt.PINGREQ_BYTES)
+            while (await peer.packet()).raw != mqtt.PINGRESP_BYTES:
                 pass
             peer.send(b"\x00\x00")  # breaks the protocol: the will goes out
             await peer.rest()

@@ -13,21 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from vmq_hooks import Refuse, Subscription
 
-from tests.support.wire import (
-    CONNACK,
-    PINGRESP,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBACK,
-    UNSUBACK,
-    Will,
-    connect_packet,
-    encode_text,
-    packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.packet_oracle import LATER, LATER_FILTER, Kept, Oracle, numbered, wished
 from tests.vmq.support import Client, House
 from vmq.core.hook_sites import Pending
@@ -40,9 +26,13 @@ FLAGS = st.integers(0, 15)
 #: Mostly those that a client of 3.1.1 may send, since a wrong one is the end.
 GOOD_FLAGS = {kind: st.just(2 if kind in (6, 8, 10) else 0) for kind in range(16)}
 KINDS = st.sampled_from([3] * 8 + [8, 10, 8, 6, 6, 4, 5, 7, 12, 12])
-PING = packet(0xC0)
+PING = mqtt.packet(0xC0)
 #: What answers the client's packets waits for commits apart from what delivers to it, and PINGRESP for nothing.
-KEPT_IN_ORDER = ({CONNACK, PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK}, {PUBREL}, {PINGRESP})
+KEPT_IN_ORDER = (
+    {mqtt.CONNACK, mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBCOMP, mqtt.SUBACK, mqtt.UNSUBACK},
+    {mqtt.PUBREL},
+    {mqtt.PINGRESP},
+)
 SELDOM = st.sampled_from([False] * 11 + [True])
 SOMETIMES = st.sampled_from([False] * 4 + [True])
 
@@ -146,8 +136,8 @@ class PacketMachine(RuleBasedStateMachine):
 
     def connect_packet(self, flags: int) -> bytes:
         name = "MQTT" if self.oracle.level == 4 else "MQIsdp"
-        will = Will("will", b"will")
-        data = connect_packet(
+        will = mqtt.Will("will", b"will")
+        data = mqtt.connect_packet(
             "c", clean=False, keep_alive=0, will=will, protocol=name, level=self.oracle.level
         )
         return bytes([data[0] | flags]) + data[1:]
@@ -169,7 +159,7 @@ class PacketMachine(RuleBasedStateMachine):
             if flags & 1:  # who subscribes to a retained one has its source asked about, too
                 name = "out"
             number = packet_id.to_bytes(2, "big") if flags & 6 else b""
-            return packet(first, encode_text(name) + number + self.payload())
+            return mqtt.packet(first, mqtt.encode_text(name) + number + self.payload())
         if kind in (4, 5, 7) and self.kept.due and data.draw(st.integers(0, 3)):
             packet_id = data.draw(st.sampled_from(sorted(self.kept.due)))
         if kind in (4, 5, 6, 7):
@@ -178,8 +168,8 @@ class PacketMachine(RuleBasedStateMachine):
         if kind == 8:
             return wished(packet_id, name, data.draw(st.integers(0, 2)), first)
         if kind == 10:
-            return numbered(first, packet_id, encode_text(name))
-        return packet(first)
+            return numbered(first, packet_id, mqtt.encode_text(name))
+        return mqtt.packet(first)
 
     def packets(self, data: st.DataObject) -> list[bytes]:
         found: list[bytes] = []
@@ -293,7 +283,7 @@ class PacketMachine(RuleBasedStateMachine):
         for types in KEPT_IN_ORDER:
             found = [each.raw for each in came if each.type in types]
             assert found == [each for each in oracle.answers if each[0] >> 4 in types]
-        published = [each for each in came if each.type == PUBLISH]
+        published = [each for each in came if each.type == mqtt.PUBLISH]
         assert [(each.payload, each.qos, each.dup) for each in published] == oracle.sent
         for each in published:
             if each.qos and not each.dup:

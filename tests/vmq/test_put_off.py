@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wire import (
-    PUBACK,
-    PUBLISH,
-    connect_packet,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House, stored_house
 from vmq.store.lines import is_end
 from vmq.store.store import Store
@@ -33,11 +26,11 @@ def reader_of(house: House, window: int = 20) -> Client:
 
 
 def send(client: Client, packet_id: int, payload: bytes = b"x") -> None:
-    client.send(publish_packet("t", payload, qos=1, packet_id=packet_id))
+    client.send(mqtt.publish_packet("t", payload, qos=1, packet_id=packet_id))
 
 
 def acks(client: Client) -> list[int]:
-    return [each.packet_id for each in client.take() if each.type == PUBACK]
+    return [each.packet_id for each in client.take() if each.type == mqtt.PUBACK]
 
 
 def test_what_is_acknowledged_before_the_commit_is_never_written(tmp_path: Path) -> None:
@@ -49,12 +42,12 @@ def test_what_is_acknowledged_before_the_commit_is_never_written(tmp_path: Path)
         for number in range(1, 4):
             send(writer, number)
         packets = reader.take()
-        assert [each.type for each in packets] == [PUBLISH] * 3
+        assert [each.type for each in packets] == [mqtt.PUBLISH] * 3
         assert acks(writer) == []
         size = store.sizes.total
         assert size == store.sizes.of(reader.queue.session) > 0
         for each in packets:
-            reader.send(puback_packet(each.packet_id))
+            reader.send(mqtt.puback_packet(each.packet_id))
         assert (store.sizes.total, store.dirty) == (0, {})
         assert acks(writer) == []  # the pass of the commit is another one
         house.commit()
@@ -69,7 +62,7 @@ def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(tmp_pa
         send(writer, 1, b"1")
         send(writer, 2, b"2")
         first = reader.take()[0]
-        reader.send(puback_packet(first.packet_id))
+        reader.send(mqtt.puback_packet(first.packet_id))
         house.commit()
         assert acks(writer) == [1, 2]
         assert house.store is not None
@@ -89,7 +82,7 @@ def test_what_waits_for_the_window_is_put_off_too(tmp_path: Path) -> None:
         for payload in (b"1", b"2"):
             (packet,) = reader.take()
             assert packet.payload == payload
-            reader.send(puback_packet(packet.packet_id))
+            reader.send(mqtt.puback_packet(packet.packet_id))
         house.commit()
         assert acks(writer) == [1, 2]
         assert house.store is not None
@@ -106,7 +99,7 @@ def test_what_has_an_entry_is_not_sent_before_that_says_so(tmp_path: Path) -> No
         store = house.store
         assert store is not None
         assert sorted(entries(store)) == [b"i", b"q", b"q"]
-        reader.send(puback_packet(reader.take()[0].packet_id))
+        reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
         assert reader.take() == []
         house.commit()
         assert sorted(entries(store)) == [b"q", b"q"]  # that the first was sent stands elsewhere
@@ -126,13 +119,13 @@ def test_what_a_client_leaves_behind_is_there_when_it_comes_back(tmp_path: Path)
         reader.take()
         reader.lose()
         again = Client(house)
-        again.send(connect_packet("reader", clean=False))
+        again.send(mqtt.connect_packet("reader", clean=False))
         house.commit()
         found = []
-        while packets := [each for each in again.take() if each.type == PUBLISH]:
+        while packets := [each for each in again.take() if each.type == mqtt.PUBLISH]:
             found += [each.payload for each in packets]
             for each in packets:
-                again.send(puback_packet(each.packet_id))
+                again.send(mqtt.puback_packet(each.packet_id))
             house.drain()
             house.commit()
         assert found == [b"1", b"2", b"3"]
@@ -145,7 +138,7 @@ def test_a_session_that_ends_leaves_nothing(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             send(writer, number)
         house.commit()
-        reader.send(puback_packet(reader.take()[0].packet_id))
+        reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
         send(writer, 4)
         session = reader.queue.session
         reader.lose()
@@ -171,10 +164,10 @@ def test_a_message_for_many_has_one_record(tmp_path: Path) -> None:
         house.publish("t", b"x", 1)
         house.core.outbox.flush()
         for each in readers[:2]:
-            each.send(puback_packet(each.take()[0].packet_id))
+            each.send(mqtt.puback_packet(each.take()[0].packet_id))
         house.commit()
         assert sorted(entries(store)) == [b"i", b"m"]
-        readers[2].send(puback_packet(readers[2].take()[0].packet_id))
+        readers[2].send(mqtt.puback_packet(readers[2].take()[0].packet_id))
         house.commit()
         assert entries(store) == []
         assert store.sizes.total == 0
@@ -203,7 +196,7 @@ def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(tmp_path
         house.publish("t", b"2", 1)
         house.core.outbox.flush()
         reader.take()
-        reader.send(puback_packet(late))
+        reader.send(mqtt.puback_packet(late))
         assert len(reader.queue.inflight) == 1
 
 
@@ -214,7 +207,7 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, seed:
     with stored_house(tmp_path) as house:
         house.options.max_inflight_messages = chance.choice((1, 3, 20))
         reader = Client(house)
-        reader.send(connect_packet("reader", clean=False), subscribe_packet(1, ("t", 1)))
+        reader.send(mqtt.connect_packet("reader", clean=False), mqtt.subscribe_packet(1, ("t", 1)))
         house.patient = True
         writer = house.client("writer")
         received: list[int] = []
@@ -228,11 +221,11 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, seed:
                 send(writer, following, b"%d" % following)
                 following += 1
             elif act == "s":
-                packets = [each for each in reader.take() if each.type == PUBLISH]
+                packets = [each for each in reader.take() if each.type == mqtt.PUBLISH]
                 received += [int(each.payload) for each in packets]
                 unread += [each.packet_id for each in packets]
             elif act == "a" and unread:
-                reader.send(puback_packet(unread.pop(0)))
+                reader.send(mqtt.puback_packet(unread.pop(0)))
             elif act == "c":
                 house.drain()
                 house.commit()
@@ -241,22 +234,22 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path, seed:
                     house.restart()
                     house.patient = True
                     writer = Client(house)
-                    writer.send(connect_packet("writer"))
+                    writer.send(mqtt.connect_packet("writer"))
                     for number in unacknowledged:  # it repeats what it must
                         send(writer, number, b"%d" % number)
                 reader = Client(house)
-                reader.send(connect_packet("reader", clean=False))
+                reader.send(mqtt.connect_packet("reader", clean=False))
                 unread.clear()
             for number in acks(writer):
                 if number in unacknowledged:
                     unacknowledged.remove(number)
         house.restart()
         reader = Client(house)
-        reader.send(connect_packet("reader", clean=False))
+        reader.send(mqtt.connect_packet("reader", clean=False))
         house.settle()
-        while packets := [each for each in reader.take() if each.type == PUBLISH]:
+        while packets := [each for each in reader.take() if each.type == mqtt.PUBLISH]:
             received += [int(each.payload) for each in packets]
             for each in packets:
-                reader.send(puback_packet(each.packet_id))
+                reader.send(mqtt.puback_packet(each.packet_id))
             house.settle()
         assert list(dict.fromkeys(received)) == list(range(1, count + 1))

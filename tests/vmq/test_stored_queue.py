@@ -14,7 +14,7 @@ from vmq.core.queue import Queue
 from vmq.core.waiting import PENDING_BYTES, PENDING_IN_MEMORY
 from vmq.mqtt.message import Message
 from vmq.store.entries import StoredSession
-from vmq.store.lines import is_end, scan_line
+from vmq.store.lines import is_end
 from vmq.store.opening import open_store, stored_sessions
 from vmq.store.store import Store
 
@@ -299,47 +299,6 @@ def test_more_than_memory_holds_waits_in_the_store(path: Path, lifo: bool) -> No
     line.store.db.close()
     waited = range(1, count)
     assert received == [0, *(reversed(waited) if lifo else waited)]
-
-
-def test_newest_first_is_repeated_in_the_order_of_sending_after_a_restart(path: Path) -> None:
-    """[MQTT-4.6.0-1]; the numbers of packets follow the same order."""
-    options = options_of(window=2, limit=-1, lifo=True, oldest=False, step=100)
-    line = Line(start(path), options=options)
-    for payload in (b"1", b"2", b"3"):
-        line.deliver(payload, 1)
-    line.go_online()
-    assert [each[3] for each in line.take()] == [b"3", b"2"]
-    line.store.db.close()
-    store = start(path)
-    line = Line(store, only(store), options)
-    line.go_online()
-    found = [(each[2], each[3]) for each in line.take()]
-    acknowledge(line.queue, puback_packet(1))
-    line.settle()
-    found += [(each[2], each[3]) for each in line.take()]
-    line.store.db.close()
-    assert found == [(1, b"3"), (2, b"2"), (3, b"1")]
-
-
-def test_limits_count_messages_after_a_restart(path: Path) -> None:
-    """What was acknowledged or released meanwhile is none."""
-    options = options_of(window=2, limit=4, lifo=False, oldest=False, step=100)
-    line = Line(start(path), options=options)
-    line.go_online()
-    for payload in (b"1", b"2", b"3"):
-        line.deliver(payload, 2)
-    for packet_id, payload in ((1, b"4"), (2, b"5")):
-        acknowledge(line.queue, pubrec_packet(packet_id))
-        line.deliver(payload, 2)
-    line.store.db.close()
-    store = start(path)
-    line = Line(store, only(store), options)
-    assert line.queue.waiting() == len(list(scan_line(store.db, b"q" + line.queue.session))) == 3
-    line.deliver(b"6", 2)
-    assert line.queue.dropped == 0
-    line.deliver(b"7", 2)
-    store.db.close()
-    assert line.queue.dropped == 1
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -20,6 +20,8 @@ from vmq_cluster.raft.messages import (
 )
 from vmq_cluster.raft.replica import Replica
 
+#: How often each is asked for what is damaged, in vain, before another range has its turn.
+_MISSES: Final = 3
 _NO_FILE: Final = SealedFile(0, 0, 0, b"", 0, 0)
 
 
@@ -203,10 +205,13 @@ class Mending:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._turn = 0
+        #: Which range is asked for; another one, when nobody has given anything of it.
+        self._range = 0
+        self._misses = 0
         self._ask_at = 0.0
 
     def tick(self, now: float) -> None:
-        """Asks one member after another for the first range that is damaged here."""
+        """Asks one member after another for a range that is damaged here."""
         replica = self._replica
         names = dict.fromkeys(replica.members.all + replica.state.former)
         others = [name for name in names if name != replica.name]
@@ -214,7 +219,11 @@ class Mending:
             return
         self._ask_at = now + replica.options.heartbeat
         self._turn += 1
-        first, end = replica.log.damage[0]
+        if self._misses >= _MISSES * len(others):
+            self._misses = 0
+            self._range += 1
+        self._misses += 1
+        first, end = replica.log.damage[self._range % len(replica.log.damage)]
         if end <= replica.commit:
             replica.send(others[self._turn % len(others)], Mend(replica.term, first, end))
 
@@ -234,6 +243,7 @@ class Mending:
             if message.batches[-1].end <= replica.commit and all(map(self._fits, message.batches)):
                 replica.log.mend(message.batches)
                 self._ask_at = now
+                self._misses = 0
         elif replica.log.damage and replica.log.damage[0][1] <= message.kept:
             replica.trim(message.kept)
 

@@ -204,7 +204,8 @@ class Group:
             return f"{replica.name} leads it" if can_lead(replica, up) else ""
         if replica.leader:
             return f"{replica.leader} leads it"
-        if now - self._opened_at < 2 * replica.options.election_timeout:
+        is_new = self._led_at == self._opened_at  # nobody has led since
+        if is_new and now - self._opened_at < 2 * replica.options.election_timeout:
             return "this node has just started, and does not know yet whom it reaches: try again"
         is_voter = replica.name in replica.members.voters and not self.removed
         if not is_voter and not self._asks:

@@ -5,9 +5,9 @@ memory at least; `safe` follows when it is as durable as the group promises (mem
 synced), and then the group is told (`Group.on_safe`). A sync that began before a cut says nothing about what was
 appended behind it. After a start the log has everything that was ever `safe`, or says that it `forgot`.
 
-Who the members are is never forgotten: a batch of kind `MEMBERS`, or the first of a log, counts as `safe` when it is
-synced, whatever was promised. (Else a majority of former members, all of whom forgot that they are, elects one of
-themselves beside the group.)
+What a log begins with is never forgotten: its first batch counts as `safe` when it is synced, whatever was promised.
+(Else a group that was just made, all of whose replicas lose their power, has nothing to go on from. Who its members are
+it knows from its ballot, also where its log has forgotten that.)
 
 Batches keep their offsets for ever. What `read` gives byte for byte is what `append` got.
 """

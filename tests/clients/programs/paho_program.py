@@ -6,15 +6,7 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from tests.clients.programs.lines import (
-    Record,
-    address,
-    calls,
-    emit,
-    emit_closed,
-    emit_message,
-    payloads,
-)
+from tests.clients.programs import lines
 
 TIMEOUT = 60.0
 PROTOCOLS = {3: MQTTProtocolVersion.MQTTv31, 4: MQTTProtocolVersion.MQTTv311}
@@ -27,13 +19,13 @@ class PahoClient:
         self.name = name
         self._client: mqtt.Client
         self._changed = threading.Condition()
-        self._connack: Record | None = None
+        self._connack: lines.Record | None = None
         self._granted: dict[int, list[int]] = {}
         self._unsubscribed: set[int | None] = set()
         self._closed = False
 
-    def open(self, call: Record) -> Record:
-        scheme, host, port, path = address(call)
+    def open(self, call: lines.Record) -> lines.Record:
+        scheme, host, port, path = lines.address(call)
         client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id=call["id"],
@@ -59,20 +51,20 @@ class PahoClient:
         assert self._connack is not None
         return self._connack
 
-    def subscribe(self, call: Record) -> Record:
+    def subscribe(self, call: lines.Record) -> lines.Record:
         _, mid = self._client.subscribe([(topic, qos) for topic, qos in call["filters"]])
         self._wait_for(lambda: mid in self._granted)
         return {"granted": self._granted.pop(mid or 0)}
 
-    def unsubscribe(self, call: Record) -> Record:
+    def unsubscribe(self, call: lines.Record) -> lines.Record:
         _, mid = self._client.unsubscribe(call["filters"])
         self._wait_for(lambda: mid in self._unsubscribed)
         return {}
 
-    def publish(self, call: Record) -> Record:
+    def publish(self, call: lines.Record) -> lines.Record:
         sent = [
             self._client.publish(call["topic"], payload, call["qos"], call["retain"])
-            for payload in payloads(call)
+            for payload in lines.payloads(call)
         ]
         for info in sent:
             info.wait_for_publish(TIMEOUT)
@@ -80,7 +72,7 @@ class PahoClient:
                 raise TimeoutError("no acknowledgement")
         return {}
 
-    def close(self, call: Record) -> Record:
+    def close(self, call: lines.Record) -> lines.Record:
         if not self._closed:
             self._client.disconnect()
             self._wait_for(lambda: self._closed)
@@ -117,7 +109,7 @@ class PahoClient:
             self._changed.notify_all()
 
     def _on_message(self, client: mqtt.Client, data: Any, message: mqtt.MQTTMessage) -> None:
-        emit_message(
+        lines.emit_message(
             self.name,
             message.topic,
             bytes(message.payload),
@@ -129,7 +121,7 @@ class PahoClient:
     def _on_disconnect(
         self, client: mqtt.Client, data: Any, flags: Any, code: Any, properties: Any
     ) -> None:
-        emit_closed(self.name)
+        lines.emit_closed(self.name)
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -138,7 +130,7 @@ class PahoClient:
 def main() -> None:
     """Obey the orders one after another; each client's own thread goes on meanwhile."""
     clients: dict[str, PahoClient] = {}
-    for call in calls():
+    for call in lines.calls():
         name = call["client"]
         if call["op"] == "open":
             clients[name] = PahoClient(name)
@@ -146,9 +138,9 @@ def main() -> None:
         try:
             result = getattr(client, call["op"])(call)
         except Exception as error:  # noqa: BLE001 - whatever paho raises is an answer
-            emit({"call": call["call"], "error": repr(error)})
+            lines.emit({"call": call["call"], "error": repr(error)})
         else:
-            emit({"call": call["call"], "result": result})
+            lines.emit({"call": call["call"], "result": result})
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def test_two_maps_become_one_when_nodes_with_data_join(seed: int) -> None:
     assert live(sim["a0"]) == history.heads()
 
 
-@over_seeds(3)
+@over_seeds(1)
 def test_many_nodes_converge_as_well(seed: int) -> None:
     options = replace(OPTIONS, sync_interval=0.5)
     sim = Sim(seed, options, Network(loss=0.05, longest=0.1))

@@ -190,7 +190,7 @@ def test_who_was_a_member_and_forgot_the_change_elects_nobody() -> None:
 
 
 def test_without_members_that_are_never_forgotten_two_groups_go_on() -> None:
-    with SCRIPTED["members"].off(), pytest.raises(AssertionError, match="both lead in term"):
+    with SCRIPTED["ballot"].off(), pytest.raises(AssertionError, match="both lead in term"):
         moved_and_forgotten()
 
 

@@ -251,3 +251,16 @@ def test_what_is_damaged_is_fetched_from_who_was_taken_out_before_others_were(kn
     sim.do(leader, lambda group: group.peer_up(gone, sim.now))
     sim.network.cuts.clear()
     sim.until(lambda: not sim.nodes[leader].logs[GROUP].damage, 10)
+
+
+def test_what_nobody_has_keeps_nothing_else_from_being_mended() -> None:
+    sim, leader = grown()
+    first, second = [
+        (each.offset, each.end) for each in sim.nodes[leader].logs[GROUP].batches[20:30:5]
+    ]
+    for name in "abc":
+        damage = sim.nodes[name].logs[GROUP].damage
+        damage += [first, second] if name == leader else [first]
+        sim.do(name, lambda group: group.peer_up("", sim.now))
+    assert sim.group(leader).is_awake
+    sim.until(lambda: sim.nodes[leader].logs[GROUP].damage == [first], 30)

@@ -1,5 +1,7 @@
 """What a leader may commit, and how it ceases to be one."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulator import segments
@@ -167,15 +169,6 @@ def early_ack() -> bool:
     return sim.ends()[leader] > commit
 
 
-def test_what_an_earlier_life_confirmed_counts_no_more() -> None:
-    assert not early_ack()
-
-
-def test_without_that_rule_a_row_would_be_committed_that_one_disk_has() -> None:
-    with SCRIPTED["life"].off():
-        assert early_ack()
-
-
 def elected_by_who_got_back_a_part() -> list[str]:
     """Rows are committed by two; one forgets them, and has got back whole segments of them when the other dies."""
     sim, leader, (one, other) = three("memory")
@@ -197,15 +190,6 @@ def elected_by_who_got_back_a_part() -> list[str]:
     sim.network.cuts.clear()
     sim.run(10)
     return sim.leaders()
-
-
-def test_who_forgot_counts_once_it_has_all_that_its_leader_had() -> None:
-    assert elected_by_who_got_back_a_part() == []
-
-
-def test_without_that_rule_what_was_committed_would_be_lost() -> None:
-    with SCRIPTED["enough"].off(), pytest.raises(AssertionError, match="leads without all"):
-        elected_by_who_got_back_a_part()
 
 
 def told_by_a_new_leader() -> list[int]:
@@ -237,15 +221,6 @@ def told_by_a_new_leader() -> list[int]:
     return [each.end - before for each in answers if each.done]
 
 
-def test_a_new_leader_says_what_is_committed_once_something_of_its_term_is() -> None:
-    assert told_by_a_new_leader() == []
-
-
-def test_without_that_rule_it_would_say_less_than_was_acknowledged() -> None:
-    with SCRIPTED["established"].off():
-        assert told_by_a_new_leader() == [0]
-
-
 def acknowledged_with_a_learner_away() -> list[str]:
     """A group is to get a member that nobody reaches, and then one of its three is gone."""
     sim, leader, (one, other) = three()
@@ -259,15 +234,6 @@ def acknowledged_with_a_learner_away() -> list[str]:
     return answers
 
 
-def test_a_learner_counts_once_it_has_what_the_others_have() -> None:
-    assert acknowledged_with_a_learner_away() == ["done"]
-
-
-def test_without_that_rule_a_member_that_has_nothing_would_hold_up_the_group() -> None:
-    with SCRIPTED["lag"].off():
-        assert "done" not in acknowledged_with_a_learner_away()
-
-
 def decided_by_one() -> tuple[int, int]:
     """What a leader that nobody hears has done that it decides alone."""
     sim, leader, _ = three()
@@ -279,18 +245,11 @@ def decided_by_one() -> tuple[int, int]:
     return sim.group(leader).compaction
 
 
-def test_what_is_compacted_is_what_was_committed() -> None:
-    """Else its rows would be gone at one replica, where the others decide something else."""
-    assert decided_by_one() == (0, 0)
+def two_with_a_flipped_bit() -> tuple[int, int]:
+    """The leader is gone, and each of the other two has a batch that cannot be read, in another segment.
 
-
-def test_without_that_rule_one_would_compact_by_itself() -> None:
-    with SCRIPTED["compaction"].off():
-        assert decided_by_one() == (3, 7)
-
-
-def two_with_a_flipped_bit() -> Groups:
-    """The leader is gone, and each of the other two has a batch that cannot be read, in another segment."""
+    How many lead then, and how many batches nobody has mended.
+    """
     sim, leader, others = three()
     for number in range(60):
         sim.put(leader, "s", number)
@@ -303,18 +262,8 @@ def two_with_a_flipped_bit() -> Groups:
         assert batch.end <= log.starts[-2]
         log.damage.append((batch.offset, batch.end))
     sim.run(10)
-    return sim
-
-
-def test_two_with_a_flipped_bit_each_are_a_majority_and_mend_each_other() -> None:
-    sim = two_with_a_flipped_bit()
-    assert sim.leaders()
-    assert not any(sim.nodes[name].logs[GROUP].damage for name in sim.running())
-
-
-def test_without_that_rule_they_would_be_none() -> None:
-    with SCRIPTED["range"].off():
-        assert two_with_a_flipped_bit().leaders() == []
+    damaged = (sim.nodes[name].logs[GROUP].damage for name in sim.running())
+    return len(sim.leaders()), sum(map(len, damaged))
 
 
 def test_without_check_quorum_a_leader_that_hears_nobody_leads_for_ever() -> None:
@@ -337,17 +286,8 @@ def late_row_of_an_ended_boot() -> list[str]:
     return late
 
 
-def test_what_an_ended_boot_sends_late_is_not_taken_again() -> None:
-    assert late_row_of_an_ended_boot() == ["done"]
-
-
-def test_without_that_rule_it_would_be_there_twice() -> None:
-    with SCRIPTED["late boot"].off(), pytest.raises(AssertionError, match="is there twice"):
-        late_row_of_an_ended_boot()
-
-
-def kept_by_one() -> int:
-    """A leader that nobody hears is told by its retention to let go of all it has; what of that is not committed."""
+def deletes_what_is_not_committed() -> bool:
+    """A leader that nobody hears is told by its retention to let go of all it has."""
     sim, leader, _ = three()
     sim.cut_off(leader)
     for number in range(60):
@@ -355,16 +295,7 @@ def kept_by_one() -> int:
     log = sim.nodes[leader].logs[GROUP]
     sim.do(leader, lambda group: group.keep_from(log.end))
     sim.run(0.1)
-    return log.first - sim.ends()[leader]
-
-
-def test_what_is_not_committed_is_not_deleted() -> None:
-    assert kept_by_one() <= 0
-
-
-def test_without_that_rule_another_leader_could_not_take_it_back() -> None:
-    with SCRIPTED["uncommitted"].off():
-        assert kept_by_one() > 0
+    return log.first > sim.ends()[leader]
 
 
 def changed_before_its_term() -> bool:
@@ -396,16 +327,35 @@ def changed_before_its_term() -> bool:
     return bool(changed)
 
 
-def test_a_leader_changes_no_members_before_its_term_has_committed() -> None:
-    assert not changed_before_its_term()
+#: Schedules, what each comes to, the rule that sees to it, and what it comes to without: or what the verdict says.
+RULES = [
+    (early_ack, False, "life", True),
+    (elected_by_who_got_back_a_part, [], "enough", "leads without all"),
+    (told_by_a_new_leader, [], "established", [0]),
+    (acknowledged_with_a_learner_away, ["done"], "lag", ["ask again"]),
+    (decided_by_one, (0, 0), "compaction", (3, 7)),
+    (two_with_a_flipped_bit, (1, 0), "range", (0, 2)),
+    (late_row_of_an_ended_boot, ["done"], "late boot", "is there twice"),
+    (deletes_what_is_not_committed, False, "uncommitted", True),
+    (changed_before_its_term, False, "own term first", "is committed"),
+]
 
 
-def test_without_that_rule_two_majorities_would_have_no_node_in_common() -> None:
-    with (
-        SCRIPTED["own term first"].off(),
-        pytest.raises(AssertionError, match="is committed"),
-    ):
-        changed_before_its_term()
+@pytest.mark.parametrize(("schedule", "kept"), [each[:2] for each in RULES])
+def test_what_a_rule_is_for(schedule: Callable[[], object], kept: object) -> None:
+    assert schedule() == kept
+
+
+@pytest.mark.parametrize(("schedule", "rule", "broken"), [(each[0], *each[2:]) for each in RULES])
+def test_without_a_rule_it_is_otherwise(
+    schedule: Callable[[], object], rule: str, broken: object
+) -> None:
+    with SCRIPTED[rule].off():
+        if isinstance(broken, str):
+            with pytest.raises(AssertionError, match=broken):
+                schedule()
+        else:
+            assert schedule() == broken
 
 
 def led_after_a_disk_was_lost(name: str) -> list[str]:

@@ -23,8 +23,6 @@ from tests.cluster_processes.devices import (
 )
 from tests.support.tools import find_tool
 
-#: Seconds between two messages of a publisher: there are many, and paho is slow.
-PACE: Final = 0.04
 #: Seconds for what was late: nodes that were away have much to tell each other.
 LATEST: Final = 90.0
 
@@ -156,7 +154,7 @@ class Cast:
         into.append(device)
 
     def _publish(self, client_id: str, nodes: list[Node]) -> Publisher:
-        device = Publisher(client_id, nodes, self.topic, PACE)
+        device = Publisher(client_id, nodes, self.topic)
         self.devices.append(device)
         device.open()
         self.publishers.append(device)

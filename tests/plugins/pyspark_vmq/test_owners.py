@@ -18,7 +18,7 @@ async def test_each_partition_is_read_at_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = options(filters=["x/#"], partitions=6, key="topic")
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+    async with nodes(tmp_path, "a", "b", flight=True, s=given) as (a, b):
         await fill(a, TOPICS, 1, "m")
         await until(lambda: kept([a, b], "s") == len(TOPICS))
 

@@ -3,21 +3,8 @@
 from dataclasses import dataclass, field
 
 from vmq.clustering.messages.fronts import SessionLimits, SessionStep
+from vmq.clustering.slots import words
 from vmq.clustering.slots.flow import Given, SendingRun, steps_of
-from vmq.clustering.slots.words import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    SEND,
-    SEND_PUBCOMP,
-    SEND_PUBREL,
-    SUBSCRIBE,
-    SUBSCRIBED,
-    UNSUBSCRIBE,
-    UNSUBSCRIBED,
-    Dot,
-)
 
 WINDOW = 3
 NEVER = 1 << 60
@@ -60,10 +47,10 @@ class Toggle:
         self.packet += 1
         filters = [("+/#", 2)]
         if self.spans and not self.spans[-1][2]:
-            self.pending = SessionStep(UNSUBSCRIBE, self.packet, filters=filters)
+            self.pending = SessionStep(words.UNSUBSCRIBE, self.packet, filters=filters)
             self.spans[-1][2] = now
         else:
-            self.pending = SessionStep(SUBSCRIBE, self.packet, filters=filters)
+            self.pending = SessionStep(words.SUBSCRIBE, self.packet, filters=filters)
             self.spans.append([now, 0, 0, 0])
         return [self.pending]
 
@@ -71,7 +58,7 @@ class Toggle:
         if self.pending is None or step.packet != self.packet:
             return
         self.pending = None
-        self.spans[-1][1 if step.kind == SUBSCRIBED else 3] = now
+        self.spans[-1][1 if step.kind == words.SUBSCRIBED else 3] = now
 
     def on_present(self, is_present: bool, now: int) -> list[SessionStep]:
         """CONNACK; what is to be sent again."""
@@ -132,7 +119,7 @@ class Client:
     released: list[str] = field(default_factory=list)
     #: Packet ids at QoS 2 that came on this connection, the dots at QoS 1, and how many of them came again on it.
     on_connection: set[int] = field(default_factory=set)
-    dots: set[Dot] = field(default_factory=set)
+    dots: set[words.Dot] = field(default_factory=set)
     again: int = 0
     #: How often a clean connection was told that there is a session.
     claimed: int = 0
@@ -167,7 +154,7 @@ class Client:
     def on_step(self, step: SessionStep, now: int) -> list[SessionStep]:
         """A packet for the client; what it answers."""
         packet = step.packet
-        if step.kind == SEND:
+        if step.kind == words.SEND:
             text = step.payload.decode()
             if step.qos == 1:
                 dot = step.addresses[0][1]
@@ -179,15 +166,15 @@ class Client:
                 self.again += packet in self.on_connection
                 self.on_connection.add(packet)
                 self.held.setdefault(packet, text)
-            return [SessionStep(PUBACK if step.qos == 1 else PUBREC, packet)]
-        if step.kind == SEND_PUBREL:
+            return [SessionStep(words.PUBACK if step.qos == 1 else words.PUBREC, packet)]
+        if step.kind == words.SEND_PUBREL:
             if packet in self.held:
                 self.released.append(self.held.pop(packet))
             self.on_connection.discard(packet)
-            return [SessionStep(PUBCOMP, packet)]
-        if step.kind == SEND_PUBCOMP:
+            return [SessionStep(words.PUBCOMP, packet)]
+        if step.kind == words.SEND_PUBCOMP:
             self.out.pop(packet, None)
-        elif step.kind in (SUBSCRIBED, UNSUBSCRIBED):
+        elif step.kind in (words.SUBSCRIBED, words.UNSUBSCRIBED):
             self.is_subscribed = self.has_subscribed = True
             self.toggle.on_answer(step, now)
         return []
@@ -202,7 +189,7 @@ class Client:
                 del self.out[packet]
             else:
                 each.is_released = True
-        return [SessionStep(PUBREL, packet)] if qos == 2 else []
+        return [SessionStep(words.PUBREL, packet)] if qos == 2 else []
 
     def subscription(self) -> SessionStep:
-        return SessionStep(SUBSCRIBE, 1, filters=[(self.topic_filter, 2)])
+        return SessionStep(words.SUBSCRIBE, 1, filters=[(self.topic_filter, 2)])

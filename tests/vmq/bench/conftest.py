@@ -1,6 +1,17 @@
-"""Runs of the load generator that do not linger."""
+"""Runs of the load generator that do not linger, and the loop that they run in."""
+
+from collections.abc import Iterator
 
 import pytest
+
+from vmq.bench.load.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
 
 
 @pytest.fixture(autouse=True)

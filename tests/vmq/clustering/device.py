@@ -8,25 +8,8 @@ from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from tests.support import wire as mqtt
 from tests.support.until import PATIENCE
-from tests.support.wire import (
-    CONNACK,
-    DISCONNECT_BYTES,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBACK,
-    Packet,
-    connect_packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-)
 from tests.vmq.support import split_packets
 from vmq.broker import Broker
 
@@ -52,7 +35,7 @@ class Device:
         self.answers = True
         #: What it got, in order, each packet of QoS 2 once.
         self.log: list[str] = []
-        self.packets: list[Packet] = []
+        self.packets: list[mqtt.Packet] = []
         #: QoS 2 packet ids that it got and that are not released.
         self.pending: set[int] = set()
         #: Its own publishes without a last acknowledgement, whole; None: PUBREC has come.
@@ -90,7 +73,7 @@ class Device:
         if self.clean:
             self.pending.clear()
         self.is_connected = True
-        packet = connect_packet(
+        packet = mqtt.connect_packet(
             self.client_id, clean=self.clean, username=self.username, level=self.level
         )
         self.send(packet)
@@ -100,16 +83,16 @@ class Device:
         """Connects in vain; returns the code of the CONNACK."""
         await self.open(broker)
         await self.until(lambda: not self.is_connected)
-        [packet] = self.found(CONNACK)
+        [packet] = self.found(mqtt.CONNACK)
         return packet.return_code
 
     async def connack(self) -> bool:
-        await self.until(lambda: not self.is_connected or bool(self.found(CONNACK)))
-        [packet] = self.found(CONNACK)
+        await self.until(lambda: not self.is_connected or bool(self.found(mqtt.CONNACK)))
+        [packet] = self.found(mqtt.CONNACK)
         assert packet.return_code == 0
         if self.answers:
             for packet_id, whole in list(self.unfinished.items()):
-                self.send(pubrel_packet(packet_id) if whole is None else whole)
+                self.send(mqtt.pubrel_packet(packet_id) if whole is None else whole)
         return packet.session_present == 1
 
     async def drop(self) -> None:
@@ -124,7 +107,7 @@ class Device:
             self.is_connected = False
 
     async def disconnect(self) -> None:
-        self.send(DISCONNECT_BYTES)
+        self.send(mqtt.DISCONNECT_BYTES)
         await self.until(lambda: not self.is_connected)
 
     # --- what it does
@@ -138,25 +121,25 @@ class Device:
         return self._last_id
 
     async def subscribe(self, *pairs: tuple[str, int]) -> None:
-        self.send(subscribe_packet(self.next_id(), *pairs))
-        await self.until(lambda: bool(self.found(SUBACK)))
+        self.send(mqtt.subscribe_packet(self.next_id(), *pairs))
+        await self.until(lambda: bool(self.found(mqtt.SUBACK)))
 
     def publish(self, topic: str, text: str, qos: int) -> None:
         raw = text.encode()
         if not qos:
-            self.send(publish_packet(topic, raw))
+            self.send(mqtt.publish_packet(topic, raw))
             return
         number = self.next_id()
         self.unfinished[number] = self.again(number, topic, text, qos)
-        self.send(publish_packet(topic, raw, qos=qos, packet_id=number))
+        self.send(mqtt.publish_packet(topic, raw, qos=qos, packet_id=number))
 
     def again(self, number: int, topic: str, text: str, qos: int = 2) -> bytes:
         """What it sends when it comes back, if nothing has answered a message."""
-        return publish_packet(topic, text.encode(), qos=qos, packet_id=number, dup=True)
+        return mqtt.publish_packet(topic, text.encode(), qos=qos, packet_id=number, dup=True)
 
     # --- what it gets
 
-    def found(self, kind: int) -> list[Packet]:
+    def found(self, kind: int) -> list[mqtt.Packet]:
         return [each for each in self.packets if each.type == kind]
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -184,25 +167,25 @@ class Device:
             self.is_connected = False
             self._change.set()
 
-    def _handle(self, packet: Packet) -> None:
-        if packet.type == PUBLISH:
+    def _handle(self, packet: mqtt.Packet) -> None:
+        if packet.type == mqtt.PUBLISH:
             self._on_publish(packet)
-        elif packet.type == PUBREL:
+        elif packet.type == mqtt.PUBREL:
             self.pending.discard(packet.packet_id)
             if self.answers:
-                self.send(pubcomp_packet(packet.packet_id))
-        elif packet.type == PUBREC:
+                self.send(mqtt.pubcomp_packet(packet.packet_id))
+        elif packet.type == mqtt.PUBREC:
             self.unfinished[packet.packet_id] = None
             if self.answers:
-                self.send(pubrel_packet(packet.packet_id))
-        elif packet.type in (PUBACK, PUBCOMP):
+                self.send(mqtt.pubrel_packet(packet.packet_id))
+        elif packet.type in (mqtt.PUBACK, mqtt.PUBCOMP):
             self.unfinished.pop(packet.packet_id, None)
 
-    def _on_publish(self, packet: Packet) -> None:
+    def _on_publish(self, packet: mqtt.Packet) -> None:
         if packet.qos < 2 or packet.packet_id not in self.pending:
             self.log.append(packet.payload.decode())
         if packet.qos == 2:
             self.pending.add(packet.packet_id)
         if self.answers and packet.qos:
-            answer = puback_packet if packet.qos == 1 else pubrec_packet
+            answer = mqtt.puback_packet if packet.qos == 1 else mqtt.pubrec_packet
             self.send(answer(packet.packet_id))

@@ -10,16 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    PUBACK,
-    PUBLISH,
-    PUBREC,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-)
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
@@ -139,9 +131,9 @@ async def subscribed(broker: Broker, *clients: str) -> None:
     for client in clients:
         async with peer_of(broker) as peer:
             await peer.connect(client, clean=False)
-            peer.send(subscribe_packet(1, ("t", 2)))
+            peer.send(mqtt.subscribe_packet(1, ("t", 2)))
             await peer.packet()
-            peer.send(DISCONNECT_BYTES)
+            peer.send(mqtt.DISCONNECT_BYTES)
             assert await peer.rest() == b""
 
 
@@ -150,18 +142,18 @@ async def publish(broker: Broker, *payloads: bytes, qos: int = 1) -> None:
     async with peer_of(broker) as peer:
         await peer.connect("publisher")
         for number, payload in enumerate(payloads, 1):
-            peer.send(publish_packet("t", payload, qos=qos, packet_id=number))
+            peer.send(mqtt.publish_packet("t", payload, qos=qos, packet_id=number))
         for _ in payloads:
-            assert (await peer.packet()).type == (PUBACK if qos == 1 else PUBREC)
+            assert (await peer.packet()).type == (mqtt.PUBACK if qos == 1 else mqtt.PUBREC)
 
 
 async def received(peer: Peer, count: int) -> list[bytes]:
     found = []
     for _ in range(count):
         packet = await peer.packet()
-        assert packet.type == PUBLISH
+        assert packet.type == mqtt.PUBLISH
         found.append(packet.payload)
-        peer.send(puback_packet(packet.packet_id))
+        peer.send(mqtt.puback_packet(packet.packet_id))
     return found
 
 

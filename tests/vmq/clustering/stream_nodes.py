@@ -26,15 +26,15 @@ def with_streams(
     join: str = "",
     listen: str = "",
     durability: Literal["os", "memory"] = "memory",
+    flight: bool = False,
     **streams: StreamOptions,
 ) -> Config:
-    """A node that serves its streams."""
+    """A node with streams; `flight`: it serves them, with a process of its own, which takes as long as all else."""
     made = config(folder, name, [join] if join else [], listen)
     made = msgspec.structs.replace(made, store=StoreOptions(durability=durability))
-    listeners = {
-        "tcp": ListenerOptions(url="tcp://127.0.0.1:0"),
-        "flight": ListenerOptions(url="grpc://127.0.0.1:0"),
-    }
+    listeners = {"tcp": ListenerOptions(url="tcp://127.0.0.1:0")}
+    if flight:
+        listeners["flight"] = ListenerOptions(url="grpc://127.0.0.1:0")
     return msgspec.structs.replace(made, streams=streams, listeners=listeners)
 
 
@@ -43,6 +43,7 @@ async def nodes(
     folder: Path,
     *names: str,
     durability: Literal["os", "memory"] = "memory",
+    flight: bool = False,
     **streams: StreamOptions,
 ) -> AsyncIterator[list[Broker]]:
     """Nodes with the same streams in their configurations, who know each other's; of one copy, if that is open."""
@@ -52,10 +53,13 @@ async def nodes(
     try:
         for name in names:
             join = address(brokers[0]) if brokers else ""
-            brokers.append(Broker(with_streams(folder, name, join, "", durability, **streams)))
+            of_node = with_streams(folder, name, join, "", durability, flight, **streams)
+            brokers.append(Broker(of_node))
             await brokers[-1].start()
         await together(*brokers)
-        await until(lambda: all(has_addresses(each, *names) for each in brokers if streams))
+        await until(lambda: all(has_met(each, *names) for each in brokers if streams))
+        views = [clustering(each).streams for each in brokers if flight]
+        await until(lambda: all(view.address(name) for view in views for name in names))
         await until(lambda: agree(*brokers, streams=list(streams)))
         await until(
             lambda: all(owners(brokers[0], each) == wanted(brokers[0], each) for each in streams)
@@ -102,8 +106,9 @@ def wanted(broker: Broker, name: str) -> list[str]:
     return [chosen(name, each.number, shared.keepers()) for each in stream(broker, name).partitions]
 
 
-def has_addresses(broker: Broker, *names: str) -> bool:
-    return all(clustering(broker).streams.address(each) for each in names)
+def has_met(broker: Broker, *names: str) -> bool:
+    """Whether a node knows that these keep streams."""
+    return {*names} <= clustering(broker).streams.keepers()
 
 
 async def create(broker: Broker, name: str, **given: Any) -> None:

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    connect_packet,
-    puback_packet,
-    publish_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
 from vmq.core.cork import CLOSE, LARGEST, LONGEST, SPARED
@@ -50,7 +44,7 @@ def begin_turn(house: House) -> None:
 def publish(client: Client, payload: bytes, qos: int = 0) -> None:
     """One pass of the broker; then time passes."""
     packet_id = client.next_id() if qos else None
-    client.send(publish_packet("t/a", payload, qos=qos, packet_id=packet_id))
+    client.send(mqtt.publish_packet("t/a", payload, qos=qos, packet_id=packet_id))
     client.house.clock.advance(STEP)
 
 
@@ -106,7 +100,7 @@ def test_every_peer_is_judged_by_itself() -> None:
     begin_turn(house)
     publish(device, b"1")
     publish(device, b"2")
-    device.send(publish_packet("t/b", b"3"))
+    device.send(mqtt.publish_packet("t/b", b"3"))
     assert first.payloads() == [b"1"]
     assert second.payloads() == [b"3"]
     house.turn()
@@ -124,7 +118,7 @@ def test_nothing_is_held_back_longer_than_the_longest() -> None:
     while not got:
         assert house.clock.now <= since + LONGEST + STEP
         house.core.cork.close = 0.0  # so that only the end of the time can have it written
-        device.send(PINGREQ_BYTES)  # a pass that has nothing for the reader
+        device.send(mqtt.PINGREQ_BYTES)  # a pass that has nothing for the reader
         house.clock.advance(STEP)
         got = reader.payloads()
     assert got == [b"held"]
@@ -173,10 +167,10 @@ def test_the_pass_that_closes_is_not_held_back() -> None:
     house = corking_house()
     client = Client(house)
     house.patient = True
-    client.send(connect_packet("c"))
-    client.send(PINGREQ_BYTES)
-    client.send(PINGREQ_BYTES + b"\xe0\0")
-    assert client.take_bytes() == b"\x20\x02\0\0" + PINGRESP_BYTES * 2
+    client.send(mqtt.connect_packet("c"))
+    client.send(mqtt.PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES + b"\xe0\0")
+    assert client.take_bytes() == b"\x20\x02\0\0" + mqtt.PINGRESP_BYTES * 2
     assert client.transport.closed
 
 
@@ -184,11 +178,11 @@ def test_a_peer_that_sends_no_more_has_what_is_held_back_for_it() -> None:
     house = corking_house()
     client = house.client("c")
     begin_turn(house)
-    client.send(PINGREQ_BYTES)
-    client.send(PINGREQ_BYTES)
-    assert client.take_bytes() == PINGRESP_BYTES
+    client.send(mqtt.PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
+    assert client.take_bytes() == mqtt.PINGRESP_BYTES
     assert not client.connection.eof_received(), "the transport closes itself now"
-    assert client.take_bytes() == PINGRESP_BYTES
+    assert client.take_bytes() == mqtt.PINGRESP_BYTES
     client.lose()
     house.turn()
     assert client.take_bytes() == b""
@@ -233,18 +227,18 @@ def test_acknowledgements_wait_for_their_commit_and_keep_their_order(tmp_path: P
     keeper.disconnect()
     device = house.client("device")
     begin_turn(house)
-    device.send(PINGREQ_BYTES)
+    device.send(mqtt.PINGREQ_BYTES)
     house.clock.advance(STEP)
     publish(device, b"1", qos=1)
     first = device.last_id
-    device.send(PINGREQ_BYTES)
+    device.send(mqtt.PINGREQ_BYTES)
     publish(device, b"2", qos=1)
-    assert device.take_bytes() == PINGRESP_BYTES
+    assert device.take_bytes() == mqtt.PINGRESP_BYTES
     house.turn()
-    assert device.take_bytes() == PINGRESP_BYTES, "acknowledged before the commit"
+    assert device.take_bytes() == mqtt.PINGRESP_BYTES, "acknowledged before the commit"
     house.commit()
     house.turn()
-    assert device.take_bytes() == puback_packet(first) + puback_packet(device.last_id)
+    assert device.take_bytes() == mqtt.puback_packet(first) + mqtt.puback_packet(device.last_id)
     house.close()
 
 
@@ -255,12 +249,12 @@ def test_the_limit_of_unread_replies_counts_what_is_held_back() -> None:
     begin_turn(house)
     client.block()
     client.transport.buffered = 8
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert client.transport.reading
-    client.send(PINGREQ_BYTES)
-    assert client.connection.corked_bytes == len(PINGRESP_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
+    assert client.connection.corked_bytes == len(mqtt.PINGRESP_BYTES)
     assert client.transport.reading
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert not client.transport.reading
 
 

@@ -5,22 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.wire import (
-    PUBCOMP,
-    PUBLISH,
-    PUBREL,
-    Packet,
-    puback_packet,
-    pubcomp_packet,
-    pubrec_packet,
-    pubrel_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import (
     Client,
     House,
     keep_retained,
     publish_numbers,
-    read_on,
     subscribed,
     take_numbers,
 )
@@ -48,11 +38,11 @@ def test_a_qos_2_exchange_holds_its_place_until_pubcomp(house: House) -> None:
     house.options.max_inflight_messages = 1
     client = subscribed(house)
     publish_numbers(house, 0, 1, qos=2)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(pubrec_packet(pid))
-    assert client.take_one(PUBREL).packet_id == pid
+    pid = client.take_one(mqtt.PUBLISH).packet_id
+    client.send(mqtt.pubrec_packet(pid))
+    assert client.take_one(mqtt.PUBREL).packet_id == pid
     assert client.queue.waiting() == 1
-    client.send(pubcomp_packet(pid))
+    client.send(mqtt.pubcomp_packet(pid))
     assert take_numbers(client) == [1]
 
 
@@ -102,8 +92,8 @@ def test_all_packet_ids_in_use_is_a_closed_window(house: House) -> None:
     packets = client.take()
     assert len({packet.packet_id for packet in packets}) == len(packets) == 65_535
     assert client.queue.dropped == 1
-    client.send(puback_packet(777))
-    assert client.take_one(PUBLISH).packet_id == 777
+    client.send(mqtt.puback_packet(777))
+    assert client.take_one(mqtt.PUBLISH).packet_id == 777
 
 
 # --- acknowledgements that mean nothing
@@ -114,7 +104,7 @@ def test_an_unknown_puback_or_pubcomp_is_ignored_counted_and_told_at_debug(
 ) -> None:
     client = subscribed(house)
     with caplog.at_level(logging.DEBUG, "vmq.session"):
-        client.send(puback_packet(9), pubcomp_packet(8))
+        client.send(mqtt.puback_packet(9), mqtt.pubcomp_packet(8))
     client.expect()
     client.ping()
     counters = house.core.counters
@@ -127,10 +117,10 @@ def test_an_unknown_puback_or_pubcomp_is_ignored_counted_and_told_at_debug(
 
 def test_an_unknown_pubrec_or_pubrel_is_answered_and_counted(house: House) -> None:
     client = subscribed(house)
-    client.send(pubrec_packet(9))
-    assert client.take_one(PUBREL).packet_id == 9
-    client.send(pubrel_packet(9))
-    assert client.take_one(PUBCOMP).packet_id == 9
+    client.send(mqtt.pubrec_packet(9))
+    assert client.take_one(mqtt.PUBREL).packet_id == 9
+    client.send(mqtt.pubrel_packet(9))
+    assert client.take_one(mqtt.PUBCOMP).packet_id == 9
     counters = house.core.counters
     assert counters.mqtt_pubrec_invalid_error == counters.mqtt_pubrel_invalid_error == 1
 
@@ -138,10 +128,10 @@ def test_an_unknown_pubrec_or_pubrel_is_answered_and_counted(house: House) -> No
 @pytest.mark.parametrize(
     ("qos", "wrong", "due"),
     [
-        (2, puback_packet, "PUBREC"),
-        (2, pubcomp_packet, "PUBREC"),
-        (1, pubrec_packet, "PUBACK"),
-        (1, pubcomp_packet, "PUBACK"),
+        (2, mqtt.puback_packet, "PUBREC"),
+        (2, mqtt.pubcomp_packet, "PUBREC"),
+        (1, mqtt.pubrec_packet, "PUBACK"),
+        (1, mqtt.pubcomp_packet, "PUBACK"),
     ],
 )
 def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
@@ -153,7 +143,7 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
 ) -> None:
     client = subscribed(house)
     publish_numbers(house, 0, qos=qos)
-    pid = client.take_one(PUBLISH).packet_id
+    pid = client.take_one(mqtt.PUBLISH).packet_id
     client.send(wrong(pid))
     client.expect()
     assert client.is_closed()
@@ -161,62 +151,19 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
     assert f"for packet id {pid} of QoS {qos}, of which {due} is due [MQTT-4.8.0-1]" in line
 
 
-def test_a_puback_for_a_released_message_ends_the_connection(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0, qos=2)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(pubrec_packet(pid))
-    assert client.take_one(PUBREL).packet_id == pid
-    client.send(puback_packet(pid))
-    client.expect()
-    assert client.is_closed()
-
-
 def test_a_second_pubrec_is_answered_again(house: House) -> None:
     client = subscribed(house)
     publish_numbers(house, 0, qos=2)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(pubrec_packet(pid), pubrec_packet(pid))
-    assert [packet.type for packet in client.take()] == [PUBREL, PUBREL]
+    pid = client.take_one(mqtt.PUBLISH).packet_id
+    client.send(mqtt.pubrec_packet(pid), mqtt.pubrec_packet(pid))
+    assert [packet.type for packet in client.take()] == [mqtt.PUBREL, mqtt.PUBREL]
 
 
 # --- repeats
 
 
-def repeated(packets: list[Packet]) -> list[tuple[int, bool]]:
+def repeated(packets: list[mqtt.Packet]) -> list[tuple[int, bool]]:
     return [(packet.packet_id, packet.dup) for packet in packets]
-
-
-def test_what_is_unacknowledged_comes_again_in_order_with_dup_and_its_id(durable: House) -> None:
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, qos=1)
-    publish_numbers(durable, 2, qos=2)
-    before = client.take()
-    assert not any(packet.dup for packet in before)
-    client.lose()
-    again = durable.client("s", clean=False).take()
-    assert repeated(again) == [(packet.packet_id, True) for packet in before]
-    assert [packet.payload for packet in again] == [b"0", b"1", b"2"]
-
-
-def test_after_pubrec_only_the_pubrel_comes_again_in_the_order_of_the_pubrecs(
-    durable: House,
-) -> None:
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, 2, qos=2)
-    first, second, third = (packet.packet_id for packet in client.take())
-    client.send(pubrec_packet(third), pubrec_packet(first))
-    client.lose()
-    for _ in range(2):
-        client = durable.client("s", clean=False)
-        packets = client.take()
-        assert [(packet.type, packet.packet_id) for packet in packets] == [
-            (PUBLISH, second),
-            (PUBREL, third),
-            (PUBREL, first),
-        ]
-        client.lose()
-        durable.restart()
 
 
 def test_a_repeat_of_a_retained_message_is_still_marked_as_one(durable: House) -> None:
@@ -224,36 +171,8 @@ def test_a_repeat_of_a_retained_message_is_still_marked_as_one(durable: House) -
     client = durable.client("s", clean=False)
     client.subscribe(("r/#", 1))
     client.lose()
-    packet = durable.client("s", clean=False).take_one(PUBLISH)
+    packet = durable.client("s", clean=False).take_one(mqtt.PUBLISH)
     assert (packet.retain, packet.dup) == (True, True)
-
-
-def test_a_restart_goes_on_where_the_broker_was(durable: House) -> None:
-    durable.options.max_inflight_messages = 2
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, *range(5), qos=2)
-    first = client.take()[0]
-    client.send(pubrec_packet(first.packet_id))
-    durable.restart()
-    publish_numbers(durable, 5, qos=2)
-    client = durable.client("s", clean=False)
-    packets = client.take()
-    assert [packet.type for packet in packets] == [PUBLISH, PUBREL]
-    assert (packets[0].payload, packets[0].dup) == (b"1", True)
-    client.acknowledge(packets[0])
-    client.send(pubcomp_packet(packets[1].packet_id))
-    assert read_on(client) == [2, 3, 4, 5]
-
-
-def test_a_lifo_queue_repeats_in_the_order_of_sending_after_a_restart(durable: House) -> None:
-    durable.options.lifo = True
-    durable.options.max_inflight_messages = 2
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, *range(4))
-    client.acknowledge(*client.take())
-    assert take_numbers(client) == [3, 2]
-    durable.restart()
-    assert take_numbers(durable.client("s", clean=False)) == [3, 2]
 
 
 # --- retry_interval
@@ -274,13 +193,13 @@ def test_a_retry_repeats_what_is_old_enough(house: House) -> None:
     house.clock.advance(6)
     publish_numbers(house, 2, qos=2)
     first, second, third = (packet.packet_id for packet in client.take())
-    client.send(pubrec_packet(second))
-    assert client.take_one(PUBREL).packet_id == second
+    client.send(mqtt.pubrec_packet(second))
+    assert client.take_one(mqtt.PUBREL).packet_id == second
     house.clock.advance(4)
     retry(house, client)
     assert [(p.type, p.packet_id, p.dup) for p in client.take()] == [
-        (PUBLISH, first, True),
-        (PUBREL, second, False),
+        (mqtt.PUBLISH, first, True),
+        (mqtt.PUBREL, second, False),
     ]
     house.clock.advance(6)
     retry(house, client)

@@ -2,19 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.wire import subscribe_packet
 from tests.vmq.support import Client, House, stored_house, watcher
 from vmq.core.leaving import FILTERS_A_STEP
 
 MANY = 3 * FILTERS_A_STEP + 7
 FILTERS = [f"f/{number}" for number in range(MANY)]
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
 
 
 def subscribed_to_all(house: House, name: str = "c", *, qos: int = 0, clean: bool = True) -> Client:

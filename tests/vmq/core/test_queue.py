@@ -3,9 +3,6 @@
 The random walks over all of this together are in test_flows.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.wire import (
@@ -17,23 +14,9 @@ from tests.vmq.support import (
     keep_retained,
     publish_numbers,
     read_on,
-    stored_house,
     subscribed,
     take_numbers,
 )
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
-
 
 # --- a socket that is full
 

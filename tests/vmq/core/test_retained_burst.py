@@ -1,8 +1,6 @@
 """Retained messages on their way to a new subscriber."""
 
-from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,23 +11,10 @@ from tests.vmq.support import (
     House,
     keep_retained,
     read_on,
-    stored_house,
     take_numbers,
 )
 from vmq.core.retained_burst import Bursts, allowance_for
 from vmq.mqtt.message import Message
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
 
 
 def test_a_burst_is_sent_in_steps(house: House) -> None:

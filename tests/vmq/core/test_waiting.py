@@ -2,13 +2,7 @@
 
 import pytest
 
-from tests.support.wire import (
-    PUBREL,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import House, publish_numbers, read_on, subscribed, take_numbers
 from vmq.core.waiting import PENDING_BYTES
 
@@ -34,7 +28,7 @@ def test_the_window_is_bounded_in_bytes_and_one_message_always_goes(
         (packet,) = client.take()
         assert int(packet.payload) == index
         assert client.queue.inflight_bytes == 2 * MIB + 1
-        client.send(puback_packet(packet.packet_id))
+        client.send(mqtt.puback_packet(packet.packet_id))
     assert client.queue.inflight_bytes == 0
     assert client.queue.dropped == 0
 
@@ -45,7 +39,7 @@ def test_a_small_message_does_not_pass_a_large_one_that_waits(house: House) -> N
         send(house, index, size)
     (first,) = client.take()
     assert client.queue.waiting() == 2
-    client.send(puback_packet(first.packet_id))
+    client.send(mqtt.puback_packet(first.packet_id))
     assert take_numbers(client) == [1, 2]
 
 
@@ -54,11 +48,11 @@ def test_a_released_message_takes_no_room_in_the_window(house: House) -> None:
     send(house, 1, MIB, 2)
     send(house, 2, MIB, 2)
     (first,) = client.take()
-    client.send(pubrec_packet(first.packet_id))
+    client.send(mqtt.pubrec_packet(first.packet_id))
     assert client.queue.inflight_bytes == 0
-    client.take_one(PUBREL)
+    client.take_one(mqtt.PUBREL)
     send(house, 3, 1, 2)  # it does not pass the second one, whose turn is when an exchange ends
-    client.send(pubcomp_packet(first.packet_id))
+    client.send(mqtt.pubcomp_packet(first.packet_id))
     assert take_numbers(client) == [2]
 
 
@@ -143,7 +137,7 @@ def test_a_full_queue_in_bytes_pauses_publishers_until_it_is_half_empty(house: H
     publisher = house.client("p")
     sent = 0
     while publisher.transport.is_reading():
-        publisher.send(publish_packet("t", b"%d" % sent))
+        publisher.send(mqtt.publish_packet("t", b"%d" % sent))
         sent += 1
     assert client.queue.quick_bytes > 10_000
     house.options.max_msgs_per_drain_step = 1

@@ -17,6 +17,7 @@ from tests.vmq.sockets import config_in
 from vmq.broker import Broker
 from vmq.config.options import Config, ListenerOptions
 from vmq.config.values import Endpoint
+from vmq.jobs.machine import JobMachine
 
 LOCAL = "resp://127.0.0.1:0"
 
@@ -129,3 +130,7 @@ class SlowGuard(Guard):
         await asyncio.sleep(0)
         wrong = [each for each in subscriptions if not each.topic_filter.startswith("$jobs/mail")]
         return Refuse("no") if wrong else True
+
+
+def machine(broker: Broker) -> JobMachine:
+    return broker.jobs.open().machine

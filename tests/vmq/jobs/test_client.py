@@ -6,19 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.jobs.serving import PlainGuard, config_of, port_of
+from tests.vmq.jobs.serving import PlainGuard, config_of, machine, port_of
 from vmq.broker import Broker
 from vmq.jobs import JobError, connect
-from vmq.jobs.machine import JobMachine
 from vmq.testing.authority import Authority
 
 
 def url_of(broker: Broker, login: str = "") -> str:
     return f"resp://{login}127.0.0.1:{port_of(broker)}"
-
-
-def machine(broker: Broker) -> JobMachine:
-    return broker.jobs.open().machine
 
 
 def in_a_thread(url: str) -> list[object]:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.vmq.jobs.mqtt.test_publishing import machine
-from tests.vmq.jobs.serving import client_of, config_of, port_of
+from tests.support.pages import blocks
+from tests.vmq.jobs.serving import client_of, config_of, machine, port_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions, ScheduleOptions, schedule_problems
 from vmq.config.listeners import problems_of
@@ -24,12 +24,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="the page is in the repository only")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
 def test_the_options_are_valid() -> None:
-    first, clock, patterns, mappings = map(tomllib.loads, blocks("toml"))
+    first, clock, patterns, mappings = map(tomllib.loads, blocks(PAGE, "toml"))
     found = msgspec.convert(mappings["mappings"], dict[str, MappingOptions])
     assert list(mapping_problems(found)) == []
     schedules = msgspec.convert(clock["jobs"]["schedules"], dict[str, ScheduleOptions])
@@ -42,7 +38,7 @@ def test_the_options_are_valid() -> None:
 
 async def test_the_programs_run(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
-    for block in blocks("python"):
+    for block in blocks(PAGE, "python"):
         exec(block, names)
     done: list[bytes] = []
     async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
@@ -83,7 +79,7 @@ class List:
 
 async def test_what_was_elsewhere_comes_over(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
-    for block in blocks("python"):
+    for block in blocks(PAGE, "python"):
         exec(block, names)
     config = config_of(tmp_path, jobs={"tasks": JobOptions(retry=[5, 30, 300])})
     async with Broker(config) as broker, client_of(broker) as redis:

@@ -8,14 +8,13 @@ import msgspec
 import pytest
 
 from tests.support.until import until
-from tests.vmq.jobs.serving import config_of
+from tests.vmq.jobs.serving import config_of, machine
 from vmq.admin.jobs.schedules import list_schedules
 from vmq.broker import Broker
 from vmq.config.jobs import ScheduleOptions
 from vmq.config.load import load
 from vmq.config.options import Config
 from vmq.config.sources import ConfigError
-from vmq.jobs.machine import JobMachine
 
 #: 2023-11-14 22:13:20 UTC
 NOW = 1_700_000_000.0
@@ -24,10 +23,6 @@ NOW = 1_700_000_000.0
 def scheduled(folder: Path, **options: Any) -> Config:
     schedule = ScheduleOptions(**{"cron": "*/5 * * * *", "queue": "tick", "body": "x", **options})
     return msgspec.structs.replace(config_of(folder), schedules={"five": schedule})
-
-
-def machine(broker: Broker) -> JobMachine:
-    return broker.jobs.open().machine
 
 
 def look(broker: Broker, wall: float) -> int:

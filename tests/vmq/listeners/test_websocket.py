@@ -109,11 +109,6 @@ class WebClient:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def client(house: House) -> WebClient:
     return WebClient(house)
 

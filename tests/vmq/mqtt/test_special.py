@@ -4,16 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.mqtt.special import (
-    SpecialTopicError,
-    canonical,
-    decode_level,
-    encode_level,
-    is_served,
-    queue_of,
-    read_delayed,
-    read_job_topic,
-)
+from vmq.mqtt import special
 
 
 @pytest.mark.parametrize(
@@ -29,9 +20,9 @@ from vmq.mqtt.special import (
     ],
 )
 def test_what_a_topic_says(topic: str, queue: str, options: dict[str, str], verb: str) -> None:
-    found = read_job_topic(topic)
+    found = special.read_job_topic(topic)
     assert (found.queue, found.options, found.verb) == (queue, options, verb)
-    assert is_served(topic)
+    assert special.is_served(topic)
 
 
 @pytest.mark.parametrize(
@@ -57,26 +48,26 @@ def test_what_a_topic_says(topic: str, queue: str, options: dict[str, str], verb
     ],
 )
 def test_what_is_none_and_why(topic: str, reason: str, queue: str) -> None:
-    assert is_served(topic)
-    with pytest.raises(SpecialTopicError, match=reason.replace("+", r"\+")):
-        read_job_topic(topic)
+    assert special.is_served(topic)
+    with pytest.raises(special.SpecialTopicError, match=reason.replace("+", r"\+")):
+        special.read_job_topic(topic)
     if topic.startswith("$jobs/"):
-        assert queue_of(topic) == queue
+        assert special.queue_of(topic) == queue
 
 
 @pytest.mark.parametrize(
     "topic", ["$jobs", "jobs/mail", "$SYS/x", "$share/g/x", "$jobs/mail/error/c", "#", "+/mail"]
 )
 def test_what_is_an_ordinary_topic(topic: str) -> None:
-    assert not is_served(topic)
+    assert not special.is_served(topic)
 
 
 def test_plugins_see_neither_options_nor_ids() -> None:
-    assert canonical("$jobs/a%2fb;ttl=3/manual/+") == "$jobs/a%2Fb"
-    assert canonical("$jobs/mail/ack") == "$jobs/mail"
-    assert canonical("$jobs/#") == "$jobs/#"
-    assert canonical("$jobs/mail/error/c") == "$jobs/mail/error/c"
-    assert canonical("a/b") == "a/b"
+    assert special.canonical("$jobs/a%2fb;ttl=3/manual/+") == "$jobs/a%2Fb"
+    assert special.canonical("$jobs/mail/ack") == "$jobs/mail"
+    assert special.canonical("$jobs/#") == "$jobs/#"
+    assert special.canonical("$jobs/mail/error/c") == "$jobs/mail/error/c"
+    assert special.canonical("a/b") == "a/b"
 
 
 @given(st.text())
@@ -85,9 +76,9 @@ def test_any_name_is_one_level_and_comes_back(name: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         return
-    level = encode_level(name)
+    level = special.encode_level(name)
     assert not set(level) & set("+#/;=")
-    assert decode_level(level) == name
+    assert special.decode_level(level) == name
 
 
 NOW = 1_700_000_000.5
@@ -109,9 +100,9 @@ NOW = 1_700_000_000.5
     ],
 )
 def test_when_and_where_a_delayed_message_goes(topic: str, due: float, target: str) -> None:
-    assert is_served(topic)
-    assert read_delayed(topic, NOW) == (due, target)
-    assert canonical(topic) == canonical(target)
+    assert special.is_served(topic)
+    assert special.read_delayed(topic, NOW) == (due, target)
+    assert special.canonical(topic) == special.canonical(target)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +121,6 @@ def test_when_and_where_a_delayed_message_goes(topic: str, due: float, target: s
     ],
 )
 def test_what_is_no_delayed_message(topic: str, reason: str) -> None:
-    assert is_served(topic)
-    with pytest.raises(SpecialTopicError, match=reason):
-        read_delayed(topic, NOW)
+    assert special.is_served(topic)
+    with pytest.raises(special.SpecialTopicError, match=reason):
+        special.read_delayed(topic, NOW)

@@ -8,20 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.vmq.mqtt.strategies import FILTERS, SHARED, TEXT, TOPICS
+from vmq.mqtt import topics
 from vmq.mqtt.packets import ProtocolError
-from vmq.mqtt.topics import (
-    check_filter,
-    covers,
-    decode_filter,
-    decode_text,
-    decode_topic_name,
-    has_wildcard,
-    interned,
-    joined,
-    matches,
-    overlaps,
-    split_shared,
-)
 
 
 def refused(statement: str, filter_or_raw: str | bytes) -> None:
@@ -33,9 +21,9 @@ def refused(statement: str, filter_or_raw: str | bytes) -> None:
 
 def check(filter_or_raw: str | bytes) -> None:
     if isinstance(filter_or_raw, str):
-        check_filter(filter_or_raw)
+        topics.check_filter(filter_or_raw)
     else:
-        decode_topic_name(filter_or_raw)
+        topics.decode_topic_name(filter_or_raw)
 
 
 # --- text
@@ -45,7 +33,7 @@ def check(filter_or_raw: str | bytes) -> None:
 @example("\ufeffa")
 @example("\U0010ffff")
 def test_text_is_kept_as_it_is(text: str) -> None:
-    assert decode_text(text.encode(), "text") == text
+    assert topics.decode_text(text.encode(), "text") == text
 
 
 @pytest.mark.parametrize(
@@ -61,7 +49,7 @@ def test_text_is_kept_as_it_is(text: str) -> None:
 )
 def test_ill_formed_text_is_refused(raw: bytes, statement: str) -> None:
     with pytest.raises(ProtocolError, match="some field") as caught:
-        decode_text(raw, "some field")
+        topics.decode_text(raw, "some field")
     assert caught.value.statement == statement
 
 
@@ -70,7 +58,7 @@ def test_ill_formed_text_is_refused(raw: bytes, statement: str) -> None:
 
 @given(TOPICS)
 def test_a_topic_name_is_any_text_without_wildcards(topic: str) -> None:
-    assert decode_topic_name(topic.encode()) == topic
+    assert topics.decode_topic_name(topic.encode()) == topic
 
 
 @pytest.mark.parametrize("raw", (b"+", b"#", b"a/+/b", b"a#", b"a+b"))
@@ -87,7 +75,7 @@ def test_an_empty_topic_name_is_refused() -> None:
 
 @given(st.one_of(FILTERS, SHARED))
 def test_filters_and_shared_filters_are_accepted(topic_filter: str) -> None:
-    assert decode_filter(topic_filter.encode()) == topic_filter
+    assert topics.decode_filter(topic_filter.encode()) == topic_filter
 
 
 @pytest.mark.parametrize("text", ("a#", "#/a", "a/#/b", "##", "#+", "a/b#", "a/#b"))
@@ -116,27 +104,27 @@ def test_a_shared_subscription_to_nothing_is_refused(text: str) -> None:
 
 def test_the_filter_of_a_shared_subscription_is_checked_too() -> None:
     refused("MQTT-4.7.1-2", "$share/g/a#")
-    check_filter("$share/g/#")
-    check_filter("$share/g//")
+    topics.check_filter("$share/g/#")
+    topics.check_filter("$share/g//")
 
 
 @pytest.mark.parametrize("text", ("$share", "$shared/a", "$SHARE/g/a", "a/$share/g"))
 def test_what_only_looks_like_a_shared_subscription_is_a_filter(text: str) -> None:
-    check_filter(text)
-    assert split_shared(text) == ("", text)
+    topics.check_filter(text)
+    assert topics.split_shared(text) == ("", text)
 
 
 def test_a_shared_subscription_is_split_into_group_and_filter() -> None:
-    assert split_shared("$share/g/a/b/#") == ("g", "a/b/#")
-    assert split_shared("$share/g//") == ("g", "/")
+    assert topics.split_shared("$share/g/a/b/#") == ("g", "a/b/#")
+    assert topics.split_shared("$share/g//") == ("g", "/")
 
 
 @given(FILTERS)
 def test_a_filter_without_wildcards_matches_itself_only(topic_filter: str) -> None:
-    if not has_wildcard(topic_filter):
-        assert matches(topic_filter, topic_filter)
-        assert not matches(topic_filter, topic_filter + "x")
-        assert not matches(topic_filter, topic_filter + "/")
+    if not topics.has_wildcard(topic_filter):
+        assert topics.matches(topic_filter, topic_filter)
+        assert not topics.matches(topic_filter, topic_filter + "x")
+        assert not topics.matches(topic_filter, topic_filter + "/")
 
 
 # --- matching
@@ -172,7 +160,7 @@ MATCHING = (
 
 @pytest.mark.parametrize(("topic_filter", "topic", "verdict"), MATCHING)
 def test_the_examples_of_the_standard(topic_filter: str, topic: str, verdict: bool) -> None:
-    assert matches(topic_filter, topic) is verdict
+    assert topics.matches(topic_filter, topic) is verdict
 
 
 def naive_matches(topic_filter: str, topic: str) -> bool:
@@ -193,7 +181,7 @@ def naive_matches(topic_filter: str, topic: str) -> bool:
 
 @given(FILTERS, TOPICS)
 def test_matching_agrees_with_its_naive_twin(topic_filter: str, topic: str) -> None:
-    assert matches(topic_filter, topic) == naive_matches(topic_filter, topic)
+    assert topics.matches(topic_filter, topic) == naive_matches(topic_filter, topic)
 
 
 # --- what filters have in common
@@ -221,21 +209,21 @@ SMALL_FILTERS = st.builds(
 @example("a/+", "a/#")
 def test_filters_overlap_where_a_topic_matches_both(one: str, other: str) -> None:
     both = any(naive_matches(one, topic) and naive_matches(other, topic) for topic in SOME_TOPICS)
-    assert overlaps(one, other) == overlaps(other, one) == both
+    assert topics.overlaps(one, other) == topics.overlaps(other, one) == both
 
 
 @given(FILTERS, FILTERS)
 def test_a_filter_overlaps_itself_and_what_covers_it(one: str, other: str) -> None:
-    assert overlaps(one, one)
-    if covers(other, one):
-        assert overlaps(one, other)
+    assert topics.overlaps(one, one)
+    if topics.covers(other, one):
+        assert topics.overlaps(one, other)
 
 
 def test_words_that_repeat_are_one_object_and_those_with_digits_are_not_interned() -> None:
     word, again = (b"temperature".decode() for _ in range(2))
     assert word is not again
-    assert interned(word) is interned(again)
+    assert topics.interned(word) is topics.interned(again)
     number, other = (b"device17".decode() for _ in range(2))
-    assert interned(number) is number
-    assert interned(other) is other
-    assert joined(["a", word], 1) is joined([again], 0)
+    assert topics.interned(number) is number
+    assert topics.interned(other) is other
+    assert topics.joined(["a", word], 1) is topics.joined([again], 0)

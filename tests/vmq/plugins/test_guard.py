@@ -48,22 +48,6 @@ def test_a_failed_probe_opens_it_again() -> None:
     assert (it.opened, it.timeouts, it.errors) == (2, {"h": 1}, {"h": 1})
 
 
-def test_a_probe_that_never_ends_is_followed_by_another() -> None:
-    it, clock = guard(limit=1)
-    it.failed("h", "x")
-    clock.advance(10)
-    assert it.lets_through("h")
-    clock.advance(10)
-    assert it.lets_through("h")
-
-
-def test_without_a_limit_it_never_opens() -> None:
-    it, _ = guard(limit=0)
-    for _ in range(100):
-        it.failed("h", "x")
-    assert it.lets_through("h")
-
-
 def test_a_flood_of_failures_is_one_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     it, clock = guard(limit=0)
     for _ in range(50):

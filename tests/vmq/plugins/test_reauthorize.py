@@ -16,15 +16,8 @@ from vmq_hooks import (
     hook,
 )
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    Will,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import peer_of, serving
 from vmq.broker import Broker
@@ -53,10 +46,10 @@ async def test_subscriptions_that_are_no_longer_allowed_end(tmp_path: Path) -> N
         assert handle is not None
         async with peer_of(broker) as live, peer_of(broker) as away:
             await live.connect("live")
-            live.send(subscribe_packet(1, ("a", 0), ("b", 0)))
+            live.send(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)))
             await live.expect(b"\x90\x04\0\1\0\0")
             await away.connect("away", clean=False)
-            away.send(subscribe_packet(1, ("b", 1)), b"\xe0\0")
+            away.send(mqtt.subscribe_packet(1, ("b", 1)), b"\xe0\0")
             await away.expect(b"\x90\x03\0\1\1")
             await away.rest()
             allowed.discard("b")
@@ -66,7 +59,7 @@ async def test_subscriptions_that_are_no_longer_allowed_end(tmp_path: Path) -> N
             assert ended == [("live", ["b"]), ("away", ["b"])]
             await broker.publish("b", b"no")
             await broker.publish("a", b"yes")
-            await live.expect(publish_packet("a", b"yes"))
+            await live.expect(mqtt.publish_packet("a", b"yes"))
 
 
 async def test_subscriptions_that_nobody_could_judge_stay_and_are_judged_on_the_return(
@@ -82,15 +75,15 @@ async def test_subscriptions_that_nobody_could_judge_stay_and_are_judged_on_the_
         assert handle is not None
         async with peer_of(broker) as peer:
             await peer.connect("c", clean=False)
-            peer.send(subscribe_packet(1, ("a", 1)))
+            peer.send(mqtt.subscribe_packet(1, ("a", 1)))
             await peer.expect(b"\x90\x03\0\1\1")
             assert await handle.reauthorize() == 0
             assert await peer.rest() == b"", "it is sent nothing that it may not read any more"
         assert set(broker.registry().subscribers["c"].subscriptions) == {"a"}
         async with peer_of(broker) as peer:
             assert (await peer.connect("c", clean=False)).raw == b"\x20\x02\x01\x00"
-            peer.send(PINGREQ_BYTES)
-            await peer.expect(PINGRESP_BYTES)
+            peer.send(mqtt.PINGREQ_BYTES)
+            await peer.expect(mqtt.PINGRESP_BYTES)
             assert broker.registry().subscribers["c"].subscriptions == {}
         assert not answers
 
@@ -99,7 +92,7 @@ async def durable(broker: Broker, *filters: str) -> None:
     """A session of a client that is away, for which a message waits on each of the topics."""
     async with peer_of(broker) as peer:
         await peer.connect("c", clean=False)
-        peer.send(subscribe_packet(1, *[(each, 1) for each in filters]))
+        peer.send(mqtt.subscribe_packet(1, *[(each, 1) for each in filters]))
         await peer.expect(b"\x90" + bytes([2 + len(filters), 0, 1]) + b"\1" * len(filters))
     await until(lambda: broker.registry().subscribers["c"].output is None)
     for each in filters:
@@ -139,7 +132,7 @@ async def test_a_resumed_session_gets_nothing_before_the_verdict(tmp_path: Path)
         plugin.gate.clear()
         plugin.allowed = {"b"}
         async with peer_of(broker) as peer:
-            peer.send(connect_packet("c", clean=False))
+            peer.send(mqtt.connect_packet("c", clean=False))
             await until(lambda: plugin.asked == 2)
             await broker.publish("b", b"meanwhile", 1)
             plugin.gate.set()
@@ -158,7 +151,7 @@ async def test_a_client_that_goes_before_the_verdict_leaves_its_session_whole(
         plugin.gate.clear()
         subscriber = broker.registry().subscribers["c"]
         async with peer_of(broker) as peer:
-            peer.send(connect_packet("c", clean=False))
+            peer.send(mqtt.connect_packet("c", clean=False))
             await until(lambda: plugin.asked == 2)
         await until(lambda: subscriber.output is None)
         plugin.gate.set()
@@ -175,7 +168,7 @@ async def test_a_session_that_nobody_can_judge_is_resumed_later(tmp_path: Path) 
         plugin.refusal = Refuse("too busy", unavailable=True)
         async with broker.subscribe("will") as messages:
             async with peer_of(broker) as peer:
-                peer.send(connect_packet("c", clean=False, will=Will("will", b"w")))
+                peer.send(mqtt.connect_packet("c", clean=False, will=mqtt.Will("will", b"w")))
                 assert (await peer.packet()).return_code == 3
                 assert await peer.rest() == b""
             plugin.refusal = Refuse("no")
@@ -206,7 +199,7 @@ async def test_a_verdict_with_a_lifetime_is_asked_anew_when_that_ends(
         peer_of(broker) as peer,
     ):
         await peer.connect("c")
-        peer.send(subscribe_packet(1, ("a", 0), ("b", 0)))
+        peer.send(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)))
         await peer.expect(b"\x90\x04\0\1\0\0")
         await until(lambda: len(verdicts) == 4)
         await until(lambda: broker.registry().subscribers["c"].subscriptions == {})
@@ -233,7 +226,7 @@ async def test_of_many_verdicts_that_end_at_once_a_few_are_asked_at_a_time(tmp_p
         for number in range(40):
             peer = await stack.enter_async_context(peer_of(broker))
             await peer.connect(f"c{number}")
-            peer.send(subscribe_packet(1, ("a", 0)))
+            peer.send(mqtt.subscribe_packet(1, ("a", 0)))
             await peer.expect(b"\x90\x03\0\1\0")
         await until(lambda: asked == 80)
     assert 0 < most <= AT_ONCE

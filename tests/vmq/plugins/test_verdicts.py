@@ -19,17 +19,8 @@ from vmq_hooks import (
     hook,
 )
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    Will,
-    connect_packet,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
 
@@ -122,19 +113,19 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
         assert (own.lifo, own.retry_interval, own.upgrade_outgoing_qos) == (True, 0.5, True)
         assert queue.durable
         assert queue.username == "somebody"
-        peer.send(subscribe_packet(1, ("t", 1)))
+        peer.send(mqtt.subscribe_packet(1, ("t", 1)))
         await peer.packet()
         await broker.publish("t", b"elsewhere", qos=1)
         for number in range(2):
             await broker.publish("t", b"%d" % number, qos=1, mountpoint="tenant")
         first = await peer.packet()
         assert first.payload == b"0"
-        peer.send(PINGREQ_BYTES)
-        await peer.expect(PINGRESP_BYTES)  # the second waits for the window of one
+        peer.send(mqtt.PINGREQ_BYTES)
+        await peer.expect(mqtt.PINGRESP_BYTES)  # the second waits for the window of one
         assert first.packet_id is not None
-        peer.send(puback_packet(first.packet_id))
+        peer.send(mqtt.puback_packet(first.packet_id))
         assert (await peer.packet()).payload == b"1"
-        peer.send(publish_packet("t", b"long"))
+        peer.send(mqtt.publish_packet("t", b"long"))
         assert await peer.rest() == b""
     assert plugin.calls[1][1:3] == ("somebody", SubscriberId("tenant-c", "tenant"))
 
@@ -169,10 +160,10 @@ async def test_publish_modifiers_change_what_is_routed(tmp_path: Path, qos: int)
     ):
         await peer.connect("c")
         pid = 7 if qos else None
-        peer.send(publish_packet("a", b"x", qos=qos, packet_id=pid), PINGREQ_BYTES)
+        peer.send(mqtt.publish_packet("a", b"x", qos=qos, packet_id=pid), mqtt.PINGREQ_BYTES)
         if qos:
             assert (await peer.packet()).raw[:1] == (b"\x40" if qos == 1 else b"\x50")
-        await peer.expect(PINGRESP_BYTES)
+        await peer.expect(mqtt.PINGRESP_BYTES)
         async with asyncio.timeout(TIMEOUT):
             found = await anext(messages)
         assert (found.topic, found.payload, found.qos) == ("b", b"y", 1)
@@ -184,7 +175,7 @@ async def test_a_publish_may_go_to_another_mountpoint(tmp_path: Path) -> None:
     async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
         await peer.connect("c")
         async with broker.subscribe("a", mountpoint="other") as messages:
-            peer.send(publish_packet("a", b"x"))
+            peer.send(mqtt.publish_packet("a", b"x"))
             async with asyncio.timeout(TIMEOUT):
                 assert (await anext(messages)).payload == b"x"
 
@@ -198,10 +189,10 @@ async def test_a_refused_will_refuses_the_connect_and_a_changed_one_is_published
     plugin = Doors(auth_on_publish=judge)
     async with serving(tmp_path, {"doors": plugin}) as broker:
         async with peer_of(broker) as peer:
-            assert (await peer.connect("c", will=Will("bad", b"x"))).return_code == 5
+            assert (await peer.connect("c", will=mqtt.Will("bad", b"x"))).return_code == 5
         async with broker.subscribe("good") as messages:
             async with peer_of(broker) as peer:
-                assert (await peer.connect("c", will=Will("good", b"x"))).return_code == 0
+                assert (await peer.connect("c", will=mqtt.Will("good", b"x"))).return_code == 0
             async with asyncio.timeout(TIMEOUT):
                 assert (await anext(messages)).payload == b"changed"
 
@@ -227,10 +218,10 @@ async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_
         peer_of(broker) as peer,
     ):
         await peer.connect("c", username="u")
-        peer.send(subscribe_packet(1, ("b", 0)))
+        peer.send(mqtt.subscribe_packet(1, ("b", 0)))
         await peer.packet()
-        peer.send(publish_packet("a", b"x"))
-        await peer.expect(publish_packet("b", b"x!"))
+        peer.send(mqtt.publish_packet("a", b"x"))
+        await peer.expect(mqtt.publish_packet("b", b"x!"))
     assert watcher.seen == ["u", Message("b", b"x")]
 
 
@@ -244,7 +235,7 @@ async def test_what_the_program_publishes_is_rewritten_for_its_receivers_too(
 
     async with serving(tmp_path, {"shouts": Shouts()}) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        peer.send(subscribe_packet(1, ("a", 1)))
+        peer.send(mqtt.subscribe_packet(1, ("a", 1)))
         await peer.packet()
         for qos in (0, 1):
             await broker.publish("a", b"x", qos=qos)
@@ -269,10 +260,10 @@ async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path)
     plugins = {"doors": Doors(auth_on_subscribe=judge), "unmap": Unmap()}
     async with serving(tmp_path, plugins) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        peer.send(subscribe_packet(1, ("a", 2), ("no", 0)))
+        peer.send(mqtt.subscribe_packet(1, ("a", 2), ("no", 0)))
         await peer.expect(b"\x90\x04\0\1\1\x80")
         assert list(broker.registry().subscribers["c"].subscriptions) == ["mine/a"]
-        peer.send(unsubscribe_packet(2, "a"))
+        peer.send(mqtt.unsubscribe_packet(2, "a"))
         await peer.expect(b"\xb0\x02\0\2")
         assert list(broker.registry().subscribers["c"].subscriptions) == []
 
@@ -287,18 +278,20 @@ async def test_order_is_kept_around_a_verdict_that_takes_time(tmp_path: Path) ->
         broker.subscribe("a", qos=2) as messages,
         peer_of(broker) as peer,
     ):
-        peer.send(connect_packet("c"))
+        peer.send(mqtt.connect_packet("c"))
         count = 200
         for number in range(count):
             qos = number % 3
             peer.send(
-                publish_packet("a", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None)
+                mqtt.publish_packet(
+                    "a", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None
+                )
             )
         async with peer_of(broker) as other:
             # Somebody else is served meanwhile.
             assert (await other.connect("other")).return_code == 0
-            other.send(PINGREQ_BYTES)
-            await other.expect(PINGRESP_BYTES)
+            other.send(mqtt.PINGREQ_BYTES)
+            await other.expect(mqtt.PINGRESP_BYTES)
         assert plugin.calls == []
         plugin.gate.set()
         async with asyncio.timeout(TIMEOUT):
@@ -310,7 +303,7 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path
     plugin = Later()
     async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
         async with peer_of(broker) as peer:
-            peer.send(connect_packet("c"))
+            peer.send(mqtt.connect_packet("c"))
             guard = broker.plugins.guards["doors"]
             async with asyncio.timeout(TIMEOUT):
                 while not guard.under_way:  # noqa: ASYNC110 - nothing tells of it
@@ -331,7 +324,7 @@ async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
         peer_of(broker) as second,
     ):
         assert (await first.connect("c")).return_code == 0
-        first.send(publish_packet("a", b"x"))
+        first.send(mqtt.publish_packet("a", b"x"))
         guard = broker.plugins.guards["doors"]
         async with asyncio.timeout(TIMEOUT):
             while not guard.under_way:  # noqa: ASYNC110
@@ -339,8 +332,8 @@ async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
         assert (await second.connect("c")).return_code == 0
         assert await first.rest() == b""
         plugin.gate.set()
-        second.send(publish_packet("a", b"y"), PINGREQ_BYTES)
-        await second.expect(PINGRESP_BYTES)
+        second.send(mqtt.publish_packet("a", b"y"), mqtt.PINGREQ_BYTES)
+        await second.expect(mqtt.PINGRESP_BYTES)
     assert [call[3].payload for call in plugin.calls] == [b"y"]
 
 
@@ -373,7 +366,7 @@ async def test_who_has_sent_connect_and_waits_for_us_has_a_time_of_its_own(tmp_p
         broker.set_option("session.mqtt_connect_timeout", "0.05")
         broker.set_option("session.login_timeout", "0.5")
         async with peer_of(broker) as idle, peer_of(broker) as peer:
-            peer.send(connect_packet("c"))
+            peer.send(mqtt.connect_packet("c"))
             assert await idle.rest() == b"", "who sent nothing is cut off"
             assert await peer.rest() == b"\x20\x02\x00\x03", (
                 "who waits for us is told to come again"
@@ -386,7 +379,7 @@ async def test_who_goes_away_while_it_waits_is_noticed_at_once(tmp_path: Path) -
     plugin = Later()
     async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
         async with peer_of(broker) as peer:
-            peer.send(connect_packet("c"))
+            peer.send(mqtt.connect_packet("c"))
             await until(lambda: broker.plugins.guards["doors"].under_way == 1)
         await until(lambda: broker.plugins.guards["doors"].under_way == 0)
         assert plugin.calls == []
@@ -398,9 +391,9 @@ async def test_what_comes_behind_a_connect_that_waits_is_handled_after_it(tmp_pa
         serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
         peer_of(broker) as peer,
     ):
-        peer.send(connect_packet("c"))
+        peer.send(mqtt.connect_packet("c"))
         await until(lambda: broker.plugins.guards["doors"].under_way == 1)
-        peer.send(PINGREQ_BYTES)
-        peer.send(PINGREQ_BYTES)
+        peer.send(mqtt.PINGREQ_BYTES)
+        peer.send(mqtt.PINGREQ_BYTES)
         plugin.gate.set()
-        await peer.expect(b"\x20\x02\x00\x00", PINGRESP_BYTES, PINGRESP_BYTES)
+        await peer.expect(b"\x20\x02\x00\x00", mqtt.PINGRESP_BYTES, mqtt.PINGRESP_BYTES)

@@ -2,18 +2,12 @@
 
 from typing import Any
 
-import pytest
 from vmq_hooks import Refuse
 
 from tests.support.wire import connect_packet
 from tests.vmq.hook_sites import listen
 from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
 
 
 def test_a_client_without_an_id_is_given_one(house: House) -> None:

@@ -4,15 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP,
-    PINGRESP_BYTES,
-    Will,
-    connect_packet,
-    publish_packet,
-    subscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House, MemoryTransport, watcher
 from vmq.core.hook_sites import Pending
 from vmq.core.output import COMMITS, REPLIES, SOCKET
@@ -21,23 +13,17 @@ from vmq.protocol.connection import GROWTH, Connection
 from vmq.protocol.listener_context import ListenerContext
 from vmq.protocol.session import PACKETS_A_PASS, WORK_A_PASS
 
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 # --- a pass
 
 
 def pings_in(client: Client) -> int:
-    return len(client.take_bytes()) // len(PINGRESP_BYTES)
+    return len(client.take_bytes()) // len(mqtt.PINGRESP_BYTES)
 
 
 def test_a_pass_handles_so_many_packets_and_the_rest_goes_on_in_later_turns(house: House) -> None:
     client = house.client("c")
     house.patient = True
-    client.send(PINGREQ_BYTES * (2 * PACKETS_A_PASS + 5))
+    client.send(mqtt.PINGREQ_BYTES * (2 * PACKETS_A_PASS + 5))
     counts = [pings_in(client)]
     while house.turn():
         counts.append(pings_in(client))
@@ -47,10 +33,10 @@ def test_a_pass_handles_so_many_packets_and_the_rest_goes_on_in_later_turns(hous
 def test_others_and_deadlines_have_their_turn_between_the_passes(house: House) -> None:
     flood, other = house.client("flood"), house.client("other")
     house.patient = True
-    flood.send(PINGREQ_BYTES * 3 * PACKETS_A_PASS)
+    flood.send(mqtt.PINGREQ_BYTES * 3 * PACKETS_A_PASS)
     before = house.core.counters.mqtt_pingreq_received
-    other.send(PINGREQ_BYTES)
-    other.expect(PINGRESP_BYTES)
+    other.send(mqtt.PINGREQ_BYTES)
+    other.expect(mqtt.PINGRESP_BYTES)
     assert house.core.counters.mqtt_pingreq_received == before + 1
     flood.connection.close("its time is over")
     house.settle()
@@ -62,10 +48,10 @@ def test_what_comes_meanwhile_is_handled_behind_the_rest_and_is_bounded(house: H
     house.patient = True
     numbers = [b"%d" % number for number in range(2 * PACKETS_A_PASS)]
     topics = ["a", "b"]  # two in turns, so that no two make a run
-    packets = [publish_packet(topics[int(each) % 2], each) for each in numbers]
+    packets = [mqtt.publish_packet(topics[int(each) % 2], each) for each in numbers]
     client.send(*packets)
     assert client.transport.is_reading()
-    client.send(publish_packet("c", b"later"))
+    client.send(mqtt.publish_packet("c", b"later"))
     assert not client.transport.is_reading()
     house.settle()
     assert client.transport.is_reading()
@@ -80,7 +66,7 @@ def test_a_pass_hands_messages_to_so_many_queues(house: House) -> None:
     client = house.client("c")
     house.patient = True
     before = house.core.work
-    client.send(*[publish_packet("t", b"x", qos=1, packet_id=1 + each) for each in range(400)])
+    client.send(*[mqtt.publish_packet("t", b"x", qos=1, packet_id=1 + each) for each in range(400)])
     steps = work_of_turns(house, before)
     assert sum(steps) == 400 * len(readers) + 1  # a node of the trie
     assert max(steps) <= WORK_A_PASS + len(readers)
@@ -103,7 +89,7 @@ def test_filters_that_a_new_topic_is_compared_with_count_as_work(house: House) -
     client = house.client("c")
     house.patient = True
     before = house.core.work
-    client.send(*[publish_packet(f"a/a/a/a/a/a/a/a/{each}", b"x") for each in range(100)])
+    client.send(*[mqtt.publish_packet(f"a/a/a/a/a/a/a/a/{each}", b"x") for each in range(100)])
     steps = work_of_turns(house, before)
     assert sum(steps) > 100 * len(filters)
     assert max(steps) <= WORK_A_PASS + 4 * len(filters)
@@ -112,7 +98,7 @@ def test_filters_that_a_new_topic_is_compared_with_count_as_work(house: House) -
 def test_a_rest_waits_while_the_publisher_is_held_back(house: House) -> None:
     client = house.client("c")
     house.patient = True
-    client.send(PINGREQ_BYTES * (PACKETS_A_PASS + 1))
+    client.send(mqtt.PINGREQ_BYTES * (PACKETS_A_PASS + 1))
     client.connection.pause()
     while house.turn():
         pass
@@ -125,10 +111,12 @@ def test_a_rest_waits_while_the_publisher_is_held_back(house: House) -> None:
 
 @pytest.mark.parametrize("half_closed", [True, False])
 def test_what_came_before_the_end_of_the_stream_is_handled(house: House, half_closed: bool) -> None:
-    client, reader = house.client("c", will=Will("w", b"will")), watcher(house)
+    client, reader = house.client("c", will=mqtt.Will("w", b"will")), watcher(house)
     house.patient = True
     count = PACKETS_A_PASS // 2 + 7
-    pairs = [publish_packet("a", b"%d" % number) + PINGREQ_BYTES for number in range(count)]
+    pairs = [
+        mqtt.publish_packet("a", b"%d" % number) + mqtt.PINGREQ_BYTES for number in range(count)
+    ]
     client.send(*pairs)
     taken = pings_in(client)
     if half_closed:
@@ -149,7 +137,7 @@ def test_what_came_before_the_end_of_the_stream_is_handled(house: House, half_cl
 def test_a_lost_connection_that_is_ended_before_its_rest_is_told_of_once(house: House) -> None:
     client = house.client("c")
     house.patient = True
-    client.send(PINGREQ_BYTES * 2 * PACKETS_A_PASS)
+    client.send(mqtt.PINGREQ_BYTES * 2 * PACKETS_A_PASS)
     client.connection.pause()
     client.lose()
     client.connection.close("taken over")
@@ -167,12 +155,12 @@ def test_a_verdict_that_comes_later_and_a_rest_keep_the_order(house: House) -> N
 
     house.core.hooks.auth_on_subscribe = later
     house.patient = True
-    client.send(subscribe_packet(1, ("x", 0)), PINGREQ_BYTES * 2 * PACKETS_A_PASS)
-    client.send(publish_packet("a", b"behind"))
+    client.send(mqtt.subscribe_packet(1, ("x", 0)), mqtt.PINGREQ_BYTES * 2 * PACKETS_A_PASS)
+    client.send(mqtt.publish_packet("a", b"behind"))
     assert house.turn() is False
     asked[0].finish(None)
     house.settle()
-    assert [each.type for each in client.take()].count(PINGRESP) == 2 * PACKETS_A_PASS
+    assert [each.type for each in client.take()].count(mqtt.PINGRESP) == 2 * PACKETS_A_PASS
     assert reader.payloads() == [b"behind"]
 
 
@@ -209,18 +197,18 @@ def test_the_end_of_the_stream_closes_the_transport(house: House) -> None:
 
 def test_closing_writes_what_is_there_first(house: House) -> None:
     client = house.client("c")
-    client.connection.add(PINGRESP_BYTES)
+    client.connection.add(mqtt.PINGRESP_BYTES)
     client.connection.close("enough")
     assert not client.is_closed()
     house.settle()
-    assert client.take_bytes() == PINGRESP_BYTES
+    assert client.take_bytes() == mqtt.PINGRESP_BYTES
     assert client.is_closed()
 
 
 def test_closing_twice_ends_the_session_once(house: House) -> None:
     watcher = house.client("w")
     watcher.subscribe(("will", 0))
-    client = house.client("c", will=Will("will", b"x"))
+    client = house.client("c", will=mqtt.Will("will", b"x"))
     client.connection.close("one reason")
     client.connection.close("another")
     house.settle()
@@ -231,7 +219,7 @@ def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House) -> None
     client = house.client("c")
     connection = client.connection
     client.lose()
-    connection.add(PINGRESP_BYTES)
+    connection.add(mqtt.PINGRESP_BYTES)
     house.settle()
     assert connection.pieces is None
     assert client.take_bytes() == b""
@@ -240,7 +228,7 @@ def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House) -> None
 
 def test_aborting_drops_the_transport_at_once(house: House) -> None:
     client = house.client("c")
-    client.connection.add(PINGRESP_BYTES)
+    client.connection.add(mqtt.PINGRESP_BYTES)
     client.connection.abort()
     assert client.transport.aborted
 
@@ -249,9 +237,9 @@ def test_a_loss_during_a_pass_of_another_is_written_out(house: House) -> None:
     """Nobody flushes after `connection_lost` but the connection itself."""
     house.patient = True
     watcher = house.client("w")
-    watcher.send(subscribe_packet(1, ("will", 0)))
+    watcher.send(mqtt.subscribe_packet(1, ("will", 0)))
     watcher.take()
-    client = house.client("c", will=Will("will", b"x"))
+    client = house.client("c", will=mqtt.Will("will", b"x"))
     client.lose()
     assert watcher.payloads() == [b"x"]
 
@@ -291,7 +279,7 @@ def test_bytes_from_the_peer_are_a_sign_of_life_and_bytes_to_it_are_not(house: H
     house.clock.advance(5)
     house.publish("a", b"x")
     assert client.connection.seen == seen
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert client.connection.seen == seen + 5
 
 
@@ -307,21 +295,21 @@ def drip(client: Client, data: bytes, size: int) -> list[float]:
 
 def test_a_packet_that_drips_is_no_sign_of_life(house: House) -> None:
     client = house.client("c")
-    raw = publish_packet("t", b"x" * 50)
+    raw = mqtt.publish_packet("t", b"x" * 50)
     header = [0.0, 0.0]  # its length is known, then
     assert drip(client, raw, 1) == [*header, *range(1, len(raw) - 2), 0]
 
 
 def test_a_packet_that_grows_is_a_sign_of_life(house: House) -> None:
     client = house.client("c")
-    raw = publish_packet("t", b"x" * 4 * GROWTH)
+    raw = mqtt.publish_packet("t", b"x" * 4 * GROWTH)
     assert max(drip(client, raw, GROWTH)) == 0
     assert max(drip(client, raw, GROWTH // 2)) == 1
 
 
 def test_the_next_packet_under_way_begins_anew(house: House) -> None:
     client = house.client("c")
-    raw = publish_packet("t", b"x" * 50)
+    raw = mqtt.publish_packet("t", b"x" * 50)
     client.send(raw[:9])
     assert drip(client, (raw[9:] + raw[:9]) * 3, len(raw)) == [0, 0, 0]
 
@@ -341,11 +329,11 @@ def test_the_session_task_is_woken_when_connect_is_accepted_and_at_the_end(house
     client = Client(house)
     client.connection.watch = watch = Waking()
     woken = watch.woken
-    client.send(connect_packet("c")[:4])
+    client.send(mqtt.connect_packet("c")[:4])
     assert woken == []
-    client.send(connect_packet("c")[4:])
+    client.send(mqtt.connect_packet("c")[4:])
     assert woken == ["woken"]
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert woken == ["woken"]
     client.disconnect()
     assert woken == ["woken"] * 2
@@ -380,16 +368,16 @@ def test_a_peer_that_takes_no_replies_is_not_read_further(house: House) -> None:
     client.connection.listener.reply_limit = 1000
     client.block()
     client.transport.buffered = 1000
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert client.transport.is_reading()
     client.transport.buffered = 1001
-    client.send(PINGREQ_BYTES * 3)
+    client.send(mqtt.PINGREQ_BYTES * 3)
     assert not client.transport.is_reading()
-    client.send(PINGREQ_BYTES)  # what was read before is still handled
+    client.send(mqtt.PINGREQ_BYTES)  # what was read before is still handled
     client.transport.buffered = 0
     client.unblock()
     assert client.transport.is_reading()
-    assert client.take_bytes() == PINGRESP_BYTES * 5
+    assert client.take_bytes() == mqtt.PINGRESP_BYTES * 5
 
 
 def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(house: House) -> None:
@@ -399,7 +387,9 @@ def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(house: House
     rounds = 0
     while client.transport.is_reading() and rounds < 10_000:
         rounds += 1
-        client.send(PINGREQ_BYTES * 50, publish_packet("a", b"x", qos=1, packet_id=1) * 50)
+        client.send(
+            mqtt.PINGREQ_BYTES * 50, mqtt.publish_packet("a", b"x", qos=1, packet_id=1) * 50
+        )
         client.transport.buffered = len(client.transport.written)
         if client.transport.buffered > 5_000 and not client.connection.blocked:
             client.block()
@@ -415,7 +405,7 @@ def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(house: House) -> 
     rounds = 0
     while client.transport.is_reading() and rounds < 1_000:
         rounds += 1
-        client.send(publish_packet("t", b"", qos=1, packet_id=rounds) * 50)
+        client.send(mqtt.publish_packet("t", b"", qos=1, packet_id=rounds) * 50)
     assert not client.transport.is_reading()
     assert client.connection.held_bytes < 11_000
     house.core.outbox.release(1)
@@ -432,7 +422,7 @@ def test_many_small_replies_behind_a_slow_disk_count_what_they_cost(house: House
     client.connection.listener.reply_limit = 10_000
     client.connection.answer_after(house.core.outbox.stored, 1)
     for _ in range(100):
-        client.send(publish_packet("t", b"", qos=1, packet_id=1))
+        client.send(mqtt.publish_packet("t", b"", qos=1, packet_id=1))
     assert not client.transport.is_reading(), "100 replies of two bytes are 100 objects"
 
 
@@ -445,7 +435,7 @@ def test_messages_do_not_pile_up_behind_a_slow_disk(house: House) -> None:
     client.connection.deliver_after(house.core.outbox.stored, 1)
     client.connection.listener.reply_limit = 40_000
     for number in range(100):
-        publisher.send(publish_packet("a", b"%03d" % number + b"." * 1_000))
+        publisher.send(mqtt.publish_packet("a", b"%03d" % number + b"." * 1_000))
     assert client.connection.held_bytes < 13_000
     assert client.queue.waiting() == 5
     sent = 100 - 5 - client.queue.dropped
@@ -484,7 +474,7 @@ def test_a_peer_that_is_only_slow_is_read_on(house: House) -> None:
     client = house.client("c")
     client.connection.listener.reply_limit = 10
     client.transport.buffered = 100
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert client.transport.is_reading(), "not blocked: the loop has room"
 
 
@@ -539,9 +529,9 @@ class Timers:
 @pytest.mark.parametrize(
     "data",
     (
-        pytest.param(PINGREQ_BYTES * 100, id="PINGREQ"),
-        pytest.param(publish_packet("t", b"x" * 1000)[:200], id="a cut PUBLISH"),
-        pytest.param(subscribe_packet(1, ("t" * 180, 0)), id="SUBSCRIBE"),
+        pytest.param(mqtt.PINGREQ_BYTES * 100, id="PINGREQ"),
+        pytest.param(mqtt.publish_packet("t", b"x" * 1000)[:200], id="a cut PUBLISH"),
+        pytest.param(mqtt.subscribe_packet(1, ("t" * 180, 0)), id="SUBSCRIBE"),
     ),
 )
 def test_every_read_counts_whatever_it_is_of(house: House, data: bytes) -> None:
@@ -562,7 +552,7 @@ def test_a_cut_connect_counts_too(house: House) -> None:
     house.options.max_byte_rate = 100.0
     Timers(house)
     client = Client(house)
-    client.send(connect_packet("c", username="u" * 500)[:200])
+    client.send(mqtt.connect_packet("c", username="u" * 500)[:200])
     assert not client.transport.is_reading()
 
 
@@ -572,7 +562,7 @@ def test_what_was_read_already_makes_the_same_wait_longer(house: House) -> None:
     timers = Timers(house)
     client = house.client("c")
     for _ in range(3):
-        client.send(PINGREQ_BYTES * 100)
+        client.send(mqtt.PINGREQ_BYTES * 100)
     assert len(timers.due) == 1
     assert house.core.counters.rate_limited == 1
     began = house.clock.now
@@ -586,7 +576,7 @@ def test_who_is_closed_meanwhile_is_not_looked_at_for_ever(house: House) -> None
     house.options.max_byte_rate = 1.0
     timers = Timers(house)
     client = house.client("c")
-    client.send(PINGREQ_BYTES * 100)
+    client.send(mqtt.PINGREQ_BYTES * 100)
     client.lose()
     timers.fire()
     assert timers.due == []

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.wire import (
-    PUBACK,
-    PUBLISH,
-    puback_packet,
-    pubcomp_packet,
     publish_packet,
-    pubrec_packet,
-    pubrel_packet,
 )
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House, watcher
@@ -51,51 +45,6 @@ def test_a_bad_publish_closes_the_connection_with_its_statement_in_the_log(
     line = record.getMessage()
     assert 'closed client=c peer=192.0.2.1:4711 reason="protocol error: ' in line
     assert line.endswith(f'[{statement}]"')
-
-
-@pytest.mark.parametrize("retain", (False, True))
-def test_qos_1_is_acknowledged_under_its_id(house: House, retain: bool) -> None:
-    other = watcher(house)
-    client = house.client("c")
-    client.send(publish_packet("a", b"x", qos=1, packet_id=513, retain=retain, dup=True))
-    client.expect(puback_packet(513))
-    received = other.take_one(PUBLISH)
-    assert (received.qos, received.dup, received.retain) == (1, False, False)
-
-
-def test_qos_2_is_delivered_once_however_often_it_is_repeated(house: House) -> None:
-    other = watcher(house)
-    client = house.client("c")
-    for dup in (False, True, True):
-        client.send(publish_packet("a", b"x", qos=2, packet_id=7, dup=dup))
-        client.expect(pubrec_packet(7))
-    assert other.payloads() == [b"x"]
-    for _ in range(2):
-        client.send(pubrel_packet(7))
-        client.expect(pubcomp_packet(7))
-    client.send(publish_packet("a", b"y", qos=2, packet_id=7))
-    client.expect(pubrec_packet(7))
-    assert other.payloads() == [b"y"]
-
-
-def test_a_qos_2_id_is_remembered_across_connections_and_restarts(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.send(publish_packet("a", b"x", qos=2, packet_id=7))
-    client.expect(pubrec_packet(7))
-    for end in (client.lose, durable.restart):
-        end()
-        other = watcher(durable)
-        client = durable.client("c", clean=False)
-        client.send(publish_packet("a", b"x", qos=2, packet_id=7, dup=True))
-        client.expect(pubrec_packet(7))
-        other.expect()
-    client.send(pubrel_packet(7))
-    client.expect(pubcomp_packet(7))
-    durable.restart()
-    other = watcher(durable)
-    client = durable.client("c", clean=False)
-    client.send(publish_packet("a", b"y", qos=2, packet_id=7))
-    assert other.payloads() == [b"y"]
 
 
 def test_a_clean_session_forgets_its_qos_2_ids(house: House) -> None:
@@ -156,12 +105,3 @@ def test_a_burst_without_subscribers_is_counted(house: House) -> None:
     client.send(publish_packet("a", b"x") * 10)
     assert house.core.counters.mqtt_publish_received == 10
     assert house.core.counters.mqtt_publish_sent == 0
-
-
-def test_a_publisher_that_subscribed_gets_its_own_messages_in_order(house: House) -> None:
-    client = house.client("c")
-    client.subscribe(("a", 1))
-    client.send(*(publish_packet("a", b"%d" % n, qos=1, packet_id=n) for n in range(1, 5)))
-    packets = client.take()
-    assert [each.packet_id for each in packets if each.type == PUBACK] == [1, 2, 3, 4]
-    assert [each.payload for each in packets if each.type == PUBLISH] == [b"1", b"2", b"3", b"4"]

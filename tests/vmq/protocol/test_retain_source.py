@@ -1,13 +1,12 @@
 """Retained messages on their way past the plugins that judge their sources."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from vmq_hooks import PublishModifiers, Refuse
 
-from tests.vmq.support import Client, House, stored_house
+from tests.vmq.support import Client, House
 from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.mqtt.message import Sourced
 from vmq.protocol.retain_source import AT_ONCE, STEP
@@ -36,17 +35,6 @@ class Judge:
             call()
         self.house.settle()
         return len(due)
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    with stored_house(tmp_path) as house:
-        yield house
 
 
 def keep(house: House, count: int = 3) -> None:

@@ -12,11 +12,6 @@ from vmq.plugins.chains import Granted
 from vmq.protocol.rights import lapse_of, take_back, tell_of_lost, wanted_of
 
 
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 def subscriber(house: House, *filters: str) -> Subscriber:
     client = house.client("c")
     client.subscribe(*[(each, 1) for each in filters])

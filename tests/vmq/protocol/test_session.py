@@ -1,4 +1,7 @@
-"""One connection's protocol state machine: what each packet may do, and what a hostile peer cannot."""
+"""What sessions do that no client sees in one exchange: limits, commits, other nodes, and defects of ours.
+
+Which packet may come when, and what it does, tests/conformance asks a broker, and `test_packet_states` a model.
+"""
 
 import logging
 from collections.abc import Callable
@@ -7,27 +10,8 @@ from pathlib import Path
 import pytest
 from vmq_hooks.verdicts import Refuse
 
-from tests.support.wire import (
-    CONNACK,
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    SUBACK,
-    Will,
-    connect_packet,
-    packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrel_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
-from tests.vmq.support import Client, House, stored_house, watcher
+from tests.support import wire as mqtt
+from tests.vmq.support import Client, House, stored_house
 from vmq.config.options import LARGEST_CONNECT
 from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Answer, Pending
@@ -38,68 +22,19 @@ from vmq.mqtt.message import Message
 # --- CONNECT
 
 
-def test_a_connect_is_answered_and_nothing_else_is_sent(house: House) -> None:
-    client = Client(house)
-    client.send(connect_packet("c"))
-    client.expect(b"\x20\x02\x00\x00")
-
-
-@pytest.mark.parametrize(
-    "first",
-    [publish_packet("a", b"x"), PINGREQ_BYTES, DISCONNECT_BYTES, b"\x20\x02\0\0", b"\0\0"],
-)
-def test_any_other_first_packet_closes_the_connection(house: House, first: bytes) -> None:
-    client = Client(house)
-    client.send(first, connect_packet("c"))
-    client.expect()
-    assert client.is_closed()
-    assert house.registry.subscribers == {}
-
-
-def test_flags_in_connect_close_the_connection(house: House) -> None:
-    for flags in range(1, 16):
-        client = Client(house)
-        client.send(bytes([0x10 | flags]) + connect_packet("c")[1:])
-        client.expect()
-        assert client.is_closed()
-
-
-def test_a_second_connect_closes_the_connection(house: House) -> None:
-    client = house.client("c")
-    client.send(connect_packet("c"))
-    client.expect()
-    assert client.is_closed()
-
-
-@pytest.mark.parametrize("level", (0, 3, 5, 255))
-def test_another_level_is_refused_with_code_1(house: House, level: int) -> None:
-    client = Client(house)
-    client.send(connect_packet("c", level=level), PINGREQ_BYTES)
-    client.expect(b"\x20\x02\x00\x01")
-    assert client.is_closed()
-
-
-def test_what_comes_behind_a_refused_connect_is_ignored(house: House) -> None:
-    other = watcher(house)
-    client = Client(house)
-    client.send(connect_packet("", clean=False), publish_packet("a", b"x", retain=True))
-    other.expect()
-    assert house.retained() == {}
-
-
 def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is_kept(
     house: House,
 ) -> None:
     huge = 65_535
-    will = Will("w" * huge, b"x" * huge)
+    will = mqtt.Will("w" * huge, b"x" * huge)
     house.options.max_client_id_size = huge
     house.options.max_connect_size = LARGEST_CONNECT
-    raw = connect_packet("c" * huge, will=will, username="u" * huge, password=b"p" * huge)
+    raw = mqtt.connect_packet("c" * huge, will=will, username="u" * huge, password=b"p" * huge)
     client = Client(house)
     client.send(raw)
-    assert client.take_one(CONNACK).return_code == 0
+    assert client.take_one(mqtt.CONNACK).return_code == 0
     other = Client(house)
-    other.send(packet(0x10, b"x" * (LARGEST_CONNECT + 1))[:5])
+    other.send(mqtt.packet(0x10, b"x" * (LARGEST_CONNECT + 1))[:5])
     assert other.is_closed()
 
 
@@ -107,139 +42,42 @@ def test_a_durable_session_is_refused_while_the_store_cannot_write(durable: Hous
     assert durable.store is not None
     durable.store.failing = True
     client = Client(durable)
-    client.send(connect_packet("c", clean=False))
+    client.send(mqtt.connect_packet("c", clean=False))
     client.expect(b"\x20\x02\x00\x03")
     assert client.is_closed()
     durable.client("c", clean=True).ping()
 
 
-def test_connack_comes_before_what_waits(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 2))
-    durable.publish("a", b"1", 2)
-    client.lose()
-    durable.publish("a", b"2", 1)
-    client = Client(durable)
-    client.send(connect_packet("c", clean=False))
-    assert [each.type for each in client.take()] == [CONNACK, PUBLISH, PUBLISH]
-
-
 # --- what may come when
-
-
-@pytest.mark.parametrize("flags", range(16))
-@pytest.mark.parametrize("kind", range(16))
-def test_wrong_flags_close_the_connection(house: House, kind: int, flags: int) -> None:
-    if kind == PUBLISH:
-        return
-    good = {6: 2, 8: 2, 10: 2}.get(kind, 0)
-    client = house.client("c")
-    bodies = {8: b"\0\1\0\1a\0", 10: b"\0\1\0\1a", 12: b"", 14: b""}
-    client.send(packet(kind << 4 | flags, bodies.get(kind, b"\0\1")))
-    from_client = kind in (4, 5, 6, 7, 8, 10, 12, 14)
-    assert client.is_closed() == (flags != good or not from_client or kind == 14)
-
-
-@pytest.mark.parametrize("kind", (12, 14))
-def test_a_body_where_none_belongs_closes_the_connection(house: House, kind: int) -> None:
-    other = watcher(house)
-    client = house.client("c", will=Will("will"))
-    client.send(packet(kind << 4, b"x"))
-    client.expect()
-    assert client.is_closed()
-    assert other.take_published() == [("will", b"")]
-
-
-def test_good_packets_before_a_bad_one_in_the_same_chunk_count(house: House) -> None:
-    other = watcher(house)
-    client = house.client("c")
-    client.send(
-        publish_packet("a", b"1"),
-        publish_packet("a", b"2", qos=1, packet_id=5),
-        b"\xff\x00",
-        publish_packet("a", b"3"),
-    )
-    client.expect(puback_packet(5))
-    assert client.is_closed()
-    assert other.payloads() == [b"1", b"2"]
-
-
-def test_nothing_behind_disconnect_is_read(house: House) -> None:
-    other = watcher(house)
-    client = house.client("c")
-    client.send(DISCONNECT_BYTES, publish_packet("a", b"x"), PINGREQ_BYTES)
-    client.expect()
-    other.expect()
 
 
 def test_of_an_unknown_client_no_more_is_kept_than_a_connect_may_have(house: House) -> None:
     limit = house.options.max_connect_size
-    raw = connect_packet("c", username="u", password=b"p" * (limit - 21))
+    raw = mqtt.connect_packet("c", username="u", password=b"p" * (limit - 21))
     assert len(raw) == limit
     client = Client(house)
     client.send(raw)
-    assert client.take_one(CONNACK).return_code == 0
+    assert client.take_one(mqtt.CONNACK).return_code == 0
     other = Client(house)
-    other.send(connect_packet("c", username="u", password=b"p" * (limit - 20))[:4])
+    other.send(mqtt.connect_packet("c", username="u", password=b"p" * (limit - 20))[:4])
     assert other.is_closed()
 
 
 def test_a_subscribe_above_its_limit_is_refused_by_its_header(house: House) -> None:
     client = house.client("c")
-    client.send(publish_packet("t", b"x" * house.options.max_control_packet_size))
+    client.send(mqtt.publish_packet("t", b"x" * house.options.max_control_packet_size))
     assert not client.is_closed()
-    client.send(packet(0x82, bytes(house.options.max_control_packet_size))[:4])
+    client.send(mqtt.packet(0x82, bytes(house.options.max_control_packet_size))[:4])
     assert client.is_closed()
 
 
 def test_a_packet_above_the_limit_closes_the_connection(house: House) -> None:
     house.options.max_packet_size = 100
     client = house.client("c")
-    client.send(packet(0x30, b"\0\1a" + b"x" * 95))
+    client.send(mqtt.packet(0x30, b"\0\1a" + b"x" * 95))
     assert not client.is_closed()
-    client.send(packet(0x30, b"\0\1a" + b"x" * 96)[:2])
+    client.send(mqtt.packet(0x30, b"\0\1a" + b"x" * 96)[:2])
     assert client.is_closed()
-
-
-def test_a_ping_is_answered(house: House) -> None:
-    house.client("c").ping()
-
-
-# --- SUBSCRIBE, UNSUBSCRIBE
-
-
-def test_suback_has_a_code_for_each_filter_in_order(house: House) -> None:
-    client = house.client("c")
-    client.send(subscribe_packet(0x0102, ("a", 2), ("b", 0), ("a", 1)))
-    received = client.take_one(SUBACK)
-    assert (received.packet_id, received.codes) == (0x0102, [2, 0, 1])
-    house.publish("a", b"x", 2)
-    assert client.take_one(PUBLISH).qos == 1
-
-
-def test_unsuback_comes_whether_there_was_a_subscription_or_not(house: House) -> None:
-    client = house.client("c")
-    client.send(unsubscribe_packet(0x0102, "a", "b"))
-    client.expect(b"\xb0\x02\x01\x02")
-
-
-def test_several_packets_in_one_chunk_are_handled_in_order(house: House) -> None:
-    client = Client(house)
-    client.send(
-        connect_packet("c"),
-        subscribe_packet(1, ("a", 0)),
-        publish_packet("a", b"1"),
-        unsubscribe_packet(2, "a"),
-        publish_packet("a", b"2"),
-        PINGREQ_BYTES,
-    )
-    client.expect(
-        b"\x20\x02\x00\x00",
-        b"\x90\x03\x00\x01\x00",
-        publish_packet("a", b"1"),
-        b"\xb0\x02\x00\x02",
-        PINGRESP_BYTES,
-    )
 
 
 # --- acknowledgements wait for the store
@@ -252,12 +90,20 @@ def patient(house: House) -> None:
 
 Act = tuple[str, Callable[[Client], bytes], int]
 DURABLE_ACTS: tuple[Act, ...] = (
-    ("a publish that a durable session gets", lambda c: publish_packet("d", qos=1, packet_id=9), 4),
-    ("a retained one", lambda c: publish_packet("x", b"x", qos=1, packet_id=9, retain=True), 4),
-    ("QoS 2 from a durable session", lambda c: publish_packet("x", qos=2, packet_id=9), 5),
-    ("its PUBREL", lambda c: pubrel_packet(8), 7),
-    ("a subscription", lambda c: subscribe_packet(9, ("x", 0)), 9),
-    ("the end of one", lambda c: unsubscribe_packet(9, "d"), 11),
+    (
+        "a publish that a durable session gets",
+        lambda c: mqtt.publish_packet("d", qos=1, packet_id=9),
+        4,
+    ),
+    (
+        "a retained one",
+        lambda c: mqtt.publish_packet("x", b"x", qos=1, packet_id=9, retain=True),
+        4,
+    ),
+    ("QoS 2 from a durable session", lambda c: mqtt.publish_packet("x", qos=2, packet_id=9), 5),
+    ("its PUBREL", lambda c: mqtt.pubrel_packet(8), 7),
+    ("a subscription", lambda c: mqtt.subscribe_packet(9, ("x", 0)), 9),
+    ("the end of one", lambda c: mqtt.unsubscribe_packet(9, "d"), 11),
 )
 
 
@@ -272,7 +118,7 @@ def test_the_answer_to_durable_work_leaves_after_the_commit(
         reader.lose()
         client = house.client("c", clean=False)
         client.subscribe(("d", 0))
-        client.send(publish_packet("x", qos=2, packet_id=8))
+        client.send(mqtt.publish_packet("x", qos=2, packet_id=8))
         client.take()
         patient(house)
         client.send(act[1](client))
@@ -285,7 +131,7 @@ def test_the_answer_to_durable_work_leaves_after_the_commit(
 def test_the_connack_of_a_durable_session_leaves_after_the_commit(durable: House) -> None:
     patient(durable)
     client = Client(durable)
-    client.send(connect_packet("c", clean=False))
+    client.send(mqtt.connect_packet("c", clean=False))
     client.expect()
     durable.commit()
     client.expect(b"\x20\x02\x00\x00")
@@ -309,39 +155,12 @@ def test_what_needs_no_store_is_answered_at_once(durable: House) -> None:
     clean.subscribe(("a", 2))
     patient(durable)
     clean.send(
-        publish_packet("a", b"1", qos=1, packet_id=1), publish_packet("a", qos=2, packet_id=2)
+        mqtt.publish_packet("a", b"1", qos=1, packet_id=1),
+        mqtt.publish_packet("a", qos=2, packet_id=2),
     )
-    assert {each.type for each in clean.take()} == {PUBACK, PUBREC, PUBLISH}
+    assert {each.type for each in clean.take()} == {mqtt.PUBACK, mqtt.PUBREC, mqtt.PUBLISH}
     assert durable.store is not None
     assert not durable.store.has_work()
-
-
-# --- MQTT 3.1
-
-
-def test_an_mqtt_3_1_client_is_not_told_of_its_session(durable: House) -> None:
-    for _ in range(2):
-        client = Client(durable)
-        assert client.connect("c", clean=False, level=3).session_present == 0
-        client.disconnect()
-
-
-def test_an_mqtt_3_1_client_needs_an_id(house: House) -> None:
-    client = Client(house)
-    client.send(connect_packet("", protocol="MQIsdp", level=3))
-    client.expect(b"\x20\x02\x00\x02")
-
-
-def test_an_mqtt_3_1_client_may_repeat_with_dup(house: House) -> None:
-    client = house.client("c", level=3)
-    client.send(packet(0x8A, subscribe_packet(1, ("a", 0))[2:]))
-    client.expect(b"\x90\x03\x00\x01\x00")
-    client.send(packet(0x6A, b"\0\5"))
-    client.expect(pubcomp_packet(5))
-    client.send(packet(0xAA, unsubscribe_packet(2, "a")[2:]))
-    client.expect(b"\xb0\x02\x00\x02")
-    client.send(packet(0x38, b"\0\1ax"))
-    client.ping()
 
 
 # --- what goes wrong inside
@@ -359,7 +178,7 @@ def test_a_defect_of_ours_ends_one_connection_only(
     for member in ("m", "n"):
         house.client(member).subscribe(("$share/g/a", 0))
     house.core.choose = broken
-    client.send(publish_packet("a", b"x"), PINGREQ_BYTES)
+    client.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
     client.expect()
     assert client.is_closed()
     other.ping()
@@ -397,20 +216,12 @@ def test_a_message_object_is_made_once_for_all_targets(house: House) -> None:
     for index in range(3):
         house.client(str(index)).subscribe(("a", 1))
     queues = [house.queue(str(index)) for index in range(3)]
-    house.client("p").send(publish_packet("a", b"x", qos=1, packet_id=1))
+    house.client("p").send(mqtt.publish_packet("a", b"x", qos=1, packet_id=1))
     messages: list[Message] = [
         delivery.message for queue in queues for delivery in queue.inflight.values()
     ]
     assert len(messages) == 3
     assert all(each is messages[0] for each in messages)
-
-
-def test_pubcomp_type_is_the_last_word(house: House) -> None:
-    client = house.client("c")
-    client.publish("a", b"x", 2)
-    client.expect()
-    client.send(pubrel_packet(client.last_id))
-    assert client.take_one(PUBCOMP).packet_id == client.last_id
 
 
 # --- a session that another node of the cluster has
@@ -453,7 +264,7 @@ def elsewhere(house: House) -> OtherNode:
 
 def test_a_connect_waits_for_its_session(house: House, elsewhere: OtherNode) -> None:
     client = Client(house)
-    client.send(connect_packet("c", clean=False, will=Will("gone", b"x", 1)))
+    client.send(mqtt.connect_packet("c", clean=False, will=mqtt.Will("gone", b"x", 1)))
     assert elsewhere.asked == [("c", False)]
     client.expect()
     assert house.registry.subscribers == {}
@@ -478,20 +289,20 @@ def is_read(client: Client) -> bool:
 
 def test_what_is_sent_behind_the_connect_waits_unread(house: House, elsewhere: OtherNode) -> None:
     client = Client(house)
-    client.send(connect_packet("c"), PINGREQ_BYTES)
+    client.send(mqtt.connect_packet("c"), mqtt.PINGREQ_BYTES)
     assert is_read(client)  # its end would not be seen
-    client.send(PINGREQ_BYTES)
+    client.send(mqtt.PINGREQ_BYTES)
     assert not is_read(client)  # but no more is kept than came with that
     client.expect()
     elsewhere.finish()
-    client.expect(b"\x20\x02\x00\x00", PINGRESP_BYTES, PINGRESP_BYTES)
+    client.expect(b"\x20\x02\x00\x00", mqtt.PINGRESP_BYTES, mqtt.PINGRESP_BYTES)
     assert is_read(client)
     client.ping()
 
 
 def test_a_client_that_goes_away_cancels_its_claim(house: House, elsewhere: OtherNode) -> None:
     client = Client(house)
-    client.send(connect_packet("c"))
+    client.send(mqtt.connect_packet("c"))
     client.lose()
     assert elsewhere.cancelled == 1
     elsewhere.finish()
@@ -502,7 +313,7 @@ def test_a_claim_that_another_connect_overtakes_ends_without_an_answer(
     house: House, elsewhere: OtherNode
 ) -> None:
     client = Client(house)
-    client.send(connect_packet("c"))
+    client.send(mqtt.connect_packet("c"))
     elsewhere.finish(Refuse("taken over"))
     client.expect()
     assert client.is_closed()

@@ -6,16 +6,7 @@ import pytest
 from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP,
-    PUBLISH,
-    SUBACK,
-    UNSUBACK,
-    Packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.support import Client, House, stored_house
 from vmq.core.hook_sites import Answer, Pending
 from vmq.protocol.subscribe import FILTERS_A_STEP, NODES_A_STEP
@@ -47,7 +38,7 @@ def connected(house: House, name: str = "c", *, clean: bool = True) -> Client:
     return client
 
 
-def of_type(packets: list[Packet], kind: int) -> list[Packet]:
+def of_type(packets: list[mqtt.Packet], kind: int) -> list[mqtt.Packet]:
     return [each for each in packets if each.type == kind]
 
 
@@ -57,7 +48,7 @@ def of_type(packets: list[Packet], kind: int) -> list[Packet]:
 def test_a_long_subscribe_goes_in_steps_and_what_is_behind_waits(house: House) -> None:
     client = connected(house)
     pairs = [(each, index % 3) for index, each in enumerate(FILTERS)]
-    client.send(subscribe_packet(5, *pairs), PINGREQ_BYTES)
+    client.send(mqtt.subscribe_packet(5, *pairs), mqtt.PINGREQ_BYTES)
     present = client.connection.session.subscriber
     assert present is not None
     counts = [len(present.subscriptions)]
@@ -66,13 +57,13 @@ def test_a_long_subscribe_goes_in_steps_and_what_is_behind_waits(house: House) -
     steps = [after - before for before, after in zip([0, *counts], counts, strict=False)]
     assert sum(steps) == MANY
     assert max(steps) == FILTERS_A_STEP
-    assert [each.type for each in client.take()] == [SUBACK, PINGRESP]
+    assert [each.type for each in client.take()] == [mqtt.SUBACK, mqtt.PINGRESP]
 
 
 def test_its_suback_has_a_code_for_each_filter_in_order(house: House) -> None:
     client = connected(house)
     pairs = [(each, index % 3) for index, each in enumerate(FILTERS)]
-    client.send(subscribe_packet(5, *pairs))
+    client.send(mqtt.subscribe_packet(5, *pairs))
     turns(house)
     [answer] = client.take()
     assert (answer.packet_id, answer.codes) == (5, [qos for _, qos in pairs])
@@ -80,8 +71,8 @@ def test_its_suback_has_a_code_for_each_filter_in_order(house: House) -> None:
 
 def test_a_short_one_is_answered_at_once(house: House) -> None:
     client = connected(house)
-    client.send(subscribe_packet(5, *((each, 0) for each in FILTERS[:FILTERS_A_STEP])))
-    assert len(of_type(client.take(), SUBACK)) == 1
+    client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS[:FILTERS_A_STEP])))
+    assert len(of_type(client.take(), mqtt.SUBACK)) == 1
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -90,7 +81,7 @@ def test_one_that_is_malformed_at_its_end_has_no_effect(tmp_path: Path, durable:
         client = connected(house, clean=not durable)
         subscriber = client.connection.session.subscriber
         assert subscriber is not None
-        client.send(subscribe_packet(5, *((each, 0) for each in FILTERS), ("a/#/b", 0)))
+        client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS), ("a/#/b", 0)))
         house.settle()
         assert client.is_closed()
         assert subscriber.subscriptions == {}
@@ -98,29 +89,29 @@ def test_one_that_is_malformed_at_its_end_has_no_effect(tmp_path: Path, durable:
 
 def test_a_long_unsubscribe_goes_in_steps(house: House) -> None:
     client = connected(house)
-    client.send(subscribe_packet(5, *((each, 0) for each in FILTERS)))
+    client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS)))
     turns(house)
     client.take()
     present = client.connection.session.subscriber
     assert present is not None
-    client.send(unsubscribe_packet(6, *FILTERS), PINGREQ_BYTES)
+    client.send(mqtt.unsubscribe_packet(6, *FILTERS), mqtt.PINGREQ_BYTES)
     counts = [len(present.subscriptions)]
     while house.turn():
         counts.append(len(present.subscriptions))
     steps = [before - after for before, after in zip([MANY, *counts], counts, strict=False)]
     assert sum(steps) == MANY
     assert max(steps) == FILTERS_A_STEP
-    assert [each.type for each in client.take()] == [UNSUBACK, PINGRESP]
+    assert [each.type for each in client.take()] == [mqtt.UNSUBACK, mqtt.PINGRESP]
     assert house.registry.trie.count == 0
 
 
 def test_the_end_of_a_client_ends_its_request(house: House) -> None:
     client = connected(house)
-    client.send(subscribe_packet(5, *((each, 0) for each in FILTERS)))
+    client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS)))
     client.connection.close("enough")
     turns(house)
     assert house.registry.trie.count == 0
-    assert of_type(client.take(), SUBACK) == []
+    assert of_type(client.take(), mqtt.SUBACK) == []
 
 
 # --- hooks are asked for each step
@@ -143,7 +134,7 @@ def test_a_plugin_judges_step_by_step(house: House) -> None:
 
     client = connected(house)
     house.core.hooks.auth_on_subscribe = judge
-    client.send(subscribe_packet(5, *((each, 1) for each in FILTERS)))
+    client.send(mqtt.subscribe_packet(5, *((each, 1) for each in FILTERS)))
     turns(house)
     assert asked == [FILTERS_A_STEP] * 3 + [7]
     [answer] = client.take()
@@ -159,14 +150,14 @@ def test_verdicts_that_come_later_keep_the_order(house: House) -> None:
 
     client = connected(house)
     house.core.hooks.auth_on_subscribe = later
-    client.send(subscribe_packet(5, *((each, 1) for each in FILTERS)), PINGREQ_BYTES)
+    client.send(mqtt.subscribe_packet(5, *((each, 1) for each in FILTERS)), mqtt.PINGREQ_BYTES)
     turns(house)
     for step in range(4):
         assert len(asked) == step + 1
         asked[step].finish(Refuse("no") if step == 1 else None)
         turns(house)
     answer, pong = client.take()
-    assert pong.type == PINGRESP
+    assert pong.type == mqtt.PINGRESP
     assert answer.codes == [1] * FILTERS_A_STEP + [0x80] * FILTERS_A_STEP + [1] * (
         MANY - 2 * FILTERS_A_STEP
     )
@@ -184,17 +175,17 @@ def test_retained_messages_are_looked_for_in_steps(house: House) -> None:
     retain(house, 3 * NODES_A_STEP)
     client = connected(house)
     before = house.core.work
-    client.send(subscribe_packet(5, ("#", 0)), PINGREQ_BYTES)
+    client.send(mqtt.subscribe_packet(5, ("#", 0)), mqtt.PINGREQ_BYTES)
     taken = client.take()
-    assert taken[0].type == SUBACK
-    assert of_type(taken, PINGRESP) == []
+    assert taken[0].type == mqtt.SUBACK
+    assert of_type(taken, mqtt.PINGRESP) == []
     steps = [house.core.work - before]
     while house.turn():
         steps.append(house.core.work - before - sum(steps))
     house.settle()
     taken += client.take()
-    assert len(of_type(taken, PINGRESP)) == 1
-    payloads = [each.payload for each in of_type(taken, PUBLISH)]
+    assert len(of_type(taken, mqtt.PINGRESP)) == 1
+    payloads = [each.payload for each in of_type(taken, mqtt.PUBLISH)]
     assert sorted(payloads, key=int) == [b"%d" % number for number in range(3 * NODES_A_STEP)]
     assert max(steps) <= 2 * NODES_A_STEP + 8
     assert len(steps) >= 3
@@ -204,11 +195,13 @@ def test_a_filter_that_is_repeated_counts_once_and_has_each_of_its_codes(house: 
     retain(house, 50)
     client = connected(house)
     before = house.core.work
-    client.send(subscribe_packet(5, *(("#", number % 2) for number in range(2 * FILTERS_A_STEP))))
+    client.send(
+        mqtt.subscribe_packet(5, *(("#", number % 2) for number in range(2 * FILTERS_A_STEP)))
+    )
     turns(house)
     taken = client.take()
     assert taken[0].codes == [0, 1] * FILTERS_A_STEP
-    assert len(of_type(taken, PUBLISH)) == 50
+    assert len(of_type(taken, mqtt.PUBLISH)) == 50
     assert house.core.work - before < 40 * FILTERS_A_STEP
 
 
@@ -218,7 +211,7 @@ def test_many_filters_over_many_retained_messages_are_bounded_each_turn(house: H
     subscriber = client.connection.session.subscriber
     assert subscriber is not None
     before = house.core.work
-    client.send(subscribe_packet(5, *((f"{'+/' * depth}#", 0) for depth in range(40))))
+    client.send(mqtt.subscribe_packet(5, *((f"{'+/' * depth}#", 0) for depth in range(40))))
     steps = [house.core.work - before]
     while house.turn():
         steps.append(house.core.work - before - sum(steps))
@@ -229,12 +222,12 @@ def test_many_filters_over_many_retained_messages_are_bounded_each_turn(house: H
 def test_a_subscription_that_ends_meanwhile_brings_no_more(house: House) -> None:
     retain(house, 3 * NODES_A_STEP)
     client = connected(house)
-    client.send(subscribe_packet(5, ("r/+", 0)))
+    client.send(mqtt.subscribe_packet(5, ("r/+", 0)))
     subscriber = client.connection.session.subscriber
     assert subscriber is not None
     house.registry.unsubscribe(subscriber, "r/+")
     turns(house)
-    assert len(of_type(client.take(), PUBLISH)) < NODES_A_STEP
+    assert len(of_type(client.take(), mqtt.PUBLISH)) < NODES_A_STEP
 
 
 def test_a_durable_session_gets_them_all_in_order_of_its_filters(tmp_path: Path) -> None:
@@ -245,7 +238,7 @@ def test_a_durable_session_gets_them_all_in_order_of_its_filters(tmp_path: Path)
             for number in range(NODES_A_STEP):
                 house.publish(f"{prefix}/{number}", prefix.encode(), 1, retain=True)
         client = connected(house, clean=False)
-        client.send(subscribe_packet(5, ("a/+", 1), ("b/+", 1)))
+        client.send(mqtt.subscribe_packet(5, ("a/+", 1), ("b/+", 1)))
         house.settle()
-        taken = [each.payload for each in of_type(client.take(), PUBLISH)]
+        taken = [each.payload for each in of_type(client.take(), mqtt.PUBLISH)]
         assert taken == [b"a"] * NODES_A_STEP + [b"b"] * NODES_A_STEP

@@ -13,11 +13,6 @@ from vmq.core.hook_sites import Pending
 from vmq.protocol.will_publish import DEADLINE
 
 
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 def judge(house: House, hook: Callable[..., Any]) -> None:
     house.core.hooks.auth_on_publish = hook
     house.core.hooks.resolve()

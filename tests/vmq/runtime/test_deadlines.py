@@ -27,11 +27,6 @@ LONG = 3600.0
 TIMEOUT = 30.0
 
 
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 async def turns() -> None:
     """Lets everything run that can."""
     for _ in range(5):

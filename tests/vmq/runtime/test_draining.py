@@ -1,8 +1,6 @@
 """The tasks of queues that drain."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,25 +10,13 @@ from tests.support.wire import (
     publish_packet,
     subscribe_packet,
 )
-from tests.vmq.support import Client, House, stored_house
+from tests.vmq.support import Client, House
 from vmq.core.queue import Queue
 from vmq.runtime.draining import QueueTasks
 
 LONG = 3600.0
 #: Seconds to wait for what must happen.
 TIMEOUT = 30.0
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
 
 
 async def turns() -> None:

@@ -13,10 +13,11 @@ from typing import Any
 import plyvel
 import pytest
 
+from tests.vmq.damaged_store import number, start
 from vmq.mqtt.message import Delivery, Message
 from vmq.store import references as counting
 from vmq.store.lines import END
-from vmq.store.opening import open_store, repair_folder, stored_retained, stored_sessions
+from vmq.store.opening import repair_folder, stored_retained, stored_sessions
 from vmq.store.references import References
 from vmq.store.store import FORMAT, Store, StoreError
 from vmq.store.tools import StoreReport, check, repair
@@ -24,18 +25,10 @@ from vmq.store.tools import StoreReport, check, repair
 LARGE = b"x" * 2000
 
 
-def start(data: Path) -> Store:
-    return open_store(data / "store", "os", lambda: None)
-
-
 def commit(store: Store) -> None:
     store.begin_commit()
     store.write()
     store.end_commit()
-
-
-def number(value: int) -> bytes:
-    return value.to_bytes(8, "big")
 
 
 def deliver(store: Store, session: bytes, seq: int, message: Message, packet_id: int = 0) -> None:

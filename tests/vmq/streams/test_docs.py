@@ -1,6 +1,5 @@
 """What docs/streams.md shows works."""
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.pages import blocks
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import make, options, put, rows_from
 from vmq.config.listeners import problems_of
@@ -18,12 +18,8 @@ from vmq.streams.flight.service import StreamServer
 PAGE = Path(__file__).parents[3] / "docs" / "streams.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
 def test_the_options_are_valid() -> None:
-    found, compacted, archived, clustered, replicated = map(tomllib.loads, blocks("toml"))
+    found, compacted, archived, clustered, replicated = map(tomllib.loads, blocks(PAGE, "toml"))
     for each in (compacted["streams"]["states"], archived["streams"]["sensors"]):
         assert list(flaws_of(msgspec.convert(each, StreamOptions))) == []
     assert msgspec.convert(replicated["streams"]["orders"], StreamOptions).replicas == 3
@@ -38,7 +34,7 @@ def test_the_programs_run(tmp_path: Path) -> None:
         running.append(f"sensors/{number % 2}/temp", b"20.5")
     server = StreamServer(running.catalog)
     try:
-        segment, _, query = blocks("python")
+        segment, _, query = blocks(PAGE, "python")
         read: dict[str, Any] = {}
         exec(segment.replace("DATA_DIR", str(tmp_path)), read)
         assert read["table"].num_rows == 6
@@ -57,7 +53,7 @@ def test_the_check_of_a_segment_finds_each_flipped_bit(tmp_path: Path) -> None:
     raw = partition.active.path.read_bytes()
     partition.close()
     names: dict[str, Any] = {}
-    exec(blocks("python")[1], names)
+    exec(blocks(PAGE, "python")[1], names)
     check = names["check"]
     check(raw)
     check(raw + names["END"])

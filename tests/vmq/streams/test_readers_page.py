@@ -12,6 +12,7 @@ import pytest
 
 from tests.clients.client import BY_NAME
 from tests.clients.mosquitto import MosquittoClient
+from tests.support.pages import blocks
 from tests.support.wire import PUBACK, PUBLISH, SUBACK, Wire, publish_packet, subscribe_packet
 from vmq.cli.main import main
 from vmq.config.listeners import problems_of
@@ -24,16 +25,12 @@ MANY = 40
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="the page is in the repository only")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The configuration of the page, and readings of four devices."""
     folder = tmp_path_factory.mktemp("readers")
     config = folder / "vmq.toml"
-    config.write_text("\n".join(blocks("toml")).replace(":8815", ":0"))
+    config.write_text("\n".join(blocks(PAGE, "toml")).replace(":8815", ":0"))
     args = ("--config", str(config), "--allow-anonymous")
     listen = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
     with BrokerProcess.start(listen, folder / "data", args=args) as broker:
@@ -50,7 +47,7 @@ MEANS = [(f"d{at}", sum(range(at, MANY, 4)) / 10, 10) for at in range(4)]
 
 
 def test_the_configuration_is_valid() -> None:
-    found = tomllib.loads(blocks("toml")[0])
+    found = tomllib.loads(blocks(PAGE, "toml")[0])
     stream = msgspec.convert(found["streams"]["sensors"], StreamOptions)
     assert [each.name for each in stream.typed] == ["device", "temp"]
     listener = msgspec.convert(found["listeners"]["flight"], ListenerOptions)
@@ -60,7 +57,7 @@ def test_the_configuration_is_valid() -> None:
 @pytest.mark.parametrize("block", [0, 1, 2])
 def test_mqtt(broker: BrokerProcess, block: int) -> None:
     """The filters of the commands, by mosquitto_sub."""
-    (topic,) = re.findall(r"-t '([^']+)'", blocks("sh")[block])
+    (topic,) = re.findall(r"-t '([^']+)'", blocks(PAGE, "sh")[block])
     client = MosquittoClient(BY_NAME["mosquitto"], f"page-{block}", broker.tcp)
     try:
         assert client.open(((topic, 1),), clean=True, keepalive=60, will=None) == [1]
@@ -75,7 +72,7 @@ def test_mqtt(broker: BrokerProcess, block: int) -> None:
 
 def test_python(broker: BrokerProcess) -> None:
     names: dict[str, Any] = {}
-    exec(blocks("python")[0], names)
+    exec(blocks(PAGE, "python")[0], names)
     found = names["last_hour"](broker._url("grpc"))
     assert sorted(found.column("temp").to_pylist()) == [float(number) for number in range(MANY)]
     assert found.schema.names == ["device", "temp"]
@@ -83,7 +80,7 @@ def test_python(broker: BrokerProcess) -> None:
 
 def test_groups(broker: BrokerProcess) -> None:
     names: dict[str, Any] = {}
-    for block in blocks("python"):
+    for block in blocks(PAGE, "python"):
         if "streams.group(" in block:
             exec(block, names)
     server = broker._url("grpc")
@@ -110,11 +107,11 @@ def test_mapping(broker: BrokerProcess) -> None:
 
 
 def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    query = blocks("sql")[0]
+    query = blocks(PAGE, "sql")[0]
     assert main(["sql", query, "--json", "--data-dir", str(broker.data_dir)]) == 0
     rows = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["device"], row["mean"], row["n"]) for row in rows] == MEANS
-    for line in blocks("sh")[3].splitlines():
+    for line in blocks(PAGE, "sh")[3].splitlines():
         found = re.match(r'vmq sql "([^"]+)" ?(.*)', line)
         assert found is not None
         rest = [
@@ -126,7 +123,7 @@ def test_sql(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_flight_sql(broker: BrokerProcess) -> None:
     names: dict[str, Any] = {}
-    exec(next(each for each in blocks("python") if "adbc" in each), names)
+    exec(next(each for each in blocks(PAGE, "python") if "adbc" in each), names)
     found = names["rates"](broker._url("grpc"), "anybody", "")
     assert found.to_pylist() == [{"device": f"d{at}", "n": 10} for at in range(4)]
 
@@ -134,7 +131,7 @@ def test_flight_sql(broker: BrokerProcess) -> None:
 def test_groups_with_asyncio(broker: BrokerProcess) -> None:
     """The last one: it publishes."""
     names: dict[str, Any] = {}
-    block = next(each for each in blocks("python") if "async with" in each)
+    block = next(each for each in blocks(PAGE, "python") if "async with" in each)
     exec(block.replace('"reports"', '"others"'), names)
     server = broker._url("grpc")
 

@@ -8,13 +8,7 @@ import pytest
 from vmq_hooks import Plugin, Refuse, hook
 
 from tests.conftest import BrokerFactory
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    Wire,
-    connect_packet,
-    publish_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.cli.program import Program, run
 from tests.vmq.plugins.support import peer_of, serving
 from vmq.tracing.tracer import LIMIT, Trace, TraceLimitError
@@ -46,15 +40,15 @@ async def test_frames_and_hooks_of_one_client_are_shown(tmp_path: Path) -> None:
         async with peer_of(broker) as other, peer_of(broker) as peer:
             await other.connect("other", password=b"x", username="u")
             await peer.connect("c", username="u", password=b"secret")
-            peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
-            await peer.expect(PINGRESP_BYTES)
-            peer.send(publish_packet("no", b"x"))
+            peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+            await peer.expect(mqtt.PINGRESP_BYTES)
+            peer.send(mqtt.publish_packet("no", b"x"))
             assert await peer.rest() == b""
             lines = texts(trace)
             broker.tracer.stop(trace)
             assert core.traffic is not broker.tracer
-            other.send(PINGREQ_BYTES)
-            await other.expect(PINGRESP_BYTES)
+            other.send(mqtt.PINGREQ_BYTES)
+            await other.expect(mqtt.PINGRESP_BYTES)
     words = [line.rsplit(" ", 2)[0] if line.endswith(" ms") else line for line in lines]
     assert words[0].startswith("-> CONNECT level=4 client='c' user='u'")
     assert words[1:] == [
@@ -103,8 +97,8 @@ def test_the_command_shows_them_as_they_come(fresh_broker: BrokerFactory) -> Non
     command = ("trace", "client", "c", "--payload-bytes", "2", "--data-dir", str(broker.data_dir))
     with Program(*command) as program:
         program.wait_err("tracing c")
-        wire = Wire.connect_tcp(broker.tcp)
-        wire.stream.sendall(connect_packet("c") + publish_packet("a", b"hello"))
+        wire = mqtt.Wire.connect_tcp(broker.tcp)
+        wire.stream.sendall(mqtt.connect_packet("c") + mqtt.publish_packet("a", b"hello"))
         program.wait_out("-> CONNECT level=4 client='c'")
         program.wait_out("-> PUBLISH 'a' qos=0 retain=0 dup=0 bytes=5 'he'...")
         wire.stream.close()

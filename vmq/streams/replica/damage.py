@@ -84,15 +84,21 @@ class DamagedRanges:
         self._mend = None
 
     def mend(
-        self, messages: Sequence[bytes], base_of: Callable[[int], int]
+        self, first: int, behind: int, messages: Sequence[bytes], base_of: Callable[[int], int]
     ) -> tuple[Path, Path, Index] | None:
-        """Takes pieces of the first range; the damaged segment and the file to have its place, once that is whole.
+        """Takes pieces of a range; the damaged segment and the file to have its place, once that is whole.
 
         Args:
+            first: where they begin.
+            behind: where they end.
             messages: batches as they lie in segments.
             base_of: where the segment begins that ends at an offset.
         """
-        end = self.ranges[0][1]
+        meeting = (at for at, (one, end) in enumerate(self.ranges) if one < behind and first < end)
+        at = next(meeting, None)
+        if at is None:
+            return None
+        end = self.ranges[at][1]
         if self._mend is None or self._mend.end != end:
             # From the segment's beginning on: another one may have come first in the middle of it.
             self._mend = Mend(self._folder, base_of(end), end, self._header)
@@ -101,8 +107,8 @@ class DamagedRanges:
         target = self._folder / f"{mend.first:020}{SUFFIX}"
         made = mend.finish()
         if made is None:
-            self.ranges[0] = (mend.index.end, end)
+            self.ranges[at] = (mend.index.end, end)
             return None
         self._mend = None
-        self.ranges.pop(0)
+        self.ranges.pop(at)
         return target, made, mend.index

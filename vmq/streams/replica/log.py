@@ -28,7 +28,7 @@ from vmq.streams.replica.opening import CLEAN, CommitFile, ForgottenMark, forget
 from vmq.streams.replica.segment import LooseSegment
 from vmq.streams.tidying.compaction import NOTE as COMPACTION_NOTE
 from vmq.streams.tidying.compaction import CompactionNote, write_note
-from vmq_cluster.raft.messages import MEMBERS, ROWS, STATE, Batch, Mark, SealedFile
+from vmq_cluster.raft.messages import ROWS, STATE, Batch, Mark, SealedFile
 
 #: Whole segments that stay loose: who is behind by less gets batches, not files.
 LOOSE: Final = 1
@@ -232,17 +232,15 @@ class ReplicaLog:
     def append(self, batches: Sequence[Batch]) -> None:
         """Puts batches behind the last."""
         run: list[bytes] = []
-        says_members = self.end == self.first
+        is_new = self.end == self.first
         for batch in batches:
             if batch.kind == STATE:
                 self._write(run)
                 run = []
                 self._roll(batch.offset)
-            elif batch.kind == MEMBERS:
-                says_members = True
             run.append(self._codec.message(batch))
         self._write(run)
-        if says_members:  # which is never forgotten
+        if is_new:  # what it begins with is never forgotten
             self.sync()
         self._note()
         self._partition.on_write()
@@ -455,7 +453,8 @@ class ReplicaLog:
         if not self.damage or not batches:
             return
         messages = [self._codec.message(each) for each in batches]
-        if (mended := self._damaged.mend(messages, self._base_of)) is not None:
+        mended = self._damaged.mend(batches[0].offset, batches[-1].end, messages, self._base_of)
+        if mended is not None:
             self._uncompact()
             self._replace(*mended)
             self._partition.flaws.pop(mended[0], None)  # what readers met until just now

@@ -2,19 +2,9 @@
 
 import gc
 import socket
-from collections.abc import Iterator
 from itertools import pairwise
 
-import pytest
-
 from vmq.bench.load.loop import READ, Loop, quiet_memory
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 class Ear:

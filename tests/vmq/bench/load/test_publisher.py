@@ -1,20 +1,11 @@
 """The sending end: how much it sends at once, and what it does with the answers."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.vmq.bench.support import SilentPublisher
 from vmq.bench.load.frames import packet_id_of
 from vmq.bench.load.loop import Loop
 from vmq.bench.load.publisher import Schedule
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 def publisher_of(loop: Loop, qos: int = 0, **values: int) -> SilentPublisher:

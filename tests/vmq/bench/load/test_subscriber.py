@@ -1,20 +1,11 @@
 """The receiving end, fed by hand: what it finds, and what it answers."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.vmq.bench.support import SilentPublisher, SilentSubscriber, sent
 from vmq.bench.load.checks import Faults
 from vmq.bench.load.loop import Loop
 from vmq.mqtt import encoder
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 def message(publisher: SilentPublisher, sequence: int, packet_id: int = 0, dup: int = 0) -> bytes:

@@ -4,19 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.wire import (
-    DISCONNECT,
-    DISCONNECT_BYTES,
-    PINGREQ_BYTES,
-    PUBLISH,
-    SUBSCRIBE,
-    packet,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.cli.fake_broker import FakeBroker
 from tests.vmq.cli.program import Program
 
@@ -74,7 +62,7 @@ def test_a_clean_session_is_the_default(broker: FakeBroker) -> None:
     with pub(broker, "-m", "x", "-i", "") as program:
         wire, connect = broker.accept_client()
         wire.expect_publish("t", b"x")
-        wire.expect(DISCONNECT_BYTES)
+        wire.expect(mqtt.DISCONNECT_BYTES)
         assert program.finish().code == 0
     assert connect.body == b"\0\4MQTT\4\2\0\x3c\0\0"
 
@@ -106,10 +94,10 @@ def test_qos_2_goes_by_the_book(broker: FakeBroker) -> None:
     with pub(broker, "-q", "2", "-r", "-m", "x") as program:
         wire, _ = broker.accept_client()
         packet_id = wire.expect_publish("t", b"x", qos=2, dup=False, retain=True).packet_id
-        wire.send(pubrec_packet(packet_id))
-        wire.expect(pubrel_packet(packet_id))
-        wire.send(pubcomp_packet(packet_id))
-        wire.expect(DISCONNECT_BYTES)
+        wire.send(mqtt.pubrec_packet(packet_id))
+        wire.expect(mqtt.pubrel_packet(packet_id))
+        wire.send(mqtt.pubcomp_packet(packet_id))
+        wire.expect(mqtt.DISCONNECT_BYTES)
         assert program.finish().code == 0
 
 
@@ -119,7 +107,7 @@ def test_at_most_20_messages_await_their_acknowledgement(broker: FakeBroker) -> 
         program.stdin.write(b"".join(b"%d\n" % number for number in range(30)))
         program.stdin.flush()
         first = [wire.expect_publish("t", b"%d" % number) for number in range(20)]
-        wire.send(puback_packet(first[0].packet_id))
+        wire.send(mqtt.puback_packet(first[0].packet_id))
         wire.expect_publish("t", b"20")
 
 
@@ -129,7 +117,7 @@ def test_a_connection_lost_before_the_acknowledgement_is_an_error(
 ) -> None:
     with pub(broker, "-q", qos, "-m", "x") as program:
         wire, _ = broker.accept_client()
-        wire.expect(PUBLISH)
+        wire.expect(mqtt.PUBLISH)
         wire.close()
         done = program.finish()
     url = f"mqtt://127.0.0.1:{broker.port}"
@@ -150,7 +138,7 @@ def test_a_connection_lost_while_no_line_comes_is_noticed(broker: FakeBroker) ->
 def test_a_refused_subscription_is_an_error(broker: FakeBroker) -> None:
     with sub(broker, "-t", "t") as program:
         wire, _ = broker.accept_client()
-        wire.send(packet(0x90, wire.recv_packet().body[:2] + b"\x80"))
+        wire.send(mqtt.packet(0x90, wire.recv_packet().body[:2] + b"\x80"))
         done = program.finish()
     assert done.code == 1
     assert done.err == "vmq: error: the broker refuses to subscribe us to t\n"
@@ -159,18 +147,18 @@ def test_a_refused_subscription_is_an_error(broker: FakeBroker) -> None:
 def test_a_connection_lost_before_the_suback_is_made_anew(broker: FakeBroker) -> None:
     with sub(broker, "-t", "t", "-C", "1") as program:
         wire, _ = broker.accept_client()
-        wire.expect(SUBSCRIBE)
+        wire.expect(mqtt.SUBSCRIBE)
         wire.close()
-        broker.accept_subscriber().send(publish_packet("t", b"x"))
+        broker.accept_subscriber().send(mqtt.publish_packet("t", b"x"))
         assert program.finish().out == b"x\n"
 
 
 def test_one_of_several_refused_is_a_warning(broker: FakeBroker) -> None:
     with sub(broker, "-t", "t", "-t", "u", "-C", "1") as program:
         wire, _ = broker.accept_client()
-        wire.send(packet(0x90, wire.recv_packet().body[:2] + b"\x00\x80"))
+        wire.send(mqtt.packet(0x90, wire.recv_packet().body[:2] + b"\x00\x80"))
         program.wait_err("vmq: warning: the broker refuses to subscribe us to u")
-        wire.send(publish_packet("t", b"x"))
+        wire.send(mqtt.publish_packet("t", b"x"))
         assert program.finish().code == 0
 
 
@@ -178,53 +166,53 @@ def test_what_is_not_printed_is_not_acknowledged(broker: FakeBroker) -> None:
     with sub(broker, "-t", "t", "-q", "1", "-c", "-i", "me", "-C", "1") as program:
         wire = broker.accept_subscriber()
         wire.send(
-            publish_packet("t", b"1", qos=1, packet_id=1),
-            publish_packet("t", b"2", qos=1, packet_id=2),
+            mqtt.publish_packet("t", b"1", qos=1, packet_id=1),
+            mqtt.publish_packet("t", b"2", qos=1, packet_id=2),
         )
-        wire.expect(puback_packet(1))
-        wire.expect(DISCONNECT_BYTES)
+        wire.expect(mqtt.puback_packet(1))
+        wire.expect(mqtt.DISCONNECT_BYTES)
         assert program.finish().out == b"1\n"
 
 
 def test_a_qos_2_message_is_printed_once_over_two_connections(broker: FakeBroker) -> None:
-    message = publish_packet("t", b"once", qos=2, packet_id=1)
+    message = mqtt.publish_packet("t", b"once", qos=2, packet_id=1)
     with sub(broker, *DURABLE, "-C", "2") as program:
         wire = broker.accept_subscriber()
         wire.send(message)
-        wire.expect(pubrec_packet(1))
+        wire.expect(mqtt.pubrec_packet(1))
         wire.close()
         wire = broker.accept_subscriber(session_present=1)
-        wire.send(publish_packet("t", b"once", qos=2, packet_id=1, dup=True))
-        wire.expect(pubrec_packet(1))
-        wire.send(pubrel_packet(1))
-        wire.expect(pubcomp_packet(1))
-        wire.send(publish_packet("t", b"twice", qos=2, packet_id=1))
-        wire.expect(pubrec_packet(1))
+        wire.send(mqtt.publish_packet("t", b"once", qos=2, packet_id=1, dup=True))
+        wire.expect(mqtt.pubrec_packet(1))
+        wire.send(mqtt.pubrel_packet(1))
+        wire.expect(mqtt.pubcomp_packet(1))
+        wire.send(mqtt.publish_packet("t", b"twice", qos=2, packet_id=1))
+        wire.expect(mqtt.pubrec_packet(1))
         assert program.finish().out == b"once\ntwice\n"
 
 
 def test_packet_ids_of_a_lost_session_mean_nothing(broker: FakeBroker) -> None:
     with sub(broker, *DURABLE, "-C", "2") as program:
         wire = broker.accept_subscriber()
-        wire.send(publish_packet("t", b"1", qos=2, packet_id=1))
-        wire.expect(pubrec_packet(1))
+        wire.send(mqtt.publish_packet("t", b"1", qos=2, packet_id=1))
+        wire.expect(mqtt.pubrec_packet(1))
         wire.close()
         wire = broker.accept_subscriber(session_present=0)
-        wire.send(publish_packet("t", b"2", qos=2, packet_id=1))
+        wire.send(mqtt.publish_packet("t", b"2", qos=2, packet_id=1))
         assert program.finish().out == b"1\n2\n"
 
 
 def test_a_release_of_an_earlier_process_is_answered(broker: FakeBroker) -> None:
     with sub(broker, *DURABLE):
         wire = broker.accept_subscriber(session_present=1)
-        wire.send(pubrel_packet(9))
-        wire.expect(pubcomp_packet(9))
+        wire.send(mqtt.pubrel_packet(9))
+        wire.expect(mqtt.pubcomp_packet(9))
 
 
 def test_messages_may_come_before_the_suback(broker: FakeBroker) -> None:
     with sub(broker, *DURABLE, "-C", "1") as program:
         wire, _ = broker.accept_client(session_present=1)
-        wire.send(publish_packet("t", b"early"))
+        wire.send(mqtt.publish_packet("t", b"early"))
         assert program.finish().out == b"early\n"
 
 
@@ -235,14 +223,14 @@ def test_a_subscriber_comes_back(broker: FakeBroker) -> None:
     with sub(broker, "-t", "t", "-C", "1") as program:
         broker.accept_subscriber().close()
         program.wait_err(r"vmq: warning: .* was lost; trying again in 1 s")
-        broker.accept_subscriber().send(publish_packet("t", b"back"))
+        broker.accept_subscriber().send(mqtt.publish_packet("t", b"back"))
         assert program.finish().out == b"back\n"
 
 
 def test_a_broker_that_does_not_answer_pings_is_given_up(broker: FakeBroker) -> None:
     with sub(broker, "-t", "t", "-k", "1") as program:
         wire = broker.accept_subscriber()
-        wire.expect(PINGREQ_BYTES)
+        wire.expect(mqtt.PINGREQ_BYTES)
         program.wait_err("was lost; trying again")
         broker.accept_subscriber()
 
@@ -251,9 +239,9 @@ def test_pings_keep_a_quiet_connection(broker: FakeBroker) -> None:
     with sub(broker, "-t", "t", "-k", "1", "-C", "1") as program:
         wire = broker.accept_subscriber()
         for _ in range(3):
-            wire.expect(PINGREQ_BYTES)
+            wire.expect(mqtt.PINGREQ_BYTES)
             wire.send(b"\xd0\0")
-        wire.send(publish_packet("t", b"x"))
-        wire.expect(DISCONNECT)
+        wire.send(mqtt.publish_packet("t", b"x"))
+        wire.expect(mqtt.DISCONNECT)
         done = program.finish()
     assert (done.out, done.err) == (b"x\n", "")

@@ -25,10 +25,7 @@ def groups(broker: Broker) -> GroupService:
 
 
 def node_config(folder: Path, name: str, join: str, made: StreamOptions) -> Config:
-    """A node with the stream `s`. It serves no Flight, which would be a process of its own."""
-    config = with_streams(folder, name, join, s=made)
-    del config.listeners["flight"]
-    return config
+    return with_streams(folder, name, join, s=made)
 
 
 @asynccontextmanager

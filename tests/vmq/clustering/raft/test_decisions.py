@@ -9,32 +9,22 @@ from hypothesis import strategies as st
 
 from vmq.clustering.raft import decisions
 from vmq.clustering.raft.decisions import Known, WantedStream, meta_voters, next_commands
-from vmq_cluster.raft.meta import (
-    Definitions,
-    DeleteStream,
-    MakeStream,
-    Move,
-    Moved,
-    RefusedError,
-    SetHosts,
-    SetReplicas,
-    encode,
-)
+from vmq_cluster.raft import meta
 
 
-def settle(decided: Definitions, known: Known) -> int:
+def settle(decided: meta.Definitions, known: Known) -> int:
     """Decides what is proposed until nothing is; returns in how many steps."""
     for step in range(100):
         commands = next_commands(decided, known, lambda: "id")
         if not commands:
             return step
         for command in commands:
-            decided.apply(encode(command))
+            decided.apply(meta.encode(command))
     raise AssertionError("it never ends")
 
 
 def test_a_stream_is_placed_once_there_are_hosts() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(4, 3)}
     settle(decided, Known(("a", "b"), streams))
     assert not decided.streams
@@ -48,7 +38,7 @@ def test_a_stream_is_placed_once_there_are_hosts() -> None:
 
 
 def test_who_is_gone_is_replaced_and_nobody_else_moves() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(8, 3)}
     hosts = ("a", "b", "c", "d")
     settle(decided, Known(hosts, streams))
@@ -61,7 +51,7 @@ def test_who_is_gone_is_replaced_and_nobody_else_moves() -> None:
 
 
 def test_a_few_groups_move_at_a_time() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(40, 3)}
     settle(decided, Known(("a", "b", "c", "d"), streams))
     known = Known(("a", "b", "c"), streams)
@@ -74,17 +64,17 @@ def test_a_few_groups_move_at_a_time() -> None:
 
 
 def test_old_news_of_members_is_passed_over() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(1, 3)}
     settle(decided, Known(("a", "b", "c"), streams))
-    decided.apply(encode(Moved("id/0", ("a", "b"), 5)))
+    decided.apply(meta.encode(meta.Moved("id/0", ("a", "b"), 5)))
     assert not next_commands(
         decided, Known(("a", "b", "c"), streams, members={"id/0": (("c",), 4)})
     )
 
 
 def test_a_deleted_stream_goes_by_its_id() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     settle(decided, Known(("a", "b", "c"), {"s": WantedStream(1, 3)}))
     settle(decided, Known(("a", "b", "c"), {}, frozenset({"another"})))
     assert "s" in decided.streams
@@ -93,7 +83,7 @@ def test_a_deleted_stream_goes_by_its_id() -> None:
 
 
 def test_an_operator_moves_a_group() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(1, 2)}
     settle(decided, Known(("a", "b", "c"), streams))
     wanted = tuple(each for each in "abc" if each != decided.groups["id/0"].voters[0])
@@ -103,7 +93,7 @@ def test_an_operator_moves_a_group() -> None:
 
 def test_what_was_missing_is_made_when_there_is_a_host_again() -> None:
     """A node is removed where there is none to spare; another one joins later."""
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(4, 3)}
     settle(decided, Known(("a", "b", "c"), streams))
     settle(decided, Known(("a", "b"), streams))
@@ -130,7 +120,7 @@ def hosts_of(known: Known, voters: tuple[str, ...]) -> list[str]:
 def test_nodes_of_one_host_have_no_two_copies_of_a_partition() -> None:
     labels = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c": "c"}
     two = Known(("a1", "a2", "b1", "b2"), {"s": WantedStream(8, 3)}, labels=labels)
-    decided = Definitions()
+    decided = meta.Definitions()
     settle(decided, two)
     assert not decided.streams, "four nodes on two hosts have room for two copies"
     three = Known((*two.hosts, "c"), two.streams, labels=labels)
@@ -146,7 +136,7 @@ def test_nodes_of_one_host_have_no_two_copies_of_a_partition() -> None:
 
 
 def test_nodes_that_turn_out_to_share_a_host_part_with_a_copy() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(1, 2)}
     settle(decided, Known(("a", "b", "c"), streams))
     one, two = decided.groups["id/0"].wanted
@@ -156,7 +146,7 @@ def test_nodes_that_turn_out_to_share_a_host_part_with_a_copy() -> None:
 
 
 def test_a_group_begins_with_who_has_the_only_copy_and_gets_others() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(2, 3, ("b", ""))}
     settle(decided, Known(("a", "b", "c"), streams))
     first, second = decided.groups["id/0"], decided.groups["id/1"]
@@ -166,7 +156,7 @@ def test_a_group_begins_with_who_has_the_only_copy_and_gets_others() -> None:
 
 
 def test_a_stream_gets_more_replicas_and_fewer() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     hosts = ("a", "b", "c", "d")
     settle(decided, Known(hosts, {"s": WantedStream(4, 2)}))
     before = {group: each.wanted for group, each in decided.groups.items()}
@@ -180,7 +170,7 @@ def test_a_stream_gets_more_replicas_and_fewer() -> None:
 
 
 def test_nothing_is_proposed_that_nodes_have_no_room_for() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     hosts = ("a", "b", "c")
     streams = {"big": WantedStream(7, 3), "small": WantedStream(4, 3)}
     known = Known(hosts, streams, limits={"a": 5, "b": 6, "c": 0})
@@ -194,7 +184,7 @@ def test_nothing_is_proposed_that_nodes_have_no_room_for() -> None:
 
 
 def test_who_is_gone_is_replaced_by_nodes_that_have_room() -> None:
-    decided = Definitions()
+    decided = meta.Definitions()
     hosts, streams = ("a", "b", "c"), {"s": WantedStream(6, 3)}
     settle(decided, Known(hosts, streams))
     settle(decided, Known(("a", "b", "d"), streams, limits={"d": 2}))
@@ -209,22 +199,24 @@ GROUPS = st.builds(lambda name, number: f"{name}/{number}", NAMES, st.integers(0
 LABELS = st.sampled_from(["abcd", "aacd", "abcc"])
 COMMANDS = st.one_of(
     st.builds(
-        lambda hosts, labels, limit: SetHosts(
+        lambda hosts, labels, limit: meta.SetHosts(
             hosts, tuple(labels[HOSTS.index(each)] for each in hosts), (limit,) * len(hosts)
         ),
         NODES,
         LABELS,
         st.sampled_from([0, 2, 4]),
     ),
-    st.builds(lambda name, copies: MakeStream(name, name, 3, copies), NAMES, st.integers(1, 3)),
-    st.builds(lambda name: DeleteStream(name, name), NAMES),
-    st.builds(SetReplicas, NAMES, st.integers(1, 3)),
-    st.builds(Move, GROUPS, NODES),
-    st.builds(Moved, GROUPS, NODES, st.integers(0, 3)),
+    st.builds(
+        lambda name, copies: meta.MakeStream(name, name, 3, copies), NAMES, st.integers(1, 3)
+    ),
+    st.builds(lambda name: meta.DeleteStream(name, name), NAMES),
+    st.builds(meta.SetReplicas, NAMES, st.integers(1, 3)),
+    st.builds(meta.Move, GROUPS, NODES),
+    st.builds(meta.Moved, GROUPS, NODES, st.integers(0, 3)),
 )
 
 
-def is_settled(decided: Definitions, known: Known) -> bool:
+def is_settled(decided: meta.Definitions, known: Known) -> bool:
     """The naive way: whether no group of all is to be elsewhere."""
     full = {node for node, left in decided.free().items() if left <= 0}
     counts = {each.id: each.replicas for each in decided.streams.values()}
@@ -243,12 +235,12 @@ def is_settled(decided: Definitions, known: Known) -> bool:
 def test_what_is_kept_of_groups_is_what_all_of_them_give(
     commands: list[Any], moves: dict[str, tuple[str, ...]]
 ) -> None:
-    decided, changed = Definitions(), set()
+    decided, changed = meta.Definitions(), set()
     for command in commands:
         before = dict(decided.groups)
         try:
-            decided.apply(encode(command))
-        except RefusedError:
+            decided.apply(meta.encode(command))
+        except meta.RefusedError:
             continue
         changed = decided.take_changed()
         both = before.keys() | decided.groups.keys()
@@ -276,7 +268,7 @@ def test_of_thousands_of_groups_those_are_looked_at_that_may_move(
         looked.append(group)
         return better(group, *about)
 
-    decided = Definitions()
+    decided = meta.Definitions()
     streams = {"s": WantedStream(2000, 3)}
     hosts = ("a", "b", "c", "d")
     settle(decided, Known(hosts, streams))
@@ -285,21 +277,21 @@ def test_of_thousands_of_groups_those_are_looked_at_that_may_move(
     assert not looked
     asked = {"id/7": decided.groups["id/7"].wanted[::-1]}
     assert next_commands(decided, Known(hosts, streams, moves=asked)) == [
-        Move("id/7", asked["id/7"])
+        meta.Move("id/7", asked["id/7"])
     ]
     assert looked == ["id/7"]
     looked.clear()
     # One node leaves: its groups move a few at a time, and no more of them are looked at.
-    decided.apply(encode(SetHosts(hosts[:3])))
+    decided.apply(meta.encode(meta.SetHosts(hosts[:3])))
     assert len(next_commands(decided, Known(hosts[:3], streams))) == decisions.MOVING
     assert len(looked) == decisions.MOVING
     # There is nobody else any more: one of those that have the same nodes says so for all.
-    decided = Definitions()
+    decided = meta.Definitions()
     settle(decided, Known(hosts[:3], streams))
-    decided.apply(encode(SetHosts(hosts[:2])))
+    decided.apply(meta.encode(meta.SetHosts(hosts[:2])))
     for group in [*decided.groups]:
-        decided.apply(encode(Move(group, ("a", "b"))))
-        decided.apply(encode(Moved(group, ("a", "b"), 1)))
+        decided.apply(meta.encode(meta.Move(group, ("a", "b"))))
+        decided.apply(meta.encode(meta.Moved(group, ("a", "b"), 1)))
     looked.clear()
     assert not next_commands(decided, Known(hosts[:2], streams))
     assert len(looked) == 1

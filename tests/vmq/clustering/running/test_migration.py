@@ -6,19 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    puback_packet,
-    pubcomp_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-)
 from tests.vmq.clustering.house import House, durable, publish, store_of, subscribed
 from tests.vmq.clustering.running.slotted import SLOTS, are_owned, service, slotted
 from tests.vmq.sockets import Peer, peer_of
@@ -40,7 +29,7 @@ def alone(folder: Path, name: str = "a") -> Broker:
 
 
 async def go(peer: Peer) -> None:
-    peer.send(DISCONNECT_BYTES)
+    peer.send(mqtt.DISCONNECT_BYTES)
     assert await peer.rest() == b""
 
 
@@ -50,13 +39,13 @@ async def drained(peer: Peer, count: int) -> list[bytes]:
     released = 0
     while released < count:
         packet = await peer.packet()
-        if packet.type == PUBREL:
-            peer.send(pubcomp_packet(packet.packet_id))
+        if packet.type == mqtt.PUBREL:
+            peer.send(mqtt.pubcomp_packet(packet.packet_id))
             released += 1
             continue
-        assert packet.type == PUBLISH
+        assert packet.type == mqtt.PUBLISH
         found.append(packet.payload)
-        peer.send(pubrec_packet(packet.packet_id))
+        peer.send(mqtt.pubrec_packet(packet.packet_id))
     return found
 
 
@@ -67,39 +56,39 @@ async def test_a_broker_alone_becomes_a_node_with_all_its_sessions(tmp_path: Pat
             await peer.connect("c1", clean=False)
             await publish(broker, b"1", b"2", b"3", qos=2)
             first, second, third = [await peer.packet() for _ in range(3)]
-            peer.send(pubrec_packet(first.packet_id))
-            assert (await peer.packet()).type == PUBREL
+            peer.send(mqtt.pubrec_packet(first.packet_id))
+            assert (await peer.packet()).type == mqtt.PUBREL
             await go(peer)
         await publish(broker, b"4", b"5", qos=2)
         async with peer_of(broker) as peer:  # a packet id is received, and not released
             await peer.connect("p", clean=False)
-            peer.send(publish_packet("t", b"6", qos=2, packet_id=7))
-            assert (await peer.packet()).type == PUBREC
+            peer.send(mqtt.publish_packet("t", b"6", qos=2, packet_id=7))
+            assert (await peer.packet()).type == mqtt.PUBREC
             await go(peer)
     made = in_slots(tmp_path)
     node = await made.start("a")
     await until(lambda: are_owned(made))
     async with peer_of(node) as peer:
         await peer.connect("p", clean=False)
-        peer.send(publish_packet("t", b"6", qos=2, packet_id=7, dup=True))
-        assert (await peer.packet()).type == PUBREC
-        peer.send(pubrel_packet(7))
-        assert (await peer.packet()).type == PUBCOMP
-        peer.send(publish_packet("t", b"7", qos=2, packet_id=8))
-        assert (await peer.packet()).type == PUBREC
+        peer.send(mqtt.publish_packet("t", b"6", qos=2, packet_id=7, dup=True))
+        assert (await peer.packet()).type == mqtt.PUBREC
+        peer.send(mqtt.pubrel_packet(7))
+        assert (await peer.packet()).type == mqtt.PUBCOMP
+        peer.send(mqtt.publish_packet("t", b"7", qos=2, packet_id=8))
+        assert (await peer.packet()).type == mqtt.PUBREC
         await go(peer)
     async with peer_of(node) as peer:
         assert (await peer.connect("c1", clean=False)).body == b"\1\0"
         again = [await peer.packet() for _ in range(3)]
         under_way = {each.packet_id: (each.type, each.payload) for each in again}
         assert under_way == {
-            first.packet_id: (PUBREL, b""),
-            second.packet_id: (PUBLISH, b"2"),
-            third.packet_id: (PUBLISH, b"3"),
+            first.packet_id: (mqtt.PUBREL, b""),
+            second.packet_id: (mqtt.PUBLISH, b"2"),
+            third.packet_id: (mqtt.PUBLISH, b"3"),
         }
-        assert all(each.dup for each in again if each.type == PUBLISH)
-        peer.send(pubcomp_packet(first.packet_id))
-        peer.send(pubrec_packet(second.packet_id) + pubrec_packet(third.packet_id))
+        assert all(each.dup for each in again if each.type == mqtt.PUBLISH)
+        peer.send(mqtt.pubcomp_packet(first.packet_id))
+        peer.send(mqtt.pubrec_packet(second.packet_id) + mqtt.pubrec_packet(third.packet_id))
         assert await drained(peer, 6) == [b"4", b"5", b"6", b"7"]
         await go(peer)
     async with peer_of(node) as peer:
@@ -120,8 +109,8 @@ async def test_packet_ids_that_sessions_in_slots_do_not_use_are_finished(tmp_pat
             await publish(broker, b"3", qos=1)
             sent = [await peer.packet() for _ in range(3)]
             assert [each.packet_id for each in sent] == [40_001, 40_002, 40_003]
-            peer.send(pubrec_packet(40_001))
-            assert (await peer.packet()).type == PUBREL
+            peer.send(mqtt.pubrec_packet(40_001))
+            assert (await peer.packet()).type == mqtt.PUBREL
             await go(peer)
     made = in_slots(tmp_path)
     node = await made.start("a")
@@ -130,15 +119,15 @@ async def test_packet_ids_that_sessions_in_slots_do_not_use_are_finished(tmp_pat
         assert (await peer.connect("c", clean=False)).body == b"\1\0"
         again = [await peer.packet() for _ in range(3)]
         found = {each.packet_id: (each.type, each.payload) for each in again}
-        assert found.pop(40_001) == (PUBREL, b"")
-        assert found.pop(40_002) == (PUBLISH, b"2")
+        assert found.pop(40_001) == (mqtt.PUBREL, b"")
+        assert found.pop(40_002) == (mqtt.PUBLISH, b"2")
         [(other, sent_again)] = found.items()
         assert other <= PACKETS
-        assert sent_again == (PUBLISH, b"3")
-        peer.send(puback_packet(other))
-        peer.send(pubcomp_packet(40_001) + pubrec_packet(40_002))
+        assert sent_again == (mqtt.PUBLISH, b"3")
+        peer.send(mqtt.puback_packet(other))
+        peer.send(mqtt.pubcomp_packet(40_001) + mqtt.pubrec_packet(40_002))
         assert (await peer.packet()).packet_id == 40_002
-        peer.send(pubcomp_packet(40_002))
+        peer.send(mqtt.pubcomp_packet(40_002))
         owners = service(node).machines.slots.owners.values()
         [register] = [each.state.registers["c"] for each in owners if each.state.registers]
         await until(lambda: not register.window)

@@ -3,17 +3,8 @@
 from collections.abc import Iterator
 from typing import TypeVar
 
+from vmq.clustering.messages import fronts
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import (
-    Attach,
-    Attached,
-    FromClient,
-    Offer,
-    OfferedMessage,
-    OfferTaken,
-    SessionStep,
-    ToClient,
-)
 from vmq.clustering.messages.slots import (
     AskFork,
     Beat,
@@ -22,6 +13,7 @@ from vmq.clustering.messages.slots import (
     SlotStored,
     StatePart,
 )
+from vmq.clustering.slots import words
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.limits import QueueLimits
 from vmq.clustering.slots.machine import SlotMachine
@@ -31,22 +23,13 @@ from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.records import all_records, load_state
 from vmq.clustering.slots.register import SentMessage
 from vmq.clustering.slots.subscribers import LONGEST
-from vmq.clustering.slots.words import (
-    NO_LINEAGE,
-    PUBACK,
-    SEND,
-    SEND_PUBREL,
-    Dot,
-    Lineage,
-    incarnation_of,
-)
 from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import MemoryStorage
 
 T = TypeVar("T", bound=NodeMessage)
 
 SLOT = 0
-ORIGIN = incarnation_of(9, 1)
+ORIGIN = words.incarnation_of(9, 1)
 
 
 class World:
@@ -56,7 +39,7 @@ class World:
         reach = Reach(1, "a", 1000, 100)
         reach.set_members({1: "a", 2: "b", 3: "c"})
         self.disk = MemoryStorage()
-        self.here = LocalNode(incarnation_of(1, 1), reach, part_bytes=100, disk=self.disk)
+        self.here = LocalNode(words.incarnation_of(1, 1), reach, part_bytes=100, disk=self.disk)
         self.slots = SlotMachine(self.here, 1)
         self.now = 0
         for store in (2, 3):
@@ -72,7 +55,7 @@ class World:
         return self.slots.owners[SLOT]
 
     @property
-    def lineage(self) -> Lineage:
+    def lineage(self) -> words.Lineage:
         return self.owner.view.lineage
 
     def tick(self) -> None:
@@ -91,7 +74,7 @@ class World:
         self.slots.flush()
 
     def beat(self, store: int, boot: int = 1, is_leaving: bool = False) -> None:
-        self.receive(store, Beat(incarnation_of(store, boot), [1, 2, 3], is_leaving))
+        self.receive(store, Beat(words.incarnation_of(store, boot), [1, 2, 3], is_leaving))
 
     def receive(self, store: int, message: NodeMessage) -> None:
         assert self.slots.receive(store, message)
@@ -111,11 +94,13 @@ class World:
     def deny(self, *stores: int) -> None:
         """These have no fork."""
         for store in stores:
-            self.receive(store, NoFork(SLOT, self.lineage, NO_LINEAGE, 0))
+            self.receive(store, NoFork(SLOT, self.lineage, words.NO_LINEAGE, 0))
 
     def offer(self, *numbers: int, index: int = 0, link: int = 13) -> None:
-        messages = [OfferedMessage((ORIGIN, number), b"t", b"x" * 50, 1) for number in numbers]
-        self.receive(3, Offer(SLOT, self.lineage, link, index, messages))
+        messages = [
+            fronts.OfferedMessage((ORIGIN, number), b"t", b"x" * 50, 1) for number in numbers
+        ]
+        self.receive(3, fronts.Offer(SLOT, self.lineage, link, index, messages))
 
     def subscribe(self, client: str) -> None:
         state = self.owner.state
@@ -124,19 +109,19 @@ class World:
         state.subscribe(client, "#", 1, 0, has_forks=not self.owner.has_all_forks())
         self.flush()
 
-    def attach(self, *done: Dot) -> None:
+    def attach(self, *done: words.Dot) -> None:
         """A connection at store 3, whose client has these messages."""
-        self.receive(3, Attach(SLOT, "c", 7, 0, self.lineage, 13, [], done=list(done)))
+        self.receive(3, fronts.Attach(SLOT, "c", 7, 0, self.lineage, 13, [], done=list(done)))
 
-    def to_client(self) -> tuple[list[Dot], int]:
+    def to_client(self) -> tuple[list[words.Dot], int]:
         """The messages that it is sent, and how many it has that are safe."""
-        found = self.sent(ToClient, 3)
-        steps = [step for each in found for step in each.steps if step.kind == SEND]
+        found = self.sent(fronts.ToClient, 3)
+        steps = [step for each in found for step in each.steps if step.kind == words.SEND]
         return [step.addresses[0][1] for step in steps], max([each.done for each in found] or [0])
 
     def acknowledge(self, *packets: int) -> None:
-        steps = [SessionStep(PUBACK, packet) for packet in packets]
-        self.receive(3, FromClient(SLOT, "c", 7, self.lineage, 13, steps))
+        steps = [fronts.SessionStep(words.PUBACK, packet) for packet in packets]
+        self.receive(3, fronts.FromClient(SLOT, "c", 7, self.lineage, 13, steps))
 
     def confirm(self, store: int, is_whole: bool) -> None:
         version = self.owner.state.version
@@ -157,7 +142,7 @@ def test_it_takes_nothing_until_all_in_reach_have_denied_forks() -> None:
     world.offer(1)
     assert (ORIGIN, 1) not in world.owner.state.context
     world.deny(3)
-    assert [each.again for each in world.sent(OfferTaken)] == [True]
+    assert [each.again for each in world.sent(fronts.OfferTaken)] == [True]
     world.offer(1)
     assert (ORIGIN, 1) in world.owner.state.context
 
@@ -168,9 +153,9 @@ def test_it_confirms_what_the_follower_has_on_disk() -> None:
     (follower,) = world.owner.view.followers
     world.follow(follower)
     world.offer(1)
-    assert world.sent(OfferTaken) == []
+    assert world.sent(fronts.OfferTaken) == []
     world.confirm(follower, is_whole=True)
-    assert [each.dots for each in world.sent(OfferTaken)] == [[(ORIGIN, 1)]]
+    assert [each.dots for each in world.sent(fronts.OfferTaken)] == [[(ORIGIN, 1)]]
 
 
 def test_a_front_is_told_how_much_of_what_its_client_has_is_safe() -> None:
@@ -191,7 +176,7 @@ def test_a_front_is_told_how_much_of_what_its_client_has_is_safe() -> None:
     world.tick()
     assert world.to_client() == ([], 2)
     world.tick()
-    assert world.sent(ToClient) == []
+    assert world.sent(fronts.ToClient) == []
     world.acknowledge(packets[2])
     world.offer(4, index=1)
     world.confirm(follower, is_whole=True)
@@ -222,7 +207,7 @@ def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here() -> N
     world.subscribe("c")
     fork = load_state(all_records(world.owner.state))
     world.owner.state.registers["c"].lineage = world.lineage  # it was attached here since
-    fork.begin((world.lineage[0] - 1, incarnation_of(3, 1)))
+    fork.begin((world.lineage[0] - 1, words.incarnation_of(3, 1)))
     for number in (1, 2, 3):
         fork.see((ORIGIN, number))
         fork.put("c", (ORIGIN, number), 2, StoredMessage(number, b"t", b"x", 2, ""))
@@ -237,9 +222,9 @@ def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here() -> N
     world.attach()
     (follower,) = world.owner.view.followers
     world.follow(follower)
-    steps = [step for each in world.sent(ToClient, 3) for step in each.steps]
-    released = [step.packet for step in steps if step.kind == SEND_PUBREL]
-    sent = [step.addresses[0][1] for step in steps if step.kind == SEND]
+    steps = [step for each in world.sent(fronts.ToClient, 3) for step in each.steps]
+    released = [step.packet for step in steps if step.kind == words.SEND_PUBREL]
+    sent = [step.addresses[0][1] for step in steps if step.kind == words.SEND]
     assert (released, sent) == ([101, 102], [(ORIGIN, 2), (ORIGIN, 3)])
 
 
@@ -249,16 +234,16 @@ def test_a_client_is_told_of_no_session_that_its_own_connection_began_or_ended()
     world.deny(2, 3)
     world.attach()
     world.attach()
-    assert [each.is_present for each in world.sent(Attached, 3)] == [False, False]
-    world.receive(3, Attach(SLOT, "c", 8, 0, world.lineage, 13, []))
-    assert [each.is_present for each in world.sent(Attached, 3)] == [True]
+    assert [each.is_present for each in world.sent(fronts.Attached, 3)] == [False, False]
+    world.receive(3, fronts.Attach(SLOT, "c", 8, 0, world.lineage, 13, []))
+    assert [each.is_present for each in world.sent(fronts.Attached, 3)] == [True]
     (follower,) = world.owner.view.followers
     world.follow(follower)
     for _ in range(2):
-        world.receive(3, Attach(SLOT, "c", 9, 0, world.lineage, 13, [], is_clean=True))
-    assert world.sent(Attached, 3) == [], "the end of the session is not safe yet"
+        world.receive(3, fronts.Attach(SLOT, "c", 9, 0, world.lineage, 13, [], is_clean=True))
+    assert world.sent(fronts.Attached, 3) == [], "the end of the session is not safe yet"
     world.confirm(follower, is_whole=True)
-    assert [each.is_present for each in world.sent(Attached, 3)] == [False, False]
+    assert [each.is_present for each in world.sent(fronts.Attached, 3)] == [False, False]
 
 
 class FailingDisk(MemoryStorage):
@@ -288,7 +273,7 @@ def test_what_the_disk_does_not_give_costs_the_session_that_it_is_of() -> None:
     world, disk, follower = on_a_failing_disk()
     for client in ("c", "d"):
         world.subscribe(client)
-    world.receive(3, Attach(SLOT, "d", 8, 0, world.lineage, 13, []))
+    world.receive(3, fronts.Attach(SLOT, "d", 8, 0, world.lineage, 13, []))
     for number in (1, 2, 3):
         world.offer(number, index=number - 1)
         world.confirm(follower, is_whole=True)
@@ -298,7 +283,7 @@ def test_what_the_disk_does_not_give_costs_the_session_that_it_is_of() -> None:
     for _ in range(2):
         world.attach()
         world.tick()
-    assert [each.client for each in world.sent(Attached, 3)] == ["d"]
+    assert [each.client for each in world.sent(fronts.Attached, 3)] == ["d"]
     assert world.here.effects.unread == [("c", "no sector there")], "told once"
     world.offer(4, index=3)
     assert world.to_client()[0] == [(ORIGIN, 4)], "the other one gets what comes"
@@ -314,7 +299,7 @@ def test_a_session_that_the_disk_does_not_give_ends_when_it_does() -> None:
     world.offer(1)
     world.confirm(follower, is_whole=True)
     disk.fails = True
-    asked = Attach(SLOT, "c", 7, 0, world.lineage, 13, [], is_clean=True)
+    asked = fronts.Attach(SLOT, "c", 7, 0, world.lineage, 13, [], is_clean=True)
     world.receive(3, asked)
     state = world.owner.state
     assert state.registers["c"].session
@@ -409,7 +394,11 @@ def test_who_was_held_up_takes_nothing_until_others_have_said_again_that_they_ha
     world.offer(1)
     assert (ORIGIN, 1) not in world.owner.state.context
     for store in (2, 3):
-        has = (world.lineage, world.owner.state.version) if store == follower else (NO_LINEAGE, 0)
+        has = (
+            (world.lineage, world.owner.state.version)
+            if store == follower
+            else (words.NO_LINEAGE, 0)
+        )
         world.receive(store, NoFork(SLOT, world.lineage, *has))
     assert world.sent(StatePart) == [], "the follower has all that it had"
     world.offer(1)
@@ -420,7 +409,7 @@ def test_a_newer_lineage_ends_this_one() -> None:
     world = World()
     world.deny(2, 3)
     view = world.owner.view
-    newer = type(view)(view.epoch + 1, incarnation_of(2, 1), 1, ())
+    newer = type(view)(view.epoch + 1, words.incarnation_of(2, 1), 1, ())
     world.receive(2, AskFork(SLOT, newer, []))
     assert world.slots.owners == {}
     assert world.slots.view(SLOT) == newer
@@ -434,14 +423,14 @@ def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_wh
     world.deny(2, 3)
     (follower,) = world.owner.view.followers
     world.follow(follower)
-    world.receive(3, Attach(SLOT, "c", 77, 0, world.lineage, 13, []))
+    world.receive(3, fronts.Attach(SLOT, "c", 77, 0, world.lineage, 13, []))
     world.subscribe("c")
     for index, number in enumerate((1, 2, 3)):
         world.offer(number, index=index)
     world.owner.hurry()
     world.flush()
     world.confirm(follower, is_whole=True)
-    assert [dot for each in world.sent(OfferTaken) for dot in each.dots] == [
+    assert [dot for each in world.sent(fronts.OfferTaken) for dot in each.dots] == [
         (ORIGIN, 1),
         (ORIGIN, 2),
     ]
@@ -451,5 +440,5 @@ def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_wh
         for store in (2, 3):
             world.beat(store)
         world.tick()
-    assert [each.dots for each in world.sent(OfferTaken)] == [[(ORIGIN, 3)]]
+    assert [each.dots for each in world.sent(fronts.OfferTaken)] == [[(ORIGIN, 3)]]
     assert not world.owner.attachments.held.are_any()

@@ -4,37 +4,25 @@ from collections import Counter
 
 import pytest
 
-from vmq.clustering.slots.words import (
-    BOOT_BITS,
-    MAX_SLOTS,
-    NO_LINEAGE,
-    STORE_BITS,
-    digest_of,
-    handed_on,
-    incarnation_of,
-    includes,
-    slot_of,
-    split_scope,
-    store_of,
-)
+from vmq.clustering.slots import words
 
-LAST = incarnation_of((1 << STORE_BITS) - 1, (1 << BOOT_BITS) - 1)
+LAST = words.incarnation_of((1 << words.STORE_BITS) - 1, (1 << words.BOOT_BITS) - 1)
 
 
 def test_an_incarnation_names_its_store_and_rises_with_its_lives() -> None:
-    assert store_of(incarnation_of(7, 3)) == 7
-    assert incarnation_of(7, 3) < incarnation_of(7, 4) < incarnation_of(8, 1)
+    assert words.store_of(words.incarnation_of(7, 3)) == 7
+    assert words.incarnation_of(7, 3) < words.incarnation_of(7, 4) < words.incarnation_of(8, 1)
 
 
 def test_clients_spread_over_the_slots() -> None:
-    found = Counter(slot_of(f"client-{number}", 16) for number in range(1600))
+    found = Counter(words.slot_of(f"client-{number}", 16) for number in range(1600))
     assert set(found) == set(range(16))
     assert max(found.values()) < 150
 
 
 def test_the_digest_parts_topic_and_payload() -> None:
-    assert digest_of(b"a", b"b") == digest_of(b"a", b"b")
-    assert digest_of(b"a", b"b") != digest_of(b"ab", b"") != digest_of(b"a", b"c")
+    assert words.digest_of(b"a", b"b") == words.digest_of(b"a", b"b")
+    assert words.digest_of(b"a", b"b") != words.digest_of(b"ab", b"") != words.digest_of(b"a", b"c")
 
 
 def test_what_is_handed_on_meets_no_other_message() -> None:
@@ -43,31 +31,31 @@ def test_what_is_handed_on_meets_no_other_message() -> None:
     for first in range(3):
         dot = LAST, 5
         for step in range(6):
-            dot = handed_on((first + step) % 3, dot)
+            dot = words.handed_on((first + step) % 3, dot)
             assert dot not in seen
             seen.add(dot)
 
 
 def test_what_is_handed_on_has_a_dot_that_fits() -> None:
-    dot = handed_on(MAX_SLOTS - 1, (LAST, 1))
+    dot = words.handed_on(words.MAX_SLOTS - 1, (LAST, 1))
     assert dot[0] < 1 << 63
-    assert store_of(dot[0]) == store_of(LAST)
+    assert words.store_of(dot[0]) == words.store_of(LAST)
     for _ in range(1000):
-        dot = handed_on(0, dot)
+        dot = words.handed_on(0, dot)
     assert dot[1] < 1 << 62
 
 
 def test_both_forks_of_a_slot_hand_on_the_same_message() -> None:
-    assert handed_on(3, (LAST, 5)) == handed_on(3, (LAST, 5))
+    assert words.handed_on(3, (LAST, 5)) == words.handed_on(3, (LAST, 5))
 
 
 def test_up_to_an_epoch_all_lineages_are_included() -> None:
-    included = {NO_LINEAGE: 4, (5, 20): 7}
-    assert includes(included, (4, 99), 1000)
-    assert includes(included, (5, 20), 7)
-    assert not includes(included, (5, 20), 8)
-    assert not includes(included, (5, 21), 1)
-    assert not includes(included, (0, 20), 1)
+    included = {words.NO_LINEAGE: 4, (5, 20): 7}
+    assert words.includes(included, (4, 99), 1000)
+    assert words.includes(included, (5, 20), 7)
+    assert not words.includes(included, (5, 20), 8)
+    assert not words.includes(included, (5, 21), 1)
+    assert not words.includes(included, (0, 20), 1)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +70,4 @@ def test_up_to_an_epoch_all_lineages_are_included() -> None:
     ],
 )
 def test_a_scope_parts_from_what_is_behind_it(scoped: str, parts: tuple[str, str]) -> None:
-    assert split_scope(scoped) == parts
+    assert words.split_scope(scoped) == parts

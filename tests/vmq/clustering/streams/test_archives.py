@@ -26,7 +26,7 @@ async def fill(broker: Broker, numbers: range) -> None:
 async def test_the_next_owner_reads_what_the_one_before_archived(tmp_path: Path) -> None:
     url = f"file://{tmp_path / 'archive'}"
     kept = options(filters=["s/#"], key="topic", archive=url, retention_age="1h", replicas=1)
-    async with nodes(tmp_path, "a", "b", s=kept) as brokers:
+    async with nodes(tmp_path, "a", "b", flight=True, s=kept) as brokers:
         (name,) = owners(brokers[0], "s")
         first, second = brokers if name == "a" else brokers[::-1]
         await fill(first, range(30))

@@ -48,13 +48,13 @@ def number_of(broker: Broker, topic: str) -> int:
 
 @asynccontextmanager
 async def hurt(
-    folder: Path, while_down: list[str]
+    folder: Path, while_down: list[str], *, flight: bool = False
 ) -> AsyncIterator[tuple[Broker, Broker, int, list[str]]]:
     """Nodes a and b, where a partition of b is damaged; its number and those of `TOPICS` that are in it.
 
     What is named of them is published at a while b is down.
     """
-    async with nodes(folder, "a", "b", s=GIVEN) as (a, b):
+    async with nodes(folder, "a", "b", flight=flight, s=GIVEN) as (a, b):
         number = next(
             each
             for each, owner in enumerate(owners(a, "s"))
@@ -68,15 +68,15 @@ async def hurt(
         await until(lambda: not clustering(a).node.up)
         await fill(a, [each for each in while_down if each in topics], 1, "meanwhile")
         flip(folder, number)
-        again = await started(folder, place, a)
+        again = await started(folder, place, a, flight=flight)
         try:
             yield a, again, number, topics
         finally:
             await again.stop()
 
 
-async def started(folder: Path, place: str, a: Broker) -> Broker:
-    b = Broker(with_streams(folder, "b", listen=place, s=GIVEN))
+async def started(folder: Path, place: str, a: Broker, *, flight: bool = False) -> Broker:
+    b = Broker(with_streams(folder, "b", listen=place, flight=flight, s=GIVEN))
     await b.start()
     await together(a, b)
     await until(lambda: agree(a, b, streams=["s"]))
@@ -124,7 +124,7 @@ async def test_the_node_starts_and_its_partition_alone_is_refused_on_all(tmp_pat
 
 
 async def test_readers_at_any_node_are_told(tmp_path: Path) -> None:
-    async with hurt(tmp_path, []) as (a, b, number, topics):
+    async with hurt(tmp_path, [], flight=True) as (a, b, number, topics):
         await until(lambda: knows_damage(a, number))
         for each in (a, b):
             logs = LogsAnywhere(stream(each, "s"), streams_of(each).catalog.places)

@@ -16,7 +16,7 @@ from tests.vmq.clustering.stream_nodes import (
     agree,
     fill,
     flight_of,
-    has_addresses,
+    has_met,
     kept,
     leave,
     nodes,
@@ -37,7 +37,7 @@ from vmq.streams.log.cursor import LogReader
 
 async def test_a_node_that_leaves_gives_its_partitions_with_their_offsets(tmp_path: Path) -> None:
     given = options(filters=["x/#"], partitions=6, key="topic")
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+    async with nodes(tmp_path, "a", "b", flight=True, s=given) as (a, b):
         await fill(a, TOPICS, 1, "one")
         await until(lambda: kept([a, b], "s") == len(TOPICS))
         had = {
@@ -140,7 +140,7 @@ async def test_nothing_is_lost_nor_out_of_order_while_nodes_come_and_go(tmp_path
             await until(lambda: len(clustering(b).node.members) == 1)
             await clustering(b).joining.join(address(a), PATIENCE)
             await together(a, b, c)
-            await until(lambda: has_addresses(c, "b") and has_addresses(b, "a", "c"))
+            await until(lambda: has_met(c, "b") and has_met(b, "a", "c"))
         assert await clustering(c).streams.leave(PATIENCE)
         stops[1].set()
         await publishers[1]
@@ -165,7 +165,7 @@ async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
         await fill(other, TOPICS, 1, "two")
         await clustering(owner).joining.join(address(other), PATIENCE)
         await together(a, b)
-        await until(lambda: has_addresses(other, "a", "b"))
+        await until(lambda: has_met(other, "a", "b"))
         await leave(other)
         await until(lambda: kept([owner], "s") == 2 * len(TOPICS))
         words = [f"{word} {each}".encode() for word in ("one", "two") for each in TOPICS]
@@ -233,7 +233,7 @@ async def test_messages_wait_for_an_owner_that_is_down(tmp_path: Path) -> None:
 
 async def test_what_waits_for_an_owner_that_is_removed_goes_to_the_next_one(tmp_path: Path) -> None:
     given = options(filters=["x/#"], partitions=6, key="topic")
-    async with nodes(tmp_path, "a", "b", "c", s=given) as (a, b, c):
+    async with nodes(tmp_path, "a", "b", "c", flight=True, s=given) as (a, b, c):
         await fill(a, TOPICS, 1, "one")
         await until(lambda: kept([a, b, c], "s") == len(TOPICS))
         lost = {

@@ -52,7 +52,7 @@ class Program:
 
 
 async def test_programs_at_any_node_share_the_partitions_and_one_cursor(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", "c", s=STREAM) as brokers:
+    async with nodes(tmp_path, "a", "b", "c", flight=True, s=STREAM) as brokers:
         await publish(brokers[0], range(100))
         async with group(brokers[0]) as first, group(brokers[1]) as second:
             await until(lambda: len(first.partitions) == len(second.partitions) == 2)
@@ -88,7 +88,7 @@ async def out_of(brokers: list[Broker]) -> list[int]:
 
 
 async def test_what_is_published_goes_with_the_commit_at_any_node(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", "c", s=STREAM, out=OUT) as brokers:
+    async with nodes(tmp_path, "a", "b", "c", flight=True, s=STREAM, out=OUT) as brokers:
         await publish(brokers[2], range(100))
         async with group(brokers[0]) as first, group(brokers[1]) as second:
             await until(lambda: len(first.partitions) == len(second.partitions) == 2)
@@ -120,7 +120,7 @@ async def test_a_node_that_ends_before_it_hears_the_answer_asks_again(
         waits.set()
         return await asyncio.Event().wait()
 
-    async with nodes(tmp_path, "a", "b", "c", s=STREAM, out=OUT) as brokers:
+    async with nodes(tmp_path, "a", "b", "c", flight=True, s=STREAM, out=OUT) as brokers:
         await publish(brokers[2], range(20))
         monkeypatch.setattr(ClusterGroups, "decided", decided)
         async with group(brokers[0], 0.0) as member:
@@ -154,7 +154,7 @@ async def copied(folder: Path) -> AsyncIterator[list[Broker]]:
     try:
         for name in "abc":
             join = address(brokers[0]) if brokers else ""
-            brokers.append(Broker(with_streams(folder, name, join, "", "memory", **made)))
+            brokers.append(Broker(with_streams(folder, name, join, "", "memory", True, **made)))
             await brokers[-1].start()
         await together(*brokers)
         await until(lambda: all(has_leaders(each) for each in brokers))

@@ -170,7 +170,7 @@ async def test_a_message_may_come_before_the_news_of_its_stream(
 
 async def test_a_reader_finds_the_owners_at_any_node(tmp_path: Path) -> None:
     given = options(filters=["x/#"], partitions=6, key="topic")
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+    async with nodes(tmp_path, "a", "b", flight=True, s=given) as (a, b):
         await fill(a, TOPICS, 1, "m")
         await until(lambda: kept([a, b], "s") == len(TOPICS))
         expected = sorted(f"m {topic}".encode() for topic in TOPICS)
@@ -187,7 +187,7 @@ async def test_a_reader_finds_the_owners_at_any_node(tmp_path: Path) -> None:
 
 
 async def test_a_node_tells_where_what_it_does_not_have_is(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+    async with nodes(tmp_path, "a", "b", flight=True, s=options(filters=["x/#"])) as (a, b):
         [owner] = owners(a, "s")
         here, there = (a, b) if owner == "b" else (b, a)
 
@@ -209,7 +209,7 @@ async def test_offsets_of_a_node_that_is_down_are_asked_for_again(
 ) -> None:
     monkeypatch.setattr("vmq.streams.extents._LONG", 0.2)
     monkeypatch.setattr("vmq.streams.extents._SHORT", 0.2)
-    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+    async with nodes(tmp_path, "a", "b", flight=True, s=options(filters=["x/#"])) as (a, b):
         [name] = owners(a, "s")
         gone, here = (a, b) if name == "a" else (b, a)
         await fill(here, TOPICS, 1, "m")
@@ -231,7 +231,7 @@ def endpoints(location: str) -> tuple[int, int]:
 
 
 async def test_a_reader_waits_for_news_of_another_node(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+    async with nodes(tmp_path, "a", "b", flight=True, s=options(filters=["x/#"])) as (a, b):
         [owner] = owners(a, "s")
         here = a if owner == "b" else b
         asked: dict[str, Any] = {"stream": "s", "after": {"0": 0}, "wait": 20.0}
@@ -244,7 +244,7 @@ async def test_a_reader_waits_for_news_of_another_node(tmp_path: Path) -> None:
 
 async def test_rows_that_a_program_puts_go_to_the_owners(tmp_path: Path) -> None:
     given = options(filters=["x/#"], partitions=6, key="topic")
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+    async with nodes(tmp_path, "a", "b", flight=True, s=given) as (a, b):
 
         def put() -> None:
             topics = pa.array(TOPICS)

@@ -10,8 +10,8 @@ from tests.support.until import until
 from tests.support.wire import puback_packet, publish_packet
 from tests.vmq.jobs.mappings.test_mapping import options
 from tests.vmq.jobs.mqtt.test_due import due_now, subscribed
-from tests.vmq.jobs.mqtt.test_publishing import bodies, connected, machine
-from tests.vmq.jobs.serving import client_of, config_of
+from tests.vmq.jobs.mqtt.test_publishing import bodies, connected
+from tests.vmq.jobs.serving import client_of, config_of, machine
 from tests.vmq.sockets import peer_of
 from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.jobs.mappings import list_mappings, switch, try_out

@@ -9,8 +9,8 @@ from vmq_hooks.types import Message, SubscriberId
 
 from tests.support.until import until
 from tests.support.wire import Will, puback_packet, publish_packet, subscribe_packet
-from tests.vmq.jobs.mqtt.test_publishing import any_packet, bodies, connected, machine
-from tests.vmq.jobs.serving import config_of
+from tests.vmq.jobs.mqtt.test_publishing import any_packet, bodies, connected
+from tests.vmq.jobs.serving import config_of, machine
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 

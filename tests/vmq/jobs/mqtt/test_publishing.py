@@ -14,19 +14,14 @@ from vmq_hooks.types import Message, SubscriberId, Subscription
 
 from tests.support.until import until
 from tests.support.wire import Packet, Will, publish_packet, subscribe_packet
-from tests.vmq.jobs.serving import client_of, config_of, named
+from tests.vmq.jobs.serving import client_of, config_of, machine, named
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.mappings import MappingOptions
 from vmq.config.options import LimitOptions
-from vmq.jobs.machine import JobMachine
 
 TCP = 1
-
-
-def machine(broker: Broker) -> JobMachine:
-    return broker.jobs.open().machine
 
 
 def bodies(broker: Broker, queue: bytes) -> list[bytes]:

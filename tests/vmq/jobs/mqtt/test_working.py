@@ -10,26 +10,15 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    Packet,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
-from tests.vmq.jobs.serving import client_of, config_of
+from tests.vmq.jobs.serving import client_of, config_of, machine
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
 from vmq.config.values import Endpoint
-from vmq.jobs.machine import JobMachine
 
 TCP = 1
-
-
-def machine(broker: Broker) -> JobMachine:
-    return broker.jobs.open().machine
 
 
 def mqtt_port(broker: Broker) -> int:
@@ -39,11 +28,11 @@ def mqtt_port(broker: Broker) -> int:
 async def working(peer: Peer, *filters: str, client_id: str = "w", **fields: Any) -> None:
     """Connects and subscribes."""
     assert (await peer.connect(client_id, **fields)).body[1] == 0
-    peer.send(subscribe_packet(1, *[(each, 1) for each in filters]))
+    peer.send(mqtt.subscribe_packet(1, *[(each, 1) for each in filters]))
     await peer.expect(b"\x90" + bytes([2 + len(filters)]) + b"\x00\x01" + b"\x01" * len(filters))
 
 
-async def job_of(peer: Peer) -> Packet:
+async def job_of(peer: Peer) -> mqtt.Packet:
     found = await peer.packet()
     assert (found.type, found.qos, found.dup, found.retain) == (3, 1, False, False)
     return found
@@ -62,7 +51,7 @@ async def test_a_worker_has_one_job_at_a_time_and_puback_is_done(tmp_path: Path)
             found = await job_of(peer)
             assert (found.topic, found.body[-1:]) == ("$jobs/mail", b"%d" % number)
             assert await redis.execute_command("QLEN", "mail") == 2 - number
-            peer.send(puback_packet(found.packet_id))
+            peer.send(mqtt.puback_packet(found.packet_id))
         await until(lambda: not machine(broker).jobs)
         assert machine(broker).counts.acknowledged == 3
 
@@ -78,7 +67,7 @@ async def test_as_many_as_it_wants(tmp_path: Path) -> None:
         await working(peer, "$jobs/mail;prefetch=4")
         found = [await job_of(peer) for _ in range(4)]
         assert await redis.execute_command("QLEN", "mail") == 6
-        peer.send(*[puback_packet(each.packet_id) for each in found[:2]])
+        peer.send(*[mqtt.puback_packet(each.packet_id) for each in found[:2]])
         for _ in range(2):
             await job_of(peer)
         assert await redis.execute_command("QLEN", "mail") == 4
@@ -97,13 +86,14 @@ async def test_by_hand_puback_says_only_that_it_came(tmp_path: Path) -> None:
         job_id = first.topic.removeprefix("$jobs/mail/manual/")
         assert job_id.encode() in machine(broker).jobs
         peer.send(
-            puback_packet(first.packet_id), publish_packet("$jobs/mail/nack", job_id.encode())
+            mqtt.puback_packet(first.packet_id),
+            mqtt.publish_packet("$jobs/mail/nack", job_id.encode()),
         )
         again = await job_of(peer)
         assert again.topic == first.topic
         peer.send(
-            puback_packet(again.packet_id),
-            publish_packet("$jobs/mail/ack", job_id.encode(), qos=1, packet_id=5),
+            mqtt.puback_packet(again.packet_id),
+            mqtt.publish_packet("$jobs/mail/ack", job_id.encode(), qos=1, packet_id=5),
         )
         found = [await peer.packet(), await peer.packet()]
         assert sorted(each.type for each in found) == [3, 4]
@@ -123,7 +113,7 @@ async def test_a_connection_that_ends_gives_its_jobs_to_others_at_once(tmp_path:
             done = await job_of(peer)
             await job_of(peer)
             await working(other, "$jobs/mail", client_id="other")
-            peer.send(puback_packet(done.packet_id))
+            peer.send(mqtt.puback_packet(done.packet_id))
             await until(lambda: len(machine(broker).jobs) == 1)
         found = await job_of(other)
         assert found.body[-4:] == b"lost"
@@ -131,7 +121,7 @@ async def test_a_connection_that_ends_gives_its_jobs_to_others_at_once(tmp_path:
         async with peer_of(broker, TCP) as peer:
             # The durable session is there, its subscription works, and the job is not its any more.
             assert (await peer.connect("w", clean=False)).body == b"\x01\x00"
-            other.send(puback_packet(found.packet_id))
+            other.send(mqtt.puback_packet(found.packet_id))
             await until(lambda: not machine(broker).jobs)
             await redis.execute_command("ADDJOB", "mail", "next", 0)
             await redis.execute_command("ADDJOB", "mail", "next", 0)
@@ -187,10 +177,10 @@ async def test_who_unsubscribes_gets_no_more_and_may_acknowledge_what_it_has(
         await working(peer, "$jobs/mail;prefetch=5")
         await redis.execute_command("ADDJOB", "mail", "x", 0)
         found = await job_of(peer)
-        peer.send(unsubscribe_packet(2, "$jobs/mail;prefetch=5"))
+        peer.send(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=5"))
         await peer.expect(b"\xb0\x02\x00\x02")
         await redis.execute_command("ADDJOB", "mail", "y", 0)
-        peer.send(puback_packet(found.packet_id))
+        peer.send(mqtt.puback_packet(found.packet_id))
         await until(lambda: machine(broker).counts.acknowledged == 1)
         assert await redis.execute_command("QLEN", "mail") == 1
 
@@ -211,7 +201,7 @@ async def test_no_worker_and_the_error_topic_says_why(
 ) -> None:
     async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
         await peer.connect("w")
-        peer.send(subscribe_packet(1, ("$jobs/mail/error/w", 0), (topic_filter, qos)))
+        peer.send(mqtt.subscribe_packet(1, ("$jobs/mail/error/w", 0), (topic_filter, qos)))
         found = {each.type: each for each in [await peer.packet(), await peer.packet()]}
         assert found[9].body == b"\x00\x01\x00\x80"
         assert b'"reason"' in found[3].body
@@ -220,7 +210,7 @@ async def test_no_worker_and_the_error_topic_says_why(
 async def test_a_grant_of_qos_2_is_one_of_qos_1(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
         await peer.connect("w")
-        peer.send(subscribe_packet(1, ("$jobs/mail", 2)))
+        peer.send(mqtt.subscribe_packet(1, ("$jobs/mail", 2)))
         await peer.expect(b"\x90\x03\x00\x01\x01")
 
 

@@ -1,4 +1,4 @@
-"""Jobs in a cluster of brokers, as Disque's own tests have them; those in which nodes die are with the processes."""
+"""Jobs in a cluster of brokers, as Disque's own tests have them; those in which nodes die: tests/cluster_processes."""
 
 import asyncio
 from contextlib import suppress
@@ -49,6 +49,23 @@ async def test_a_job_is_on_its_hosts_before_it_is_acknowledged(tmp_path: Path) -
             assert len(shown[b"nodes-delivered"]) == 3
         job_id = await nodes[0]("ADDJOB", "q", "x", 5000)
         assert all(each.state(job_id) for each in nodes), "three copies are the default"
+
+
+async def test_copies_are_sent_again_to_a_node_that_did_not_get_them(tmp_path: Path) -> None:
+    async with job_nodes(tmp_path, "ab") as (a, b):
+        transmit = a.nodes.post.outbox.transmit
+        lost: list[bytes] = []
+
+        def loses(name: str, payload: bytes) -> None:
+            if not lost:
+                lost.append(payload)
+            else:
+                transmit(name, payload)
+
+        a.nodes.post.outbox.transmit = loses
+        job_id = await a("ADDJOB", "q", "x", 20_000, "REPLICATE", 2)
+        assert lost
+        assert b.state(job_id) == "active"
 
 
 async def test_copies_go_last_to_a_node_that_is_short_of_memory(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from pyarrow import flight
 import vmq.streams
 from tests.support.until import reach, until
 from tests.support.wire import PUBACK, Wire, publish_packet
-from tests.vmq.jobs.mqtt.test_publishing import bodies, machine
+from tests.vmq.jobs.mqtt.test_publishing import bodies
+from tests.vmq.jobs.serving import machine
 from tests.vmq.streamed import config_in, payloads_of, streams_of
 from tests.vmq.streams.client.test_group import payloads, served
 from tests.vmq.streams.groups.test_members import publish

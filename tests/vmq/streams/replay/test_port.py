@@ -15,14 +15,8 @@ from urllib.parse import quote
 import pytest
 from vmq_hooks import REFUSED_QOS, DeliverModifiers, Message, Refuse, Subscription
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    Packet,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
-    unsubscribe_packet,
-)
 from tests.vmq.sockets import Peer, peer_of
 from tests.vmq.streamed import config_in, streams_of
 from tests.vmq.streams.support import options
@@ -51,7 +45,7 @@ async def fill(broker: Broker, *topics: str, qos: int = 1, retain: bool = False)
         for number, topic in enumerate(topics, 1):
             payload = topic.encode()
             peer.send(
-                publish_packet(
+                mqtt.publish_packet(
                     topic, payload, qos=qos, packet_id=number if qos else None, retain=retain
                 )
             )
@@ -68,7 +62,7 @@ async def reading(
 
 
 async def subscribe(peer: Peer, *filters: str, qos: int = 1, code: int = -1) -> None:
-    peer.send(subscribe_packet(1, *[(each, qos) for each in filters]))
+    peer.send(mqtt.subscribe_packet(1, *[(each, qos) for each in filters]))
     codes = bytes([min(qos, 1) if code < 0 else code]) * len(filters)
     await peer.expect(b"\x90" + bytes([2 + len(filters)]) + b"\x00\x01" + codes)
 
@@ -76,11 +70,11 @@ async def subscribe(peer: Peer, *filters: str, qos: int = 1, code: int = -1) -> 
 async def payload_of(peer: Peer, acknowledge: bool = True) -> str:
     found = await row_of(peer)
     if found.qos and acknowledge:
-        peer.send(puback_packet(found.packet_id))
+        peer.send(mqtt.puback_packet(found.packet_id))
     return str(found.payload.decode())
 
 
-async def row_of(peer: Peer) -> Packet:
+async def row_of(peer: Peer) -> mqtt.Packet:
     found = await peer.packet()
     assert found.type == 3, found
     return found
@@ -96,7 +90,7 @@ async def test_history_and_then_what_is_appended(tmp_path: Path, qos: int) -> No
             assert (found.topic, found.payload) == (f"s/{number}", b"s/%d" % number)
             assert (found.qos, found.retain, found.dup) == (qos, False, False)
             if qos:
-                peer.send(puback_packet(found.packet_id))
+                peer.send(mqtt.puback_packet(found.packet_id))
         for number in (4, 5):
             await fill(broker, f"s/{number}", qos=number - 4)
             assert await payload_of(peer) == f"s/{number}"
@@ -186,7 +180,7 @@ async def test_nothing_is_published_there(tmp_path: Path, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     async with broker_of(tmp_path) as broker, peer_of(broker) as peer:
         await peer.connect("p")
-        peer.send(publish_packet("$replay/earliest/s/1", b"x", qos=1, packet_id=1))
+        peer.send(mqtt.publish_packet("$replay/earliest/s/1", b"x", qos=1, packet_id=1))
         assert await peer.rest() == b""
         assert "nothing is published to $replay/earliest/s/1" in caplog.text
 
@@ -202,7 +196,7 @@ async def test_as_many_as_there_may_be(
         await reading(second, "$replay/latest/s/1", client_id="r2")
         await subscribe(second, "$replay/latest/s/2", code=128)
         assert "3 clients read history already" in caplog.text
-        first.send(unsubscribe_packet(7, "$replay/latest/s/1"))
+        first.send(mqtt.unsubscribe_packet(7, "$replay/latest/s/1"))
         await first.expect(b"\xb0\x02\x00\x07")
         await subscribe(second, "$replay/latest/s/2")
         found = readers(broker)
@@ -215,11 +209,11 @@ async def test_unsubscribing_ends_it(tmp_path: Path) -> None:
         await fill(broker, *[f"s/{number}" for number in range(10)])
         await reading(peer, "$replay/earliest;prefetch=2/s/#")
         unacknowledged = [await row_of(peer) for _ in range(2)]
-        peer.send(unsubscribe_packet(7, "$replay/earliest;prefetch=2/s/#"))
+        peer.send(mqtt.unsubscribe_packet(7, "$replay/earliest;prefetch=2/s/#"))
         await peer.expect(b"\xb0\x02\x00\x07")
         subscriber = broker.registry().subscribers["r"]
         assert not subscriber.queue.inflight
-        peer.send(*[puback_packet(each.packet_id) for each in unacknowledged], b"\xc0\x00")
+        peer.send(*[mqtt.puback_packet(each.packet_id) for each in unacknowledged], b"\xc0\x00")
         await peer.expect(b"\xd0\x00")
         await fill(broker, "s/x")
         peer.send(b"\xc0\x00")
@@ -233,9 +227,9 @@ async def test_as_many_unacknowledged_as_it_wants(tmp_path: Path) -> None:
         found = [await row_of(peer) for _ in range(2)]
         peer.send(b"\xc0\x00")
         await peer.expect(b"\xd0\x00")
-        peer.send(puback_packet(found[1].packet_id))
+        peer.send(mqtt.puback_packet(found[1].packet_id))
         assert await payload_of(peer) == "s/2"
-        peer.send(puback_packet(found[0].packet_id))
+        peer.send(mqtt.puback_packet(found[0].packet_id))
         assert [await payload_of(peer) for _ in range(2)] == ["s/3", "s/4"]
 
 
@@ -266,7 +260,7 @@ async def test_what_is_acknowledged_in_any_order_moves_it_on(tmp_path: Path) -> 
                 if len(waiting) == 40 or random.random() < 0.1:
                     if random.random() < 0.3:
                         random.shuffle(waiting)
-                    peer.send(*[puback_packet(each) for each in waiting])
+                    peer.send(*[mqtt.puback_packet(each) for each in waiting])
                     waiting.clear()
         assert live
         await until(lambda: not readers(broker).by_number)
@@ -332,7 +326,7 @@ async def test_a_durable_session_goes_on_where_it_was(tmp_path: Path, qos: int) 
             await subscribe(peer, topic, qos=qos)  # the same again
             await fill(broker, "s/3")
             assert await payload_of(peer) == "s/3"
-            peer.send(unsubscribe_packet(7, topic))
+            peer.send(mqtt.unsubscribe_packet(7, topic))
             await peer.expect(b"\xb0\x02\x00\x07")
             await subscribe(peer, topic, qos=qos)
             assert await payload_of(peer) == "s/0"
@@ -352,7 +346,7 @@ async def test_the_rights_of_its_filter_are_asked_with_the_history(tmp_path: Pat
         broker.parts.core.hooks.auth_on_subscribe = ChainOfOne(judge)
         await peer.connect("r")
         peer.send(
-            subscribe_packet(
+            mqtt.subscribe_packet(
                 1, ("$replay/earliest;as=x/s/#", 1), ("$replay/-1h/s/1", 1), ("s/2", 0)
             )
         )
@@ -406,7 +400,7 @@ async def test_it_is_paced_by_its_socket(tmp_path: Path) -> None:
     async with broker_of(tmp_path) as broker, peer_of(broker) as slow, peer_of(broker) as other:
         await other.connect("o")
         for number in range(many):
-            other.send(publish_packet("s/x", number.to_bytes(4, "big") + bytes(size)))
+            other.send(mqtt.publish_packet("s/x", number.to_bytes(4, "big") + bytes(size)))
         other.send(b"\xc0\x00")
         await other.expect(b"\xd0\x00")
         await streams_of(broker).commits.wait()
@@ -442,7 +436,7 @@ async def test_many_partitions_and_what_is_appended_meanwhile(tmp_path: Path) ->
 
         async def publish(numbers: range) -> None:
             for number in numbers:
-                publisher.send(publish_packet(f"s/{number % 8}", b"%d" % number))
+                publisher.send(mqtt.publish_packet(f"s/{number % 8}", b"%d" % number))
                 if number % 100 == 0:
                     await publisher.writer.drain()
                     await asyncio.sleep(0)
@@ -453,7 +447,7 @@ async def test_many_partitions_and_what_is_appended_meanwhile(tmp_path: Path) ->
         found: dict[int, list[int]] = {each: [] for each in range(8)}
         for _ in range(many):
             row = await row_of(peer)
-            peer.send(puback_packet(row.packet_id))
+            peer.send(mqtt.puback_packet(row.packet_id))
             found[int(row.topic[2:])].append(int(row.payload))
         await sending
         assert found == {each: list(range(each, many, 8)) for each in range(8)}
@@ -486,7 +480,9 @@ async def test_others_are_not_kept_waiting_for_it(tmp_path: Path) -> None:
             ids = [(await row_of(peer)).packet_id for _ in topics]
             counters = broker.parts.core.counters
             connection = next(iter(broker.parts.connections))
-            connection.data_received(b"".join(puback_packet(each or 0) for each in reversed(ids)))
+            connection.data_received(
+                b"".join(mqtt.puback_packet(each or 0) for each in reversed(ids))
+            )
             assert 0 < counters.mqtt_puback_received < len(topics)
             await until(lambda: counters.mqtt_puback_received == len(topics))
 

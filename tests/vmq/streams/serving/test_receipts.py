@@ -13,19 +13,8 @@ import plyvel
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    CONNACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    Wire,
-    connect_packet,
-    publish_packet,
-    pubrec_packet,
-    pubrel_packet,
-    subscribe_packet,
-)
 from tests.vmq.sockets import Peer, peer_of
 from tests.vmq.streamed import config_in, payloads_of, streams_of
 from vmq.broker import Broker
@@ -64,15 +53,15 @@ async def sent_again(broker: Broker, *messages: tuple[int, bytes]) -> None:
     """The publisher comes back, repeats what nobody acknowledged, even twice, and completes it."""
     async with publisher_of(broker) as peer:
         for packet_id, payload in messages * 2:
-            peer.send(publish_packet("s/a", payload, qos=2, packet_id=packet_id, dup=True))
+            peer.send(mqtt.publish_packet("s/a", payload, qos=2, packet_id=packet_id, dup=True))
         for packet_id, _ in messages * 2:
             answer = await peer.packet()
-            assert (answer.type, answer.packet_id) == (PUBREC, packet_id)
+            assert (answer.type, answer.packet_id) == (mqtt.PUBREC, packet_id)
         for packet_id, _ in messages:
-            peer.send(pubrel_packet(packet_id))
+            peer.send(mqtt.pubrel_packet(packet_id))
         for packet_id, _ in messages:
             answer = await peer.packet()
-            assert (answer.type, answer.packet_id) == (PUBCOMP, packet_id)
+            assert (answer.type, answer.packet_id) == (mqtt.PUBCOMP, packet_id)
 
 
 async def received(broker: Broker) -> list[bytes]:
@@ -83,16 +72,16 @@ async def received(broker: Broker) -> list[bytes]:
         await peer.connect("reader", clean=False)
         while b"last" not in found:
             packet = await peer.packet()
-            if packet.type == PUBLISH:
+            if packet.type == mqtt.PUBLISH:
                 found.append(packet.payload)
-                peer.send(pubrec_packet(packet.packet_id))
+                peer.send(mqtt.pubrec_packet(packet.packet_id))
     return found[:-1]
 
 
 async def subscribe(broker: Broker) -> None:
     async with peer_of(broker) as peer:
         await peer.connect("reader", clean=False)
-        peer.send(subscribe_packet(1, ("s/#", 2)))
+        peer.send(mqtt.subscribe_packet(1, ("s/#", 2)))
         await peer.packet()
 
 
@@ -125,8 +114,8 @@ async def test_a_message_whose_pubrec_was_lost_with_the_broker_is_there_once(
     async with Broker(config_of(tmp_path)) as broker:
         await subscribe(broker)
         async with publisher_of(broker) as peer:
-            peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
-            assert (await peer.packet()).type == PUBREC
+            peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
+            assert (await peer.packet()).type == mqtt.PUBREC
             copy = killed(tmp_path, tmp_path / "killed")
     async with Broker(config_of(copy)) as broker:
         await sent_again(broker, (7, b"x"))
@@ -136,13 +125,13 @@ async def test_a_message_whose_pubrec_was_lost_with_the_broker_is_there_once(
 
 async def test_a_message_that_comes_again_after_a_stop_is_there_once(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
-        peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
-        assert (await peer.packet()).type == PUBREC
+        peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
+        assert (await peer.packet()).type == mqtt.PUBREC
     for _ in (1, 2):
         async with Broker(config_of(tmp_path)) as broker:
             async with publisher_of(broker) as peer:
-                peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
-                assert (await peer.packet()).type == PUBREC
+                peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
+                assert (await peer.packet()).type == mqtt.PUBREC
             assert await payloads_of(broker, "s") == [b"x"]
 
 
@@ -154,10 +143,10 @@ async def test_killed_between_the_store_and_the_streams_what_these_lack_comes_ag
     async with Broker(config_of(tmp_path)) as broker:
         await subscribe(broker)
         async with publisher_of(broker) as peer:
-            peer.send(publish_packet("s/a", b"x", qos=2, packet_id=1))
-            assert (await peer.packet()).type == PUBREC
+            peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=1))
+            assert (await peer.packet()).type == mqtt.PUBREC
             with held_up(Partition, "append", monkeypatch) as writing:
-                peer.send(publish_packet("s/a", b"x", qos=2, packet_id=2))
+                peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=2))
                 await reached(writing)
                 copy = killed(tmp_path, tmp_path / "killed")
     for start in range(starts):
@@ -176,10 +165,10 @@ async def one_more(broker: Broker) -> None:
     """Another client's message at QoS 2, whole."""
     async with peer_of(broker) as peer:
         await peer.connect("other", clean=False)
-        peer.send(publish_packet("s/a", b"other", qos=2, packet_id=2))
-        assert (await peer.packet()).type == PUBREC
-        peer.send(pubrel_packet(2))
-        assert (await peer.packet()).type == PUBCOMP
+        peer.send(mqtt.publish_packet("s/a", b"other", qos=2, packet_id=2))
+        assert (await peer.packet()).type == mqtt.PUBREC
+        peer.send(mqtt.pubrel_packet(2))
+        assert (await peer.packet()).type == mqtt.PUBCOMP
 
 
 async def test_streams_do_not_write_what_the_store_does_not_know(
@@ -191,12 +180,12 @@ async def test_streams_do_not_write_what_the_store_does_not_know(
         commits = streams_of(broker).commits
         async with publisher_of(broker) as peer:
             with held_up(Committer, "write", monkeypatch) as writing:
-                peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
+                peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
                 await reached(writing)
                 commits.flush()
                 await asyncio.wrap_future(commits.writer.call(lambda: None))
                 copy = killed(tmp_path, tmp_path / "killed")
-            assert (await peer.packet()).type == PUBREC
+            assert (await peer.packet()).type == mqtt.PUBREC
         assert await payloads_of(broker, "s") == [b"x"]
     async with Broker(config_of(copy)) as broker:
         assert await payloads_of(broker, "s") == []
@@ -224,11 +213,11 @@ async def test_only_the_stream_that_lacks_a_message_gets_it_again(
         async with publisher_of(broker) as peer:
             with monkeypatch.context() as patch:
                 patch.setattr(Partition, "append", held_up_at_the_second)
-                peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
+                peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
                 await reached(come)
                 copy = killed(tmp_path, tmp_path / "killed")
                 may_go.set()
-                assert (await peer.packet()).type == PUBREC
+                assert (await peer.packet()).type == mqtt.PUBREC
     async with Broker(config_of(copy, first="s/#", second="s/#")) as broker:
         there = {name: await payloads_of(broker, name) for name in ("first", "second")}
         assert there == {"first": [b"x"], "second": [b"x"], second: []}
@@ -243,15 +232,17 @@ async def test_a_packet_id_that_means_something_new_is_new_to_the_streams(
     """A client that gave up what a stream lacks has released its packet id."""
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
         with held_up(Partition, "append", monkeypatch) as writing:
-            peer.send(publish_packet("s/a", b"given up", qos=2, packet_id=7))
+            peer.send(mqtt.publish_packet("s/a", b"given up", qos=2, packet_id=7))
             await reached(writing)
             copy = killed(tmp_path, tmp_path / "killed")
     for payload in (b"1", b"2"):
         config = config_of(copy)
         config.streams["later"] = msgspec.structs.replace(config.streams["s"], filters=["s/+"])
         async with Broker(config) as broker, publisher_of(broker) as peer:
-            peer.send(pubrel_packet(7), publish_packet("s/a", payload, qos=2, packet_id=7))
-            assert [(await peer.packet()).type for _ in (1, 2)] == [PUBCOMP, PUBREC]
+            peer.send(
+                mqtt.pubrel_packet(7), mqtt.publish_packet("s/a", payload, qos=2, packet_id=7)
+            )
+            assert [(await peer.packet()).type for _ in (1, 2)] == [mqtt.PUBCOMP, mqtt.PUBREC]
             for name in ("s", "later"):
                 assert (await payloads_of(broker, name))[-1:] == [payload]
     async with Broker(config_of(copy)) as broker:
@@ -271,9 +262,9 @@ async def test_while_the_store_fails_streams_go_on_without_qos_2(
             await other.connect("other", clean=False)
             with monkeypatch.context() as patch:
                 patch.setattr(Committer, "write", fail)
-                peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
+                peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
                 assert await peer.rest() == b""
-                other.send(publish_packet("s/a", b"refused", qos=2, packet_id=7))
+                other.send(mqtt.publish_packet("s/a", b"refused", qos=2, packet_id=7))
                 assert await other.rest() == b""
                 await broker.publish("s/a", b"at QoS 1", qos=1)
                 assert await payloads_of(broker, "s") == [b"x", b"at QoS 1"]
@@ -289,8 +280,8 @@ async def test_what_a_broker_without_receipts_left_in_doubt_reaches_the_stream(
 ) -> None:
     """Better twice than never: as that broker had it."""
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
-        peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
-        assert (await peer.packet()).type == PUBREC
+        peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
+        assert (await peer.packet()).type == mqtt.PUBREC
         store = streams_of(broker).core.store
         assert store is not None
     db = plyvel.DB(str(tmp_path / "data" / "store"))
@@ -299,8 +290,8 @@ async def test_what_a_broker_without_receipts_left_in_doubt_reaches_the_stream(
     for _ in (1, 2):
         async with Broker(config_of(tmp_path)) as broker:
             async with publisher_of(broker) as peer:
-                peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
-                assert (await peer.packet()).type == PUBREC
+                peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
+                assert (await peer.packet()).type == mqtt.PUBREC
             assert await payloads_of(broker, "s") == [b"x", b"x"]
 
 
@@ -312,8 +303,8 @@ async def test_receipts_do_not_stay_in_the_store(tmp_path: Path) -> None:
         assert store is not None
         await until(lambda: [key for key, _ in scan(store.db, RECEIPTS)] == [RECEIPTS])
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
-        peer.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
-        assert (await peer.packet()).type == PUBREC
+        peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
+        assert (await peer.packet()).type == mqtt.PUBREC
     db = plyvel.DB(str(tmp_path / "data" / "store"))
     assert [key for key, _ in scan(db, RECEIPTS)] == [RECEIPTS]
     db.close()
@@ -333,15 +324,17 @@ def test_killed_by_the_system_again_and_again(tmp_path: Path, durability: str) -
     for kill in range(5):
         with (
             BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]) as run,
-            Wire.connect_tcp(run.tcp) as wire,
+            mqtt.Wire.connect_tcp(run.tcp) as wire,
         ):
-            wire.send(connect_packet("c", clean=False))
-            wire.expect(CONNACK)
+            wire.send(mqtt.connect_packet("c", clean=False))
+            wire.expect(mqtt.CONNACK)
             repeated = len(under_way)
             for number, each in under_way.items():
-                wire.send(publish_packet(topic_of(each), each, qos=2, packet_id=number, dup=True))
+                wire.send(
+                    mqtt.publish_packet(topic_of(each), each, qos=2, packet_id=number, dup=True)
+                )
             for number in released:
-                wire.send(pubrel_packet(number))
+                wire.send(mqtt.pubrel_packet(number))
             done = -repeated
             # The last time everything comes to its end.
             while (kill < 4 and done < 100 + 37 * kill) or (kill == 4 and (under_way or released)):
@@ -350,17 +343,17 @@ def test_killed_by_the_system_again_and_again(tmp_path: Path, durability: str) -
                     free = next(each for each in range(1, 102) if each not in under_way | released)
                     under_way[free] = b"%d" % payload
                     wire.send(
-                        publish_packet(
+                        mqtt.publish_packet(
                             topic_of(under_way[free]), under_way[free], qos=2, packet_id=free
                         )
                     )
                 packet = wire.recv_packet()
-                if packet.type == PUBREC:
+                if packet.type == mqtt.PUBREC:
                     under_way.pop(packet.packet_id, None)
                     released[packet.packet_id] = None
-                    wire.send(pubrel_packet(packet.packet_id))
+                    wire.send(mqtt.pubrel_packet(packet.packet_id))
                     done += 1
-                elif packet.type == PUBCOMP:
+                elif packet.type == mqtt.PUBCOMP:
                     released.pop(packet.packet_id, None)
             run.kill()
     stream = StoredStream(find_folder(tmp_path / "data"), "s")

@@ -12,20 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from vmq_hooks import PublishModifiers
 
+from tests.support import wire as mqtt
 from tests.support.until import until
-from tests.support.wire import (
-    CONNACK,
-    PINGREQ_BYTES,
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    Will,
-    Wire,
-    connect_packet,
-    publish_packet,
-    pubrel_packet,
-    subscribe_packet,
-)
 from tests.vmq.sockets import peer_of, take
 from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
@@ -40,7 +28,7 @@ from vmq.streams.catalog import lock_folder
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
 from vmq.testing.process import BrokerProcess
 
-ANSWER = {1: PUBACK, 2: PUBREC}
+ANSWER = {1: mqtt.PUBACK, 2: mqtt.PUBREC}
 
 
 class Tap:
@@ -120,9 +108,9 @@ def tapped(house: House, *taps: Tap) -> None:
 def durable(house: House, client_id: str) -> Client:
     """A client with a durable session, connected; what waits for the streams goes on waiting."""
     client = Client(house)
-    client.send(connect_packet(client_id, clean=False))
+    client.send(mqtt.connect_packet(client_id, clean=False))
     house.commit()
-    client.take_one(CONNACK)
+    client.take_one(mqtt.CONNACK)
     return client
 
 
@@ -151,7 +139,7 @@ def stored(tap: Tap, tmp_path: Path) -> Iterator[House]:
 @pytest.mark.parametrize("qos", (1, 2))
 def test_an_acknowledgement_leaves_after_the_commit(house: House, tap: Tap, qos: int) -> None:
     client = house.client("c")
-    client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+    client.send(mqtt.publish_packet("s/a", b"x", qos=qos, packet_id=7))
     assert tap.rows == [(b"s/a", b"x", qos, False, "c")]
     assert client.take() == []
     tap.commit(house, 0)
@@ -159,8 +147,8 @@ def test_an_acknowledgement_leaves_after_the_commit(house: House, tap: Tap, qos:
     tap.commit(house, 1)
     assert client.take_one(ANSWER[qos]).packet_id == 7
     if qos == 2:
-        client.send(pubrel_packet(7))
-        client.take_one(PUBCOMP)
+        client.send(mqtt.pubrel_packet(7))
+        client.take_one(mqtt.PUBCOMP)
 
 
 @pytest.mark.parametrize("qos", (1, 2))
@@ -169,7 +157,7 @@ def test_nothing_waits_for_a_stream_that_acknowledges_early(
 ) -> None:
     tap.number = 0
     client = house.client("c")
-    client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+    client.send(mqtt.publish_packet("s/a", b"x", qos=qos, packet_id=7))
     assert client.take_one(ANSWER[qos]).packet_id == 7
 
 
@@ -178,9 +166,9 @@ def test_nothing_waits_for_a_stream_that_acknowledges_early(
 def test_where_both_keep_a_message_both_commit(
     stored: House, tap: Tap, qos: int, store_first: bool
 ) -> None:
-    durable(stored, "sleeper").send(subscribe_packet(1, ("s/#", 2)))
+    durable(stored, "sleeper").send(mqtt.subscribe_packet(1, ("s/#", 2)))
     client = durable(stored, "c")
-    client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+    client.send(mqtt.publish_packet("s/a", b"x", qos=qos, packet_id=7))
     steps: list[Callable[[], object]] = [
         stored.commit,
         lambda: tap.commit(stored, 1),
@@ -195,8 +183,8 @@ def test_where_both_keep_a_message_both_commit(
 
 def test_other_topics_wait_for_nothing(house: House, tap: Tap) -> None:
     client = house.client("c")
-    client.send(publish_packet("t", b"x", qos=1, packet_id=7))
-    client.take_one(PUBACK)
+    client.send(mqtt.publish_packet("t", b"x", qos=1, packet_id=7))
+    client.take_one(mqtt.PUBACK)
     assert tap.rows == []
 
 
@@ -204,8 +192,8 @@ def test_answers_of_one_client_keep_their_order(house: House, tap: Tap) -> None:
     client = house.client("c")
     for number in (1, 2, 3):
         tap.number = number
-        client.send(publish_packet("s/a", b"%d" % number, qos=1, packet_id=number))
-    client.send(publish_packet("t", b"", qos=1, packet_id=4))
+        client.send(mqtt.publish_packet("s/a", b"%d" % number, qos=1, packet_id=number))
+    client.send(mqtt.publish_packet("t", b"", qos=1, packet_id=4))
     tap.commit(house, 2)
     assert [each.packet_id for each in client.take()] == [1, 2]
     tap.commit(house, 3)
@@ -219,16 +207,16 @@ def test_a_partition_that_never_commits_holds_up_the_answers_of_its_publishers_a
     house.core.stream_finder = Finder(lambda topic: [tap if topic == "s/stuck" else other])
     stuck, free = house.client("stuck"), house.client("free")
     stuck.subscribe(("s/#", 0))
-    stuck.send(publish_packet("s/stuck", b"", qos=1, packet_id=1))
+    stuck.send(mqtt.publish_packet("s/stuck", b"", qos=1, packet_id=1))
     assert [each.type for each in stuck.take()] == [PUBLISH]
     for number in range(1, 10):
         other.number = number
-        stuck.send(publish_packet("s/a", b"", qos=1, packet_id=number + 1), PINGREQ_BYTES)
+        stuck.send(mqtt.publish_packet("s/a", b"", qos=1, packet_id=number + 1), mqtt.PINGREQ_BYTES)
         assert {each.type for each in stuck.take()} == {PUBLISH, PINGRESP}
-        free.send(publish_packet("s/a", b"", qos=1, packet_id=number))
+        free.send(mqtt.publish_packet("s/a", b"", qos=1, packet_id=number))
         assert free.take() == []
         other.commit(house, number)
-        assert free.take_one(PUBACK).packet_id == number
+        assert free.take_one(mqtt.PUBACK).packet_id == number
     stuck.take()
     tap.commit(house, 1)
     assert [each.packet_id for each in stuck.take()] == [*range(1, 11)]
@@ -240,15 +228,15 @@ def test_a_message_that_comes_again_waits_for_the_first_ones_commit(
     with stored_house(tmp_path) as stored:
         tapped(stored, tap)
         first = durable(stored, "c")
-        first.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
+        first.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
         first.lose()
         stored.commit()
         again = durable(stored, "c")
-        again.send(publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
+        again.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
         stored.commit()
         assert again.take() == []
         tap.commit(stored, 1)
-        assert again.take_one(PUBREC).packet_id == 7
+        assert again.take_one(mqtt.PUBREC).packet_id == 7
         assert tap.payloads() == [b"x"]
 
 
@@ -266,7 +254,7 @@ def test_a_refused_message_ends_the_connection_and_is_there_once_after_the_resen
         reader = stored.client("reader")
         reader.subscribe(("s/#", 0))
         tapped(stored, tap, other)
-        client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+        client.send(mqtt.publish_packet("s/a", b"x", qos=qos, packet_id=7))
         assert client.is_closed()
         assert client.take() == []
         assert (tap.rows, other.rows, other.refused) == ([], [], 1)
@@ -274,7 +262,7 @@ def test_a_refused_message_ends_the_connection_and_is_there_once_after_the_resen
         client.lose()
         other.is_full = False
         again = durable(stored, "c")
-        again.send(publish_packet("s/a", b"x", qos=qos, packet_id=7, dup=True))
+        again.send(mqtt.publish_packet("s/a", b"x", qos=qos, packet_id=7, dup=True))
         stored.commit()
         tap.commit(stored, 1)
         assert again.take() == []
@@ -287,7 +275,7 @@ def test_a_refused_message_ends_the_connection_and_is_there_once_after_the_resen
 def test_a_will_that_a_stream_refuses_reaches_its_subscribers(house: House, tap: Tap) -> None:
     reader = house.client("reader")
     reader.subscribe(("s/#", 0))
-    client = house.client("c", will=Will("s/gone", b"x", qos=1))
+    client = house.client("c", will=mqtt.Will("s/gone", b"x", qos=1))
     tap.is_full = True
     client.lose()
     assert reader.payloads() == [b"x"]
@@ -301,7 +289,9 @@ def test_a_burst_at_qos_0_lands_in_order(house: House, tap: Tap) -> None:
     reader = house.client("reader")
     reader.subscribe(("s/a", 0))
     wanted = [b"%d" % number for number in range(500)]
-    client.send(*(publish_packet("s/a", each) for each in wanted), publish_packet("s/b", b"z"))
+    client.send(
+        *(mqtt.publish_packet("s/a", each) for each in wanted), mqtt.publish_packet("s/b", b"z")
+    )
     assert tap.payloads() == [*wanted, b"z"]
     assert reader.payloads() == wanted
     assert tap.rows[0] == (b"s/a", b"0", 0, False, "c")
@@ -313,13 +303,13 @@ def test_a_stream_has_what_plugins_make_of_a_message(house: House, tap: Tap, qos
     house.core.hooks.auth_on_publish = lambda *_arguments: changes
     house.core.hooks.resolve()
     client = house.client("c")
-    client.send(publish_packet("elsewhere", b"x", qos=qos, packet_id=7 if qos else 0))
+    client.send(mqtt.publish_packet("elsewhere", b"x", qos=qos, packet_id=7 if qos else 0))
     assert tap.rows == [(b"s/new", b"changed", qos, True, "c")]
 
 
 def test_wills_and_retained_messages_land(house: House, tap: Tap) -> None:
-    client = house.client("c", will=Will("s/gone", b"will", qos=1))
-    client.send(publish_packet("s/a", b"kept", retain=True))
+    client = house.client("c", will=mqtt.Will("s/gone", b"will", qos=1))
+    client.send(mqtt.publish_packet("s/a", b"kept", retain=True))
     client.lose()
     assert tap.rows == [
         (b"s/a", b"kept", 0, True, "c"),
@@ -336,8 +326,8 @@ async def test_every_listener_and_the_process_itself_are_kept_but_no_mountpoint(
         for listener in (0, 1):
             async with peer_of(broker, listener) as peer:
                 await peer.connect(f"c{listener}")
-                peer.send(publish_packet("s/a", b"from %d" % listener, qos=1, packet_id=1))
-                assert (await peer.packet()).type == PUBACK
+                peer.send(mqtt.publish_packet("s/a", b"from %d" % listener, qos=1, packet_id=1))
+                assert (await peer.packet()).type == mqtt.PUBACK
         await broker.publish("s/b", b"inside", qos=2)
         assert await payloads_of(broker, "s") == [b"from 0", b"inside"]
 
@@ -363,17 +353,17 @@ async def test_publishers_pause_while_the_streams_lag(tmp_path: Path) -> None:
         await peer.connect("c")
         streaming = streams_of(broker)
         streaming.on_pressure(True)
-        peer.send(publish_packet("s/a", b"1", qos=1, packet_id=1))
+        peer.send(mqtt.publish_packet("s/a", b"1", qos=1, packet_id=1))
         assert (await peer.packet()).packet_id == 1
         (paused,) = streaming.core.waiting_for_streams
         assert paused.pauses == 1  # type: ignore[attr-defined]
         async with peer_of(broker) as other:
             await other.connect("of no stream")
             for number in (1, 2):
-                other.send(publish_packet("t", b"x", qos=1, packet_id=number))
+                other.send(mqtt.publish_packet("t", b"x", qos=1, packet_id=number))
                 assert (await other.packet()).packet_id == number
         assert streaming.core.waiting_for_streams == [paused]
-        peer.send(publish_packet("s/a", b"2", qos=1, packet_id=2))
+        peer.send(mqtt.publish_packet("s/a", b"2", qos=1, packet_id=2))
         streaming.on_pressure(False)
         assert (await peer.packet()).packet_id == 2
         assert streaming.core.waiting_for_streams == []
@@ -401,8 +391,8 @@ async def test_while_the_disk_is_full_acknowledgements_wait_and_the_rest_goes_on
         assert figures["stream_uncommitted_bytes"][0].value > 0
         await peer.connect("c")
         async with broker.subscribe("t") as messages:
-            peer.send(publish_packet("t", b"y", qos=1, packet_id=1))
-            assert (await peer.packet()).type == PUBACK
+            peer.send(mqtt.publish_packet("t", b"y", qos=1, packet_id=1))
+            assert (await peer.packet()).type == mqtt.PUBACK
             assert await take(messages, 1) == [b"y"]
         assert not waiting.done()
         monkeypatch.setattr(writer, "attempt", works)
@@ -475,17 +465,17 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
     for _ in range(3):
         with (
             BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]) as run,
-            Wire.connect_tcp(run.tcp) as wire,
+            mqtt.Wire.connect_tcp(run.tcp) as wire,
         ):
             wire.connect("c")
             first = number
             for _ in range(300):
                 number += 1
                 wire.send(
-                    publish_packet(f"s/{number % 3}", b"%d" % number, qos=1, packet_id=number)
+                    mqtt.publish_packet(f"s/{number % 3}", b"%d" % number, qos=1, packet_id=number)
                 )
             for _ in range(100 + first // 10):
-                acknowledged.append(wire.expect(PUBACK).packet_id)
+                acknowledged.append(wire.expect(mqtt.PUBACK).packet_id)
             run.kill()
     stream = StoredStream(find_folder(tmp_path / "data"), "s")
     target = tmp_path / "s.parquet"
