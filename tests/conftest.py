@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from vmq.testing.forks import fork_fronts
 from vmq.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -53,11 +55,15 @@ def pytest_collectstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand tests are a million objects, which the collector would look through for each test anew."""
-    gc.collect()
+    """Ten thousand tests are a million objects, which the collector would look through for each test anew.
+
+    What of them is garbage stays, too: to find it takes each process a second.
+    """
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 50)  # as `vmq start` has it
+    if "vmq.streams.serving.process" in sys.modules:
+        fork_fronts()
 
 
 class BrokerFactory(Protocol):

@@ -8,8 +8,6 @@ import hashlib
 import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 
 from tests.attacks.size import size
 from tests.support.wire import Wire
+from tests.vmq.cli.program import run
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.lines import is_end
 from vmq.store.opening import open_store
@@ -53,14 +52,14 @@ def deliver(store: Store, sessions: list[bytes], seq: int, rng: random.Random) -
 def make(data: Path) -> None:
     rng = random.Random(1)
     sessions: list[bytes] = []
-    for run in range(RUNS):
+    for life in range(RUNS):
         store = open_store(data / "store", "os", lambda: None, write_buffer_size=1 << 16)
-        for number in range(len(sessions), CLIENTS * (run + 1) // RUNS):
+        for number in range(len(sessions), CLIENTS * (life + 1) // RUNS):
             sessions.append(number_of := (number + 1).to_bytes(8, "big"))
             store.put_session(f"dev-{number}", number_of, 1, None)
             store.end_lines(number_of)
             store.put_subscription(number_of, "t/#", 1)
-        for seq in range(run * 40 + 1, run * 40 + 41):
+        for seq in range(life * 40 + 1, life * 40 + 41):
             deliver(store, sessions, seq, rng)
             store.put_retained(Message(b"t/%d" % seq, rng.randbytes(50), 1, True))
             commit(store)
@@ -183,16 +182,6 @@ def test_what_is_intact_in_other_files_is_never_lost(made: Made, seed: int) -> N
             assert found[key] == made.records[key]
 
 
-def run_store(command: str, data: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vmq", "store", command, "--data-dir", str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
 @pytest.mark.parametrize("percent", range(50, 91, size(40, 10)))
 def test_a_manifest_that_was_cut_costs_nothing(made: Made, percent: int) -> None:
     """As the operator does it: start, check, repair, start."""
@@ -207,10 +196,10 @@ def test_a_manifest_that_was_cut_costs_nothing(made: Made, percent: int) -> None
     assert "is cut" in line or "missing" in line  # by what the edits that are left name
     assert "vmq store repair" in line
     assert fingerprint(folder) == before
-    assert run_store("check", data).returncode == 1
+    assert run("store", "check", "--data-dir", str(data)).code == 1
     assert fingerprint(folder) == before
-    repaired = run_store("repair", data)
-    assert repaired.returncode == 0, repaired.stderr
+    repaired = run("store", "repair", "--data-dir", str(data))
+    assert repaired.code == 0, repaired.err
     assert fingerprint(data / "store.damaged-1") == before
     sizes = {b"b"}  # a repair has them counted anew
     found = raw(folder)

@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from tests.attacks.test_damage import commit, keys_in
 from tests.conftest import BrokerFactory
 from tests.support.until import reach
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
+from tests.vmq.cli.program import run
 from tests.vmq.http.conftest import get
 from tests.vmq.workers.several import Several
 from vmq.mqtt.message import Delivery, Message
@@ -185,15 +184,9 @@ def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
     assert broker.terminate() == 0
 
     # A repair mends it: what could be read is there.
-    done = subprocess.run(
-        [sys.executable, "-m", "vmq", "store", "repair", "--data-dir", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "lost of table" in done.stdout
+    done = run("store", "repair", "--data-dir", str(tmp_path))
+    assert done.code == 0, done.err
+    assert b"lost of table" in done.out
     broker = fresh_broker(LISTEN, tmp_path, ENV)
     assert health(broker) == (200, {"status": "ok", "reasons": []})
     wire, code = connect(broker, f"dev-{hurt}")

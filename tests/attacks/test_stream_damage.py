@@ -5,8 +5,6 @@ before a reader meets it.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,8 @@ from pyarrow import flight
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
+from tests.vmq.cli.program import Finished
+from tests.vmq.cli.program import run as run_command
 from tests.vmq.http.conftest import get
 from vmq.testing.process import BrokerProcess
 
@@ -27,14 +27,8 @@ ENV = {
 TOPICS = 10
 
 
-def run(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vmq", "stream", *arguments, "--data-dir", str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def run(data: Path, *arguments: str) -> Finished:
+    return run_command("stream", *arguments, "--data-dir", str(data))
 
 
 def health(broker: BrokerProcess, path: str = "/health") -> tuple[int, dict[str, Any]]:
@@ -84,13 +78,13 @@ def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_p
         (refused, *_) = set(topics) - set(acknowledged)
         assert not publish(broker, refused)
         wire.ping()
-    assert run(tmp_path, "repair").returncode == 1  # the broker runs
+    assert run(tmp_path, "repair").code == 1  # the broker runs
     assert broker.terminate() == 0
 
     repaired = run(tmp_path, "repair", "kept")
-    assert repaired.returncode == 0, repaired.stderr
-    assert "damaged-1" in repaired.stdout
-    assert run(tmp_path, "verify", "kept").returncode == 0
+    assert repaired.code == 0, repaired.err
+    assert b"damaged-1" in repaired.out
+    assert run(tmp_path, "verify", "kept").code == 0
     broker = fresh_broker(LISTEN, tmp_path, ENV)
     assert health(broker) == (200, {"status": "ok", "reasons": []})
     assert all(publish(broker, topic) for topic in topics)
@@ -169,7 +163,7 @@ def test_what_verify_finds_is_told_by_the_broker_that_runs(
     flip(hurt)
     assert health(broker)[1]["status"] == "ok"
     verified = run(tmp_path, "verify")
-    assert verified.returncode == 1
-    assert f"{hurt} is damaged at byte" in verified.stderr
+    assert verified.code == 1
+    assert f"{hurt} is damaged at byte" in verified.err
     broker.wait_log(f"error stream=kept partition=0: readers are refused from there on: {hurt}")
     assert health(broker)[1]["status"] == "degraded"

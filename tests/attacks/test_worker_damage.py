@@ -1,8 +1,6 @@
 """What one of several workers has on disk is damaged: the whole tells which, and the others serve."""
 
 import random
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import plyvel
 from tests.conftest import BrokerFactory
 from tests.support.until import reach
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
+from tests.vmq.cli.program import run
 from tests.vmq.workers.several import ARGS, LISTEN, Several
 
 CLIENTS = 8
@@ -124,16 +123,6 @@ def publish(several: Several, worker: int, topic: str) -> bool:
             return False
 
 
-def repair(data: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vmq", "stream", "repair", "--data-dir", str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
 def owners(several: Several) -> list[dict[str, Any]]:
     _, found = several.api("GET", "/stream", name="kept")
     partitions: list[dict[str, Any]] = found["partitions"]
@@ -176,7 +165,7 @@ def test_a_damaged_partition_of_one_worker_is_refused_by_all_and_the_others_are_
     assert publish(several, 2, "not/kept")
     assert several.broker.terminate() == 0
 
-    assert "damaged-1" in repair(tmp_path).stdout
+    assert b"damaged-1" in run("stream", "repair", "--data-dir", str(tmp_path)).out
     several = start(fresh_broker, tmp_path, env)
     assert not any("damaged" in each for each in several.get("/health")[1]["reasons"])
     assert all(publish(several, worker, topic) for worker in (1, 2) for topic in topics)

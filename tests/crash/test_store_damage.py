@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ import plyvel
 import pytest
 
 from tests.support.wire import ConnectionEnded, Wire
+from tests.vmq.cli.program import Finished, run
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.opening import open_store, stored_retained, stored_sessions
 from vmq.store.store import Store, StoreError
@@ -317,14 +316,8 @@ def test_an_empty_table_is_refused_and_left_out(made: Made) -> None:
 # The broker as its user sees it
 
 
-def run_store(command: str, data: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vmq", "store", command, "--data-dir", str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def run_store(command: str, data: Path) -> Finished:
+    return run("store", command, "--data-dir", str(data))
 
 
 def refusal(data: Path) -> str:
@@ -383,14 +376,14 @@ def test_a_damaged_store_is_refused_until_it_is_repaired(
 def test_the_command_line_checks_and_repairs(made: Made) -> None:
     flip_payload(made, ("waiting", "dev-0", "303"), "*.log")
     checked = run_store("check", made.data)
-    assert checked.returncode == 1
-    assert "the database cannot be opened: Corruption: checksum mismatch" in checked.stderr
+    assert checked.code == 1
+    assert "the database cannot be opened: Corruption: checksum mismatch" in checked.err
     repaired = run_store("repair", made.data)
-    assert repaired.returncode == 0, repaired.stderr
-    assert str(made.data / "store.damaged-1") in repaired.stdout
-    assert "lost of 0" in repaired.stdout
+    assert repaired.code == 0, repaired.err
+    assert str(made.data / "store.damaged-1").encode() in repaired.out
+    assert b"lost of 0" in repaired.out
     checked = run_store("check", made.data)
-    assert (checked.returncode, checked.stderr) == (0, "")
+    assert (checked.code, checked.err) == (0, "")
 
 
 def test_a_torn_log_needs_no_repair(made: Made) -> None:
@@ -407,8 +400,8 @@ def test_a_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     assert "another program's" in refusal(tmp_path)
     for command in ("check", "repair"):
         done = run_store(command, tmp_path)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert "another program's" in done.stderr
+        assert (done.code, done.out) == (1, b"")
+        assert "another program's" in done.err
     with closing(plyvel.DB(str(tmp_path / "store"))) as db:
         assert list(db) == [(b"theirs", b"1")]
 
@@ -420,8 +413,8 @@ def test_a_store_of_a_later_version_is_not_touched(made: Made) -> None:
     assert "has format 'vmq 9'" in refusal(made.data)
     for command in ("check", "repair"):
         done = run_store(command, made.data)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert "has format 'vmq 9'" in done.stderr
+        assert (done.code, done.out) == (1, b"")
+        assert "has format 'vmq 9'" in done.err
     with closing(plyvel.DB(str(made.folder))) as db:
         assert list(db) == before
 

@@ -32,9 +32,8 @@ LIMIT = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folder = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(folder) and item.get_closest_marker("timeout") is None:
+        if item.nodeid.startswith("tests/spark/") and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMIT))
 
 

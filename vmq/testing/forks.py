@@ -1,10 +1,13 @@
 """Brokers that are forked from a process which has imported everything: they start in a fraction of the time.
 
 Such a broker is a process of its own, with its own pid, memory, files and end; only its imports are done already. What
-it is forked from runs Python in one thread and opens nothing; it ends with the tests.
+it is forked from runs Python in one thread and opens nothing; it ends with the tests. The processes of a broker itself,
+its workers and those that serve Flight, are forked likewise, from a child of it that does nothing else.
 """
 
+import asyncio
 import atexit
+import fcntl
 import gc
 import importlib
 import json
@@ -15,15 +18,22 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Final
+from types import SimpleNamespace
+from typing import IO, Any, Final
 
 #: What a broker imports in any case, and what one with streams or in a cluster does: memory that others have not.
 _ALWAYS: Final = ("vmq.cli.main", "vmq.cli.start.running", "vmq.http.app")
-_MORE: Final = ("vmq.clustering.node.node", "vmq.streams.flight.service")
+_MORE: Final = (
+    *("vmq.clustering.node.node", "vmq.streams.flight.service", "vmq.streams.serving.process"),
+    *("vmq.streams.flight.front", "vmq.cli.start.worker", "vmq.workers.supervisor"),
+)
+#: What brokers run as processes of their own.
+_FRONT: Final = "vmq.streams.flight.front"
+_WORKER: Final = "vmq.cli.start.worker"
 #: Variables that count when an interpreter starts, or a library is loaded: with others it has to be started anew.
 _EARLY: Final = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
 _LARGEST: Final = 1 << 20
@@ -41,9 +51,61 @@ def fork(
     early = _early(_own_env())
     if _early(env) != early:
         return None
+    return _server_now(more).fork(arguments, env)
+
+
+def fork_fronts() -> None:
+    """Has what serves Flight for brokers in this process forked from now on, too."""
+    if hasattr(os, "fork") and hasattr(socket, "send_fds"):
+        _fork_fronts(lambda: _server_now(True))
+
+
+def _server_now(more: bool) -> "_Server":
+    early = _early(_own_env())
     with _one_at_a_time:
-        server = _server(more, frozenset(early.items()))
-    return server.fork(arguments, env)
+        return _server(more, frozenset(early.items()))
+
+
+def _fork_fronts(server: "Callable[[], _Server]") -> None:
+    """In the place of `subprocess`, where a Flight process is started."""
+    process: Any = importlib.import_module("vmq.streams.serving.process")
+
+    def start(command: Sequence[str], **given: Any) -> Any:
+        if command != process.COMMAND:
+            return subprocess.Popen(command, **given)  # noqa: S603 - a test's own
+        return server().fork((), given["env"], _FRONT, pipes="io", files=given["pass_fds"])
+
+    process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": start})
+
+
+class _Worker:
+    """What a supervisor sees of a worker that is forked."""
+
+    def __init__(self, process: "Forked") -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode  # as `wait` found it
+
+    async def wait(self) -> int:
+        return await asyncio.to_thread(self._process.wait)
+
+
+def _fork_workers(server: "_Server") -> None:
+    """In the place of `asyncio.create_subprocess_exec`, for workers."""
+    process: Any = importlib.import_module("vmq.workers.process")
+    begin = asyncio.create_subprocess_exec
+
+    async def start(*command: str, **given: Any) -> Any:
+        count = len(process.COMMAND)
+        if command[:count] != process.COMMAND:
+            return await begin(*command, **given)
+        arguments, files = command[count:], given["pass_fds"]
+        return _Worker(server.fork(arguments, given["env"], _WORKER, pipes="", files=files))
+
+    setattr(asyncio, "create_subprocess_exec", start)  # noqa: B010 - mypy wants its very parameters
 
 
 def _own_env() -> dict[str, str]:
@@ -107,43 +169,47 @@ class Forked:
 
 
 class _Server:
-    """The process that forks."""
+    """The process that forks, at the other end of a socket."""
 
-    def __init__(self, *imported: str) -> None:
+    def __init__(self, orders: socket.socket) -> None:
         self._lock = threading.Lock()
-        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with other:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "vmq.testing.forks", str(other.fileno()), *imported],
-                stdin=subprocess.DEVNULL,
-                env=_own_env(),
-                pass_fds=[other.fileno()],
-            )
-        atexit.register(self.close)
+        self._socket = orders
 
-    def close(self) -> None:
-        """It ends, and whoever it has forked goes on."""
-        self._socket.close()
-        self._process.wait()
+    def fork(
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        module: str = "",
+        pipes: str = "ioe",
+        files: Sequence[int] = (),
+    ) -> Forked:
+        """Starts `vmq ARGUMENTS`, or a module with them; of its standard files those are pipes that are named.
 
-    def fork(self, arguments: Sequence[str], env: Mapping[str, str]) -> Forked:
-        given, into = os.pipe()
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
-        status, status_end = os.pipe()
-        ends = [given, out_end, err_end, status_end]
-        order = json.dumps({"arguments": [*arguments], "env": {**env}, "cwd": str(Path.cwd())})
-        try:
+        The others are this process's, but for the input, which is empty; `files` it has under the same numbers.
+        """
+        with ExitStack() as stack:
+            ours: list[Any] = []
+            ends: list[int] = []
+            for number, name in enumerate("ioe"):
+                if name in pipes:
+                    found = os.pipe()
+                    ours.append(os.fdopen(found[not number], "rb" if number else "wb", -number))
+                    ends.append(found[bool(number)])
+                else:
+                    ours.append(None)
+                    ends.append(os.dup(number) if number else os.open(os.devnull, os.O_RDONLY))
+                stack.callback(os.close, ends[-1])
+            status, status_end = os.pipe()
+            stack.callback(os.close, status_end)
+            order = {"module": module, "arguments": [*arguments], "env": {**env}, "files": [*files]}
+            order["cwd"] = str(Path.cwd())
             with self._lock:
-                socket.send_fds(self._socket, [order.encode()], ends)
+                given = [*ends, status_end, *files]
+                socket.send_fds(self._socket, [json.dumps(order).encode()], given)
                 pid = int.from_bytes(self._socket.recv(8), "little")
             if not pid:
                 raise ChildProcessError("the process that forks brokers has ended")
-        finally:
-            for each in ends:
-                os.close(each)
-        pipes = (os.fdopen(into, "wb", 0), os.fdopen(out, "rb"), os.fdopen(err, "rb"))
-        return Forked(pid, *pipes, status)
+        return Forked(pid, ours[0], ours[1], ours[2], status)
 
 
 _one_at_a_time: Final = threading.Lock()
@@ -152,14 +218,30 @@ _one_at_a_time: Final = threading.Lock()
 @cache
 def _server(more: bool, _early: frozenset[tuple[str, str]]) -> _Server:
     """One for the variables that this process has now: tests with Spark have others than those before them."""
-    return _Server(*_ALWAYS, *(_MORE if more else ()))
+    orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    imported = (*_ALWAYS, *(_MORE if more else ()))
+    with other:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "vmq.testing.forks", str(other.fileno()), *imported],
+            stdin=subprocess.DEVNULL,
+            env=_own_env(),
+            pass_fds=[other.fileno()],
+        )
+
+    def close() -> None:
+        """It ends, and whoever it has forked goes on."""
+        orders.close()
+        process.wait()
+
+    atexit.register(close)
+    return _Server(orders)
 
 
 # --- in the process that forks
 
 
-def serve(orders: socket.socket) -> list[str]:
-    """Forks at each order until there are no more. Returns in a child: with the arguments of its command."""
+def serve(orders: socket.socket) -> tuple[str, list[str]]:
+    """Forks at each order until there are no more. Returns in a child: with its module, and the arguments."""
     ended, wake = os.pipe()
     for each in (ended, wake):
         os.set_blocking(each, False)
@@ -173,7 +255,7 @@ def serve(orders: socket.socket) -> list[str]:
             os.read(ended, 4096)
             _reap(children)
         if orders.fileno() in ready:
-            raw, fds, _, _ = socket.recv_fds(orders, _LARGEST, 4)
+            raw, fds, _, _ = socket.recv_fds(orders, _LARGEST, 16)
             if not raw:
                 sys.exit()
             pid = os.fork()
@@ -183,9 +265,9 @@ def serve(orders: socket.socket) -> list[str]:
                     os.close(each)
                 orders.close()
                 return _become(json.loads(raw), fds)
-            for each in fds[:3]:
+            children[pid] = fds.pop(3)
+            for each in fds:
                 os.close(each)
-            children[pid] = fds[3]
             orders.send(pid.to_bytes(8, "little"))
 
 
@@ -200,22 +282,37 @@ def _reap(children: dict[int, int]) -> None:
         os.close(end)
 
 
-def _become(order: dict[str, object], fds: list[int]) -> list[str]:
+def _become(order: dict[str, Any], fds: list[int]) -> tuple[str, list[str]]:
     """Makes the child what a new process would be."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for standard, each in enumerate(fds[:3]):
-        os.dup2(each, standard)
+    above = max((2, *order["files"])) + 1
+    moved = [fcntl.fcntl(each, fcntl.F_DUPFD, above) for each in fds]
     for each in fds:
         os.close(each)
-    env, arguments = order["env"], order["arguments"]
-    assert isinstance(env, dict)
-    assert isinstance(arguments, list)
+    for number, each in zip((0, 1, 2, None, *order["files"]), moved, strict=True):
+        if number is not None:
+            os.dup2(each, number)
+        os.close(each)
     os.environ.clear()
-    os.environ.update(env)
-    os.chdir(str(order["cwd"]))
+    os.environ.update(order["env"])
+    os.chdir(order["cwd"])
     gc.enable()
-    return arguments
+    return order["module"], order["arguments"]
+
+
+def _fork_from_a_child() -> tuple[str, list[str]] | None:
+    """Has a child fork what this process, a broker, starts. Returns in what is forked: its module, and arguments."""
+    orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        other.close()
+        server = _Server(orders)
+        _fork_fronts(lambda: server)
+        _fork_workers(server)
+        return None
+    orders.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return serve(other)
 
 
 def main() -> None:
@@ -226,9 +323,21 @@ def main() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    arguments = serve(orders)
-    sys.argv = ["vmq", *arguments]
-    importlib.import_module("vmq.cli.main").run()
+    module, arguments = serve(orders)
+    # Once more in each worker, which may serve Flight.
+    while module != _FRONT and _WORKER in sys.modules:
+        forked = _fork_from_a_child()
+        if forked is None:
+            break
+        module, arguments = forked
+    sys.argv = [module or "vmq", *arguments]
+    if module == _FRONT:
+        importlib.import_module(_FRONT).main()
+    elif module == _WORKER:
+        os.setsid()  # a Ctrl-C of the terminal is for the supervisor
+        sys.exit(importlib.import_module(_WORKER).run(*map(int, arguments)))
+    else:
+        importlib.import_module("vmq.cli.main").run()
 
 
 if __name__ == "__main__":

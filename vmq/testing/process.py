@@ -150,8 +150,9 @@ class BrokerProcess(Closing):
         self._err = _Lines(process.stderr)
 
     def _wants_more(self) -> bool:
-        """Whether it has streams or is in a cluster, as far as the command and its variables tell."""
-        return any(each.startswith("grpc") for each in self._command) or any(
+        """Whether it has streams, workers or other nodes, as far as the command and its variables tell."""
+        given = ("grpc", "--workers", "--cluster-listen")
+        return any(each.startswith(given) for each in self._command) or any(
             name.startswith(("VMQ_CLUSTER__", "VMQ_STREAMS__")) for name in self._env
         )
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from vmq.testing.forks import Forked, fork
@@ -64,3 +65,23 @@ def test_a_variable_that_this_process_has_by_now_is_theirs_too(
     assert output(forked("--version"))[0] == 0
     monkeypatch.setenv("MALLOC_PERTURB_", "0")
     assert output(forked("--version"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "count"),
+    [
+        ("grpc://127.0.0.1:0", (), 1),
+        ("ws://127.0.0.1:0", ("--workers", "2", "--node-name", "n"), 4),
+    ],
+)
+def test_what_a_broker_runs_is_forked_too_and_none_of_it_outlives_it(
+    url: str, given: tuple[str, ...], count: int
+) -> None:
+    """Beside what forks it, which a worker has as well."""
+    args = ("--allow-anonymous", *given)
+    with BrokerProcess.start(("tcp://127.0.0.1:0", url), args=args) as broker:
+        family = psutil.Process(broker.pid).children(recursive=True)
+        assert len(family) == 1 + count
+        assert all("vmq.testing.forks" in each.cmdline() for each in family)
+        broker.kill()
+        assert psutil.wait_procs(family, 30)[1] == []
