@@ -3,7 +3,9 @@
 import pytest
 
 from tests.simulator.seeds import each_seed
+from tests.simulator.switched_off import switched_off
 from tests.simulator.world import World
+from vmq.clustering.running.links import LinkLives
 
 SEEDS = 5
 
@@ -74,3 +76,42 @@ def test_what_was_under_way_to_a_node_that_is_stopped_does_not_wait_for_it() -> 
             world.until(lambda: len(world.oracle.got["s"]) == 9, 5.0)
             world.oracle.check()
             world.finish()
+
+
+def longest_wait(seed: int) -> float:
+    """How long clients of a node without its disk wait, that some reach before they hear what store it has now."""
+    names = "abcde"
+    with World(seed, *names, replicas=2) as world:
+        for number in range(8):
+            world.subscriber(f"s{number}", "abce"[number % 4])
+        random, lags = world.random, world.network.lags
+        lags.update({(one, other): random.choice((0.4, 1.5)) for one in names for other in names})
+        near = random.choice("abce")
+        lags["d", near] = lags[near, "d"] = 0.003
+        world.lose("d")
+        world.run(random.choice((0.0, 0.5, 4.0)))
+        world.start("d")
+        publisher, longest = world.client("p", "d"), 0.0
+        for number in range(4):
+            publisher.publish("t", str(number), 1 + number % 2)
+            began = world.now
+            while publisher.unfinished and world.now < began + 60:
+                world.run(0.05)
+            longest = max(longest, world.now - began)
+        return longest
+
+
+def test_who_publishes_at_a_node_that_lost_its_disk_is_acknowledged() -> None:
+    for seed in each_seed(6):
+        with seed:
+            assert longest_wait(seed.number) < 30
+
+
+def _go_on(self: LinkLives, peer: str) -> None:
+    if life := self.life(peer):
+        self._linked(peer, life)
+
+
+def test_without_new_links_to_a_new_store_a_publisher_waits_for_ever() -> None:
+    with switched_off([(LinkLives, "renew", _go_on)], [LinkLives]):
+        assert longest_wait(5) > 59

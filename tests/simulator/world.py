@@ -321,6 +321,9 @@ class World:
         self.until(self._all_came, 300.0)
 
     def _all_came(self) -> bool:
+        for device in self.devices.values():
+            if device.wire is None:  # an attempt of before has come behind its last one
+                device.begin(self.random.choice(sorted(self.alive())))
         return (
             self.is_quiet()
             and not any(each.unfinished for each in self.devices.values())

@@ -84,6 +84,12 @@ class LinkLives:
             if not link.life:
                 self._greet(peer, link)
 
+    def renew(self, peer: str) -> None:
+        """What was said over a link counts no more: another begins."""
+        link = self._links.get(peer)
+        if link is not None and link.life:
+            self._restart(peer, link)
+
     def _greet(self, peer: str, link: PeerLink) -> None:
         self._send(peer, LinkHello(link.mine, link.theirs, link.life != 0, link.sent))
 
@@ -172,10 +178,6 @@ class LinkLives:
         """Bytes that wait for a peer."""
         link = self._links.get(peer)
         return 0 if link is None else sum(map(len, link.waiting))
-
-    def whole(self) -> list[str]:
-        """The peers to which there is a link."""
-        return [peer for peer, link in self._links.items() if link.life]
 
 
 def life_of(one: int, other: int) -> int:

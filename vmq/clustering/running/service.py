@@ -239,11 +239,15 @@ class SlotService:
 
         Who was taken out or has left still counts those that were with it: it has not what they had since, though
         nobody is there who could hand it in, and must not say so when it is let in again.
+
+        What a member said before its store was known, or while it was taken for the one that it had before it lost its
+        disk, it says again on a new link.
         """
         if self._barrier is None or not self._node.is_running:
             return
         is_out = not self._node.machine.membership.belongs
         members = self._node.members
+        known = dict(self._stores)
         self._stores.clear()
         self._hosts.clear()
         for key, raw in self._node.items(MEMBERS):
@@ -259,6 +263,9 @@ class SlotService:
         self._names = {store: name for name, store in self._stores.items()}
         self._turns.names = self._names
         self.here.reach.set_members(self._hosts)
+        for name, store in self._stores.items():
+            if known.get(name) != store:
+                self.links.renew(name)
 
     def _on_down(self, effect: PeerDown) -> None:
         self.links.on_down(effect.peer, effect.reason in _ENDED)
@@ -313,7 +320,6 @@ class SlotService:
 
     def _look(self) -> None:
         self._tune()
-        self._link_members()
         self.links.look()
         self.fronts.tell_fresh()
         if not self._core.shut_to_clients and self._may_found():
@@ -340,13 +346,6 @@ class SlotService:
         """Options may change while the broker runs."""
         self.here.limits.set(limits_as_configured(self._core.options))
         self.here.tells_kept = self._core.hooks.on_offline_message is not None
-
-    def _link_members(self) -> None:
-        """A link may be whole before its peer was known as a store."""
-        for peer in self.links.whole():
-            store = self._stores.get(peer)
-            if store is not None and not self.here.reach.link(store):
-                self._on_linked(peer, self.links.life(peer))
 
     def _may_found(self) -> bool:
         """Whether slots that nobody has named have no owner: who could know is in reach, or there is nobody."""
