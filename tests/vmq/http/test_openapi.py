@@ -33,14 +33,10 @@ def test_everything_an_operation_takes_is_described() -> None:
 async def test_it_is_valid_and_served_without_a_key_and_lists_what_is_served(
     site: Site, local: Site
 ) -> None:
-    known: dict[str, Any] = {}
     for each, is_local in ((site, False), (local, True)):
         async with each.client.get(each.base + "/api/v1/openapi.json") as answer:
             document = await answer.json()
-        # What is the same has been looked at: that takes seconds.
-        fresh = {name: path for name, path in document["paths"].items() if path != known.get(name)}
-        assert list(OpenAPIV31SpecValidator({**document, "paths": fresh}).iter_errors()) == []
-        known = document["paths"]
+        assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
         assert ("security" in document) is not is_local
         assert ("/api/v1/api-keys" in document["paths"]) is is_local
         assert "/api/v1/sessions" in document["paths"]
