@@ -1,9 +1,8 @@
-"""What copies of durable sessions cost: python -m tests.bench.replicas_cpu [--seconds 2] [--connected]
+"""What copies of durable sessions cost: python -m tests.bench.replicas_cpu [--seconds 2] [--rounds 3]
 
 Two clusters of two nodes each, one that keeps no copies (`replicas = 1`) and one that keeps one of each session, in
-alternating rounds. Publishers send at QoS 1 into durable sessions that are away, or `--connected`, all by node `a`: in
-bursts of 100, and one by one. What counts is the CPU of both processes for each message, as a ratio to the cluster
-without copies.
+alternating rounds. Publishers send at QoS 1 into durable sessions that are away, all at node `a`: in bursts of 100, and
+one by one. What counts is the CPU of both processes for each message, as a ratio to the cluster without copies.
 """
 
 import argparse
@@ -49,14 +48,11 @@ def cluster(folder: Path, replicas: int) -> Iterator[Nodes]:
         yield a, b
 
 
-def measure(
-    nodes: Nodes, pairs: int, burst: int, seconds: float, connected: bool
-) -> tuple[float, float, float]:
+def measure(nodes: Nodes, pairs: int, burst: int, seconds: float) -> tuple[float, float, float]:
     """Microseconds of CPU for each message, of the owner and of the keeper, and messages a second."""
     owner, keeper = nodes
     before = sum(Cpu.of(keeper.pid))
-    bench = Bench(owner, pairs, 64, burst)
-    measured = bench.to_online(seconds, clean=False) if connected else bench.to_offline(seconds)
+    measured = Bench(owner, pairs, 64, burst).to_offline(seconds)
     time.sleep(0.3)  # the keeper's last
     kept = (sum(Cpu.of(keeper.pid)) - before) * 1e6 / measured.messages
     return measured.loop + measured.others, kept, measured.rate
@@ -66,7 +62,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--connected", action="store_true", help="the sessions are not away")
     arguments = parser.parse_args()
     print(f"compiled: {is_compiled()}")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -78,8 +73,7 @@ def main() -> None:
             found: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
             for _ in range(arguments.rounds):
                 for count, nodes in clusters.items():
-                    sample = measure(nodes, pairs, burst, arguments.seconds, arguments.connected)
-                    found[count].append(sample)
+                    found[count].append(measure(nodes, pairs, burst, arguments.seconds))
             ratios = [sum(two[:2]) / sum(one[:2]) for one, two in zip(*found.values(), strict=True)]
             for count, results in found.items():
                 owner, keeper, rate = (
