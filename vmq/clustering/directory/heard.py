@@ -1,6 +1,7 @@
 """Whether a node knows what the others of its cluster know, and who of them may have something to say yet."""
 
-from collections.abc import Set
+import asyncio
+from collections.abc import Callable, Set
 from typing import Final
 
 from vmq_cluster.metadata.exchange import ASKED_AT_ONCE
@@ -20,3 +21,13 @@ def has_heard(node: ClusterNode, siblings: Set[str]) -> bool:
         alone = not machine.membership.others and not machine.contacts
         return alone or (bool(up) and len(heard & up) >= min(len(up), ASKED_AT_ONCE))
     return siblings <= set(node.up) and len(heard & siblings) >= min(len(siblings), ASKED_AT_ONCE)
+
+
+def when_heard(node: ClusterNode, then: Callable[[], object]) -> None:
+    """Calls back when a node knows what others know, unless it stops before."""
+    if not node.is_running:
+        return
+    if has_heard(node, frozenset()):
+        then()
+    else:
+        asyncio.get_running_loop().call_later(LOOK, when_heard, node, then)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.delivery.redirect import Redirect
 from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.heard import when_heard
 from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.directory.records import SUBSCRIBERS
 from vmq.clustering.messages.codec import VERSIONS
@@ -262,7 +263,8 @@ class Clustering:
         )
         wills.start()
         slots.start(self._fencing)
-        outboxes.open()
+        # With a disk that is new it hears first what it had: rows that waited for it go behind those.
+        when_heard(node, outboxes.open) if is_first else outboxes.open()
 
     def _make_fencing(self, node: ClusterNode, directory: Directory) -> SubscribeBarrier:
         """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
