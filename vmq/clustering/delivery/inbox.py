@@ -32,6 +32,8 @@ log = logging.getLogger("vmq.cluster")
 #: peer has in memory and under way.
 LATE = 0.02
 LATE_BYTES = 512 * 1024
+#: Seconds after which a peer that takes this store for another is told again which it is.
+TELL_AGAIN = 1.0
 
 M = TypeVar("M", bound=NodeMessage)
 
@@ -60,6 +62,9 @@ class Inbox:
         self._is_open = False
         #: What came while the store could take nothing, in order.
         self._untaken: deque[Arrived] = deque()
+        #: Peers that take this store for another: what they sent is passed over until they send it to this one.
+        self._mistaken: set[str] = set()
+        self._tells_again = False
         #: Peers of which it is known that they say more than this broker understands.
         self._newer: set[str] = set()
         self._taken = TakenPlaces(store)
@@ -125,6 +130,7 @@ class Inbox:
         for peer in self._confirming.keys() - peers:
             del self._confirming[peer]
         self._newer &= peers
+        self._mistaken &= peers
 
     def _on_arrived(self, effect: Arrived) -> None:
         if not effect.reliable:
@@ -163,7 +169,9 @@ class Inbox:
                 if parcel.target != self._name:
                     self._tell_store(peer)
                 if parcel.target not in (0, self._name):
+                    self._tell_until_known(peer)
                     break  # it stays where it is, and what is behind it as well, until the peer knows
+                self._mistaken.discard(peer)
                 place = full_place_of(parcel)
                 hurries = hurries or parcel.hurries
                 if taken.is_new(peer, parcel):
@@ -187,6 +195,19 @@ class Inbox:
         taken.save(streams_lack=confirming.needs_more())
         if faults and not self._passes_over(peer, faults[0]):
             self._node.drop(peer, faults[0])
+
+    def _tell_until_known(self, peer: str) -> None:
+        """A peer may not have heard which store this is, as it did not know this life of the node yet."""
+        self._mistaken.add(peer)
+        if not self._tells_again and self._core.call_later is not None:
+            self._tells_again = True
+            self._core.call_later(TELL_AGAIN, self._tell_again)
+
+    def _tell_again(self) -> None:
+        self._tells_again = False
+        for peer in sorted(self._mistaken):
+            self._tell_store(peer)
+            self._tell_until_known(peer)
 
     def _may_be_late(self, effect: Arrived, confirming: OnCommit) -> bool:
         """Whether what left no trace may be confirmed together with what comes next; that is going to be done then."""

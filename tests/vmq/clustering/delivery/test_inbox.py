@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.until import until
 from tests.vmq.clustering.nodes import hush
@@ -17,7 +19,7 @@ from vmq.clustering.messages.codec import VERSIONS, AnyMessage, encode
 from vmq.clustering.messages.streams import Append
 from vmq.store.store import Store
 from vmq_cluster import link
-from vmq_cluster.messages import Frame, Received
+from vmq_cluster.messages import Frame, Received, Unreliable
 from vmq_cluster.metadata.versions import Dialects, Versions
 
 
@@ -39,6 +41,33 @@ async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it
         assert b.got == [b"1", b"1"]
         assert len(b.records(b"rgot/")) == 1
         assert len(b.records(b"t")) == 1
+
+
+async def test_who_has_not_heard_of_the_new_store_of_a_peer_is_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "TELL_AGAIN", 0.05)
+    async with sides(tmp_path) as (a, b):
+        a.send(b"1")
+        await until(lambda: a.done == [True])
+        await b.stop()
+        a.send(b"2")
+        shutil.rmtree(tmp_path / "b")
+        hear, lost = a.node.link._on_frame, 0
+
+        def mishear(frame: Frame) -> None:
+            nonlocal lost
+            rest = [each for each in frame.messages if not isinstance(each, Unreliable)]
+            if lost < 5 and len(rest) < len(frame.messages):
+                lost += 1
+                frame = replace(frame, messages=rest)
+            hear(frame)
+
+        monkeypatch.setattr(a.node.link, "_on_frame", mishear)
+        await b.start()
+        await until(lambda: a.done == [True, True])
+        assert b.got == [b"1", b"2"]
+        assert lost == 5
 
 
 # --- what left no trace is confirmed late
