@@ -234,6 +234,7 @@ class PacketProcess:
         if ANSWER.unpack(process.read(ANSWER.size, now + self.patience))[0] != READY:
             raise EOFError("it says something else")
         self.is_ready = True
+        self._used = now
         return True
 
     def _wait_for_idleness(self, seconds: float) -> None:
@@ -246,7 +247,9 @@ class PacketProcess:
         with self._lock:
             if self.process is None or self._timer is not threading.current_thread():
                 return
-            left = self._used + self.idle - time.monotonic()
+            # One that is only beginning is waited for: else a slow machine would end it again and again.
+            longest = self.idle if self.is_ready else max(self.idle, 5 * self.patience)
+            left = self._used + longest - time.monotonic()
             if left > 0:
                 self._wait_for_idleness(left)
             else:
