@@ -251,7 +251,7 @@ class PacketProcess:
             longest = self.idle if self.is_ready else max(self.idle, 5 * self.patience)
             left = self._used + longest - time.monotonic()
             if left > 0:
-                self._wait_for_idleness(left)
+                self._wait_for_idleness(min(left, self.idle))
             else:
                 self._end()
 
