@@ -69,10 +69,11 @@ def _server_now(more: bool) -> "_Server":
 def _fork_fronts(server: "Callable[[], _Server]") -> None:
     """In the place of `subprocess`, where a Flight process is started."""
     process: Any = importlib.import_module("vmq.streams.serving.process")
+    begin = process.subprocess.Popen
 
     def start(command: Sequence[str], **given: Any) -> Any:
-        if command != process.COMMAND:
-            return subprocess.Popen(command, **given)  # noqa: S603 - a test's own
+        if command != process.COMMAND:  # a test's own
+            return begin(command, **given)
         return server().fork((), given["env"], _FRONT, pipes="io", files=given["pass_fds"])
 
     process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": start})
@@ -94,9 +95,9 @@ class _Worker:
 
 
 def _fork_workers(server: "_Server") -> None:
-    """In the place of `asyncio.create_subprocess_exec`, for workers."""
+    """In the place of `asyncio.create_subprocess_exec`, where a worker is started."""
     process: Any = importlib.import_module("vmq.workers.process")
-    begin = asyncio.create_subprocess_exec
+    begin = process.asyncio.create_subprocess_exec
 
     async def start(*command: str, **given: Any) -> Any:
         count = len(process.COMMAND)
@@ -105,7 +106,7 @@ def _fork_workers(server: "_Server") -> None:
         arguments, files = command[count:], given["pass_fds"]
         return _Worker(server.fork(arguments, given["env"], _WORKER, pipes="", files=files))
 
-    setattr(asyncio, "create_subprocess_exec", start)  # noqa: B010 - mypy wants its very parameters
+    process.asyncio = SimpleNamespace(**{**vars(asyncio), "create_subprocess_exec": start})
 
 
 def _own_env() -> dict[str, str]:
@@ -221,7 +222,7 @@ def _server(more: bool, _early: frozenset[tuple[str, str]]) -> _Server:
     orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     imported = (*_ALWAYS, *(_MORE if more else ()))
     with other:
-        process = subprocess.Popen(  # noqa: S603 - our own module
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, with modules named above
             [sys.executable, "-m", "vmq.testing.forks", str(other.fileno()), *imported],
             stdin=subprocess.DEVNULL,
             env=_own_env(),

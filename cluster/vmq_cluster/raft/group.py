@@ -181,9 +181,8 @@ class Group:
         why = self._objection(now)
         if why:
             return why
-        jump = JUMP + replica.random.randrange(
-            JUMP
-        )  # another, asked beyond a split, leads in another term
+        # Another one, asked beyond a split, leads in another term.
+        jump = JUMP + replica.random.randrange(JUMP)
         self.removed = False
         replica.set_term(replica.term + jump, replica.name)
         replica.write_members(Members((replica.name,)))

@@ -184,9 +184,8 @@ class ClusterRoutes:
         said = self._said.get(slot, {})
         for each in wanted:
             stores = said.get(each, {})
-            if (
-                len(stores) > 1 or self._store not in stores
-            ):  # who says so alone needs not say it anew
+            # Who says so alone needs not say it anew.
+            if len(stores) > 1 or self._store not in stores:
                 self._say(slot, each, epoch)
         if not has_all:
             return
