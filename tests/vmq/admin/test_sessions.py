@@ -149,7 +149,7 @@ async def test_sessions_of_other_nodes_are_listed_and_shown_as_far_as_they_are_k
     async with pair(tmp_path) as (a, b):
         Peer(a.registry(), "here").subscribe(("t", 0))
         Peer(b.registry(), "clean").subscribe(("t", 1), ("u", 2))
-        await until(lambda: is_subscribed(a, "clean", "b"))
+        await until(lambda: is_subscribed(a, "clean", "b") and "here" in a.registry().subscribers)
 
         rows = {row.client_id: row for row in await list_sessions(a, Selection()).rows()}
         assert {name: row.node for name, row in rows.items()} == {

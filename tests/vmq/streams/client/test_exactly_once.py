@@ -356,13 +356,14 @@ def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
                 assert [each for each in rows if each % 2 == at] == list(range(at, ROWS, 2))
 
 
-def test_at_a_broker_of_several_workers(tmp_path: Path) -> None:
+def test_at_a_broker_of_several_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whichever of them the program comes to, and has the partitions."""
-    config = tmp_path / "vmq.toml"
+    short = tmp_path_factory.mktemp("w")  # the path of a socket has 100 bytes at most
+    config = short / "vmq.toml"
     config.write_text(CONFIG)
     args = ("--config", str(config), "--allow-anonymous", "--workers", "2", "--node-name", "n")
     server = f"grpc://127.0.0.1:{lasting_port(2)}"
-    with BrokerProcess.start(("tcp://127.0.0.1:0", server), tmp_path / "data", args=args) as broker:
+    with BrokerProcess.start(("tcp://127.0.0.1:0", server), short / "data", args=args) as broker:
         fill(broker)
         program = Answering(lambda: [server], 2, 300)
         program.start()
