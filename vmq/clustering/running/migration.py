@@ -113,7 +113,6 @@ class Migration:
         """The messages of a session, which are committed."""
         for kind, line in stored.lines.items():
             for key, value in scan_line(self._store.db, kind.encode() + session):
-                raw = value.partition(b"\0")[2] if kind == "h" else value
-                delivery = self._store.read_entry(raw)
+                delivery = self._store.read_entry(value)
                 if delivery is not None:
                     line.append((int.from_bytes(key[9:], "big"), delivery))
