@@ -163,13 +163,21 @@ class SimLog:
         ends = [batch.end for batch in self.batches if batch.end >= kept]
         if ends:
             self.cut_at(random.choice(ends))
+        self._begin_again()
         if self.durability == "memory":
             return True
         return power and self.durability == "os"
 
     def clean(self) -> None:
         """It is closed in order."""
+        self._begin_again()
         self.durable = self.written = self.end
+
+    def _begin_again(self) -> None:
+        """No file says where a log without any was to begin."""
+        if not self.batches:
+            self.base = self.committed = 0
+            self._changed(0)
 
     def flip(self, random: Random) -> bool:
         """A bit flips; returns whether the log lost a part: in the last segments it is cut off, below it is a range."""

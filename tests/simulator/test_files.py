@@ -1,14 +1,19 @@
 """The groups of the simulator with their logs in real segments: the same promises hold."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
 from tests.simulator.compacted import CompactedLog, CompactedUpheaval
 from tests.simulator.files import FileLog
-from tests.simulator.groups import Groups
+from tests.simulator.groups import OPTIONS, Groups
 from tests.simulator.seeds import each_seed
 from tests.simulator.upheaval import Upheaval
 
 SEEDS = 3
+#: A real segment is some kilobytes where the simulator's own has some hundred bytes: it comes in as many pieces.
+LARGE_PIECES = replace(OPTIONS, piece_bytes=2000)
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
@@ -16,6 +21,7 @@ def test_whatever_happens_acknowledged_rows_are_in_the_files_once(
     durability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Groups, "make_log", FileLog)
+    monkeypatch.setattr(Upheaval, "options", LARGE_PIECES)
     for seed in each_seed(SEEDS):
         with seed:
             upheaval = Upheaval(seed.number, durability, flip=0.0)
@@ -32,6 +38,15 @@ def test_whatever_happens_acknowledged_rows_are_in_the_files_once(
                     for log in node.logs.values():
                         assert isinstance(log, FileLog)
                         log.close()
+
+
+def test_a_log_that_was_to_begin_further_on_begins_anew_after_a_crash() -> None:
+    """It has no file yet that would say it."""
+    log = FileLog("fsync")
+    log.reset(12)
+    log.fail(Random(1), power=False)
+    assert log.real.end == log.end == 0
+    log.close()
 
 
 def test_all_replicas_are_compacted_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulator.groups import GROUP, Groups, Producer
+from tests.simulator.groups import GROUP, OPTIONS, Groups, Producer
 from tests.simulator.network import Network
 from vmq_cluster.raft.members import Members
 
@@ -30,6 +30,8 @@ FAULTS: dict[str, float] = {
 class Upheaval:
     """One run: three or five replicas among seven nodes."""
 
+    options = OPTIONS
+
     def __init__(self, seed: int, durability: str, **faults: float) -> None:
         network = Network(
             shortest=0.0005,
@@ -38,7 +40,7 @@ class Upheaval:
             duplicate=(0.0, 0.1)[seed % 2],
         )
         self.calm = (network.loss, network.duplicate)
-        self.sim = sim = Groups(seed, durability, network=network)
+        self.sim = sim = Groups(seed, durability, self.options, network)
         self.random = sim.random
         sim.begin(*NAMES[: 3 if seed % 4 else 5])
         for name in NAMES:

@@ -47,9 +47,11 @@ class Following:
         if message.enough is not None:
             self.enough = message.enough
         if not replica.holds(message.prev, message.prev_term):
-            self.quiet = False
-            self._deny(message.prev)
-            return
+            if message.prev != message.first:
+                self.quiet = False
+                self._deny(message.prev)
+                return
+            self._begin_at(message.first)
         self._fetch.stop()
         if not replica.extend(message.batches):
             self.quiet = False
@@ -102,22 +104,28 @@ class Following:
         self._round = max(self._round, message.round)
         self.quiet = False
         self.replica.yield_to(message.unclean)
-        begin = message.files[0].first if message.files else 0
+        if not message.files:
+            if message.first > self.replica.log.end:
+                self._begin_at(message.first)
+            self._ack(True, max(self.agreed, message.first))  # from there on in batches
+            return
+        begin = message.files[0].first
         if begin > max(self.replica.log.end, message.first):
             self._deny(begin)  # with these its log would lack what the leader's has before them
             return
-        if not message.files and message.first > self.replica.log.end:
-            self._begin_at(message.first)
         for file in message.files:
             if not self._has(file):
                 self._fetch.begin(file, now)
                 break
         else:
-            self.agreed = max(self.agreed, message.files[-1].end if message.files else 0)
+            self.agreed = max(self.agreed, message.files[-1].end)
         self._ack(True, self.agreed)
 
     def _begin_at(self, first: int) -> None:
-        """What this log lacks is gone, and the leader's begins with its last segment: so does this one."""
+        """The leader's log begins there, without files, and this one does not agree up to there: it begins anew.
+
+        All in front of it is committed, by a majority without this replica: it takes nothing back that it helped with.
+        """
         replica = self.replica
         knows = replica.knows_members
         replica.log.reset(first)

@@ -60,6 +60,30 @@ def test_a_new_replica_of_a_log_that_has_only_its_last_segment_begins_with_that(
     assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}
 
 
+def test_a_log_that_goes_another_way_where_the_leader_has_no_file_any_more_begins_with_its_last_segment() -> (
+    None
+):
+    """Where they parted is gone there: no place that the leader names is one where they agree."""
+    sim, former = grown()
+    sim.cut_off(former)
+    for number in range(60, 100):
+        sim.put(former, "t", number - 60)
+    sim.until(lambda: sim.leader() not in ("", former), 30)
+    leader = sim.elect()
+    for number in range(60, 85):
+        answers = sim.put(leader, "s", number)
+        sim.until(answers.__len__, 5, 0.01)
+    log, behind = sim.nodes[leader].logs[GROUP], sim.nodes[former].logs[GROUP]
+    sim.do(leader, lambda group: group.keep_from(log.starts[-1]))
+    sim.run(1)
+    assert sim.group(former).replica.commit < log.first == log.loose < behind.end
+    sim.heal()
+    sim.until(lambda: behind.end == log.end and behind.first == log.first, 10)
+    sim.run(2)
+    assert behind.batches == log.batches
+    assert not sim.group(leader).is_awake
+
+
 def test_files_are_fetched_one_after_the_other_without_a_pause() -> None:
     sim, leader = grown(200)
     assert len(sim.nodes[leader].logs[GROUP].files(0)) > 5

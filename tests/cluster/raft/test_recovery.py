@@ -274,3 +274,36 @@ def test_what_may_be_lost_is_known_after_restarts_and_to_new_copies_until_retent
     sim.run(5)
     assert sim.group(left).replica.uncertain == sim.group("d").replica.uncertain == ()
     assert sim.group(left).replica.state.uncertain, "leaders ask others to give way to it yet"
+
+
+def test_who_has_let_go_of_where_the_recovered_one_goes_another_way_begins_with_its_last_segment() -> (
+    None
+):
+    """Its log begins behind where the other's went on, and that one has let go of the place, too."""
+    sim = Groups(2)
+    sim.begin(*"abc")
+    leader = sim.elect()
+    sim.put(leader, "s", 0, 3)
+    sim.run(2)
+    less, more = sorted(set("abc") - {leader})
+    sim.cut_off(less)
+    for number in range(3, 60):
+        answers = sim.put(leader, "s", number)
+        sim.until(answers.__len__, 5, 0.01)
+    log, other = sim.nodes[less].logs[GROUP], sim.nodes[more].logs[GROUP]
+    sim.do(leader, lambda group: group.keep_from(group.replica.commit))
+    sim.until(lambda: other.first > log.end, 5)
+    for name in (leader, more):
+        sim.kill(name)
+    sim.run(10)
+    assert recover(sim, less) == ""
+    number, begun = 0, log.starts[-1]
+    while log.starts[-1] == begun:
+        answers = sim.put(less, "t", number)
+        sim.until(answers.__len__, 5, 0.01)
+        number += 1
+    sim.do(less, lambda group: group.keep_from(log.starts[-1]))
+    sim.run(1)
+    assert log.first == log.loose < other.first
+    sim.heal()
+    goes_on(sim, less, more)
