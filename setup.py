@@ -184,6 +184,8 @@ COMPILED_CLUSTER = (
     "cluster/vmq_cluster/order.py",
     "cluster/vmq_cluster/machine.py",
     "cluster/vmq_cluster/node.py",
+    "cluster/vmq_cluster/traffic.py",
+    "cluster/vmq_cluster/transport/unix.py",
     "cluster/vmq_cluster/raft/dots.py",
     "cluster/vmq_cluster/raft/state.py",
     "cluster/vmq_cluster/raft/replica.py",

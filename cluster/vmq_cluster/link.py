@@ -106,6 +106,8 @@ class Link:
         self._patience = patience
         self._patience_ms = int(patience * 1000)
         self._on_gone = on_gone
+        #: Told of payloads that came without a frame: from whom, in which life of his.
+        self.on_payloads: Callable[[str, int, list[bytes]], None] = lambda *_: None
         self._context = zmq.Context()
         self._sockets: list[Socket | UnixListener] = []
         self._peers: dict[str, Peer | UnixPeer] = {}
@@ -168,7 +170,9 @@ class Link:
         return address
 
     async def _start_unix(self, path: str) -> str:
-        listener = UnixListener(self.received, self.warn, self._key, self._patience)
+        listener = UnixListener(
+            self.received, self.received_at_once, self.warn, self._key, self._patience
+        )
         try:
             address = await listener.open(path)
         except OSError as error:
@@ -223,6 +227,17 @@ class Link:
         except ClusterError as error:
             self.dropped_frames += 1
             self.warn(f"cannot send to {name}: {error}")
+
+    def send_at_once(self, name: str, life: int, payload: bytes) -> bool:
+        """Sends a member of this machine a payload without a frame around it, from this life of the node.
+
+        Returns whether it went. If not, it may go in a frame.
+        """
+        peer = self._peers.get(name)
+        if not isinstance(peer, UnixPeer) or not peer.send_at_once(life, payload):
+            return False
+        self.traffic.went(name, len(payload))
+        return True
 
     def contact(self, address: str, frame: Frame) -> None:
         """Sends a frame to whoever listens at an address."""
@@ -315,6 +330,14 @@ class Link:
         if is_new and (peer := self._peers.get(frame.sender)) is not None:
             peer.hurry()
         self._on_frame(frame)
+
+    def received_at_once(self, connection: bytes, life: int, payloads: list[bytes]) -> None:
+        """Payloads without a frame, of a connection that has had one."""
+        name = self._senders.get(connection)
+        if name is None or connection in self._deaf:
+            return
+        self.traffic.came(name, sum(map(len, payloads)))
+        self.on_payloads(name, life, payloads)
 
     def _decode(self, parts: list[bytes]) -> Frame:
         if len(parts) != 2:

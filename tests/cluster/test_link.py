@@ -29,8 +29,16 @@ class End:
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
         self.nonsense: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.link = Link(
-            self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key, patience
+            self.frames.put_nowait,
+            lambda *each: self.nonsense.put_nowait(each),
+            key,
+            patience,
         )
+        self.link.on_payloads = lambda sender, life, payloads: self.payloads.extend(
+            (sender, life, payload) for payload in payloads
+        )
+        #: What came without a frame: from whom, in which life of his.
+        self.payloads: list[tuple[str, int, bytes]] = []
         self.sent = 0
 
     def frame(self) -> Frame:
