@@ -176,15 +176,19 @@ class SlotStatus:
     def look(self) -> None:
         """Time has passed."""
         owners = list(self._machines.slots.owners.values())
-        waiting = sum(not owner.serves(self._here.store) for owner in owners)
-        alone = 0
+        reach = self._here.reach
+        waiting, alone = len(owners), 0
+        if reach.is_settled():  # as `SlotOwner.serves`, of all of them at once
+            up = set(reach.up())
+            waiting = sum(not up <= owner.cleared.keys() for owner in owners)
         if self._here.replicas > 1:
             alone = sum(not owner.view.followers and bool(owner.fit()) for owner in owners)
         self._lacking = (alone, waiting)
         self._looks = self._looks + 1 if alone or waiting else 0
-        self._look_at_followers(owners)
+        self._look_at_followers([owner for owner in owners if owner.view.followers])
 
     def _look_at_followers(self, owners: list[SlotOwner]) -> None:
+        """Of those that have followers."""
         self._lags = Counter(
             store
             for owner in owners
