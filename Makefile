@@ -24,8 +24,8 @@ UPLOT := 1.6.32
 PYTEST_ARGS ?=
 # What make demo passes on, as in make demo DEMO_ARGS='--self-test'.
 DEMO_ARGS ?=
-# Processes that the tests are spread over (tests/support/spreading.py): two a core, since many tests wait.
-JOBS ?= $(shell echo $$(( 2 * $$(nproc) )))
+# Processes that the tests are spread over (tests/support/spreading.py): three a core, since many tests wait.
+JOBS ?= $(shell echo $$(( 3 * $$(nproc) )))
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
 CHAOS_MINUTES ?= 10

@@ -370,6 +370,10 @@ class Queue(Waiting):
                 order = min(order, delivery.order)
         return max(first, 1), max(order, 1)
 
+    def session_name(self) -> str:
+        """What durable state beside the queue is kept under that goes with the session; empty: there is none."""
+        return self.session.hex() if self.durable else ""
+
     def go_online(self, output: Output) -> None:
         """A connection takes the queue: repeats what is unacknowledged, then sends what waits."""
         self.load_inflight()
