@@ -110,15 +110,19 @@ class Tls:
         if self.ended or self.over:
             return
         INCOMING.write(piece)
+        is_read = False
         try:
             if self.inner is None:
                 self.shake_hands(chunks)
             else:
-                self.read(chunks)
+                self.read(chunks, len(piece))
+            # Whole records, and both buffers were empty at last: to look once more would cost a thirtieth of a message.
+            is_read = not self.is_cut
         finally:
             # Whatever went wrong: what is left is nobody else's.
-            empty(INCOMING)
-            empty(OUTGOING)
+            if not is_read:
+                empty(INCOMING)
+                empty(OUTGOING)
 
     # The handshake
 
@@ -162,7 +166,7 @@ class Tls:
         self.flush()
         self.inner = self.owner.secured(self, identity)
         self.inner.connection_made(self)
-        self.read(chunks)
+        self.read(chunks, INCOMING.pending)
 
     def fail(self, reason: str) -> None:
         """Ends a connection whose handshake is not done."""
@@ -173,12 +177,12 @@ class Tls:
 
     # Data
 
-    def read(self, chunks: list[bytes]) -> None:
-        """Decrypts what can be decrypted now."""
+    def read(self, chunks: list[bytes], left: int) -> None:
+        """Decrypts what can be decrypted now of the bytes that are left."""
         incoming = INCOMING
         try:
             # With nothing left to decrypt, another read would only raise: a costly way to learn it.
-            while left := incoming.pending:
+            while left:
                 # What a whole record says is shorter than the record. Asked for more, Python first makes room for that.
                 chunk = self.openssl.read(RECORD if self.is_cut else min(left, RECORD))
                 self.is_cut = False
@@ -186,6 +190,7 @@ class Tls:
                     self.over = True
                     break
                 chunks.append(chunk)
+                left = incoming.pending
         except ssl.SSLWantReadError:
             self.is_cut = True
         except ssl.SSLZeroReturnError:
@@ -193,6 +198,8 @@ class Tls:
         except ssl.SSLError as error:
             self.broken = ConnectionError(f"TLS failed: {reason_of(error)}")
             self.over = True
+        if self.over:
+            self.is_cut = True  # whatever else there is
         if OUTGOING.pending:
             self.flush()  # what the protocol itself has to say: alerts, new keys
 
