@@ -278,6 +278,11 @@ SCRIPTED = {
         [(Group, "_stand", _stand_as_voter)],
         0,
     ),
+    "learners": Ablation(
+        "Where most voters may have forgotten, learners are asked as well.",
+        [(Election, "_asked", lambda self, now: self.replica.members.voters)],
+        0,
+    ),
     "forgotten": Ablation(
         "That a replica may have forgotten outlives its next failure.",
         [(Groups, "keep_forgotten", lambda self, node: node.forgot.clear())],
