@@ -43,7 +43,7 @@ class StoredQueue:
     def __init__(self, owner: str, session: bytes, client: str) -> None:
         self.names = owner, session, client
         #: Kind of line -> places with their messages.
-        self.lines: dict[str, list[tuple[int, Delivery]]] = {"i": [], "q": []}
+        self.lines: dict[str, list[tuple[int, Delivery]]] = {"i": [], "q": [], "h": []}
         self.received: list[int] = []
 
 

@@ -113,6 +113,7 @@ class Migration:
         """The messages of a session, which are committed."""
         for kind, line in stored.lines.items():
             for key, value in scan_line(self._store.db, kind.encode() + session):
-                delivery = self._store.read_entry(value)
+                raw = value.partition(b"\0")[2] if kind == "h" else value
+                delivery = self._store.read_entry(raw)
                 if delivery is not None:
                     line.append((int.from_bytes(key[9:], "big"), delivery))
