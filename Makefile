@@ -24,8 +24,8 @@ UPLOT := 1.6.32
 PYTEST_ARGS ?=
 # What make demo passes on, as in make demo DEMO_ARGS='--self-test'.
 DEMO_ARGS ?=
-# Processes that the tests are spread over (tests/support/spreading.py): two a core, since many tests wait.
-JOBS ?= $(shell echo $$(( 2 * $$(nproc) )))
+# Processes that the tests are spread over (tests/support/spreading.py): three a core, since many tests wait.
+JOBS ?= $(shell echo $$(( 3 * $$(nproc) )))
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
 CHAOS_MINUTES ?= 10
@@ -66,7 +66,8 @@ spark: build $(VENV)/.spark ## install PySpark into .venv, and the Java that it 
 build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
-test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
+test: ## run the whole suite
+	@$(MAKE) --jobs 3 build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json
 	@$(MAKE) mosquitto haproxy chromium curl databases java
 	@$(MAKE) $(VENV)/spark-classes.jsa
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"

@@ -179,42 +179,42 @@ ABLATIONS = {
     "vote": Ablation(
         "Votes outlive a restart.",
         [(Replica, "save", lambda self, ballot: setattr(self, "ballot", ballot))],
-        26,
+        2,
         faults=CHURN,
     ),
     "current": Ablation(
         "Nobody votes for a log that lacks something.",
         [(Replica, "is_current", lambda self, term, end: True)],
-        4,
+        0,
     ),
     "matching": Ablation(
         "A follower takes only what fits on what it has.",
         [(Replica, "holds", lambda self, end, term: end <= self.log.end)],
-        39,
+        1,
     ),
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
         [(SimLog, "safe", property(lambda self: self.end))],
-        85,
+        49,
         faults={"fail_power": 0.12, "slow": 0.1},
     ),
     "abstain": Ablation(
         "Who may have forgotten does not vote.",
         [(Replica, "abstains", property(lambda self: False))],
-        6,
+        15,
         durability="memory",
         faults={"kill": 0.06},
     ),
     "tail": Ablation(
         "Damage in the tail is forgetting.",
         [(Replica, "abstains", property(lambda self: False))],
-        8,
+        6,
         faults={"flip": 0.1},
     ),
     "one at a time": Ablation(
         "Members change one at a time.",
         [(Leading, "change", _change_at_will)],
-        44,
+        1,
         faults={"aim": 0.15},
     ),
     "boot": Ablation(
@@ -251,13 +251,13 @@ ABLATIONS = {
     "cut": Ablation(
         "What is cut is cut from the producers' table, too.",
         [(Replica, "cut", _keep_table)],
-        127,
+        20,
         faults=CHURN,
     ),
     "retention": Ablation(
         "Retention deletes rows, never who wrote them.",
         [(Replica, "trim", _forget_producers)],
-        46,
+        35,
         faults={"keep": 0.2},
     ),
     "unclean": Ablation(
@@ -276,6 +276,11 @@ SCRIPTED = {
     "has more": Ablation(
         "Who has more than those who stand does, even if it is no voter by its log.",
         [(Group, "_stand", _stand_as_voter)],
+        0,
+    ),
+    "learners": Ablation(
+        "Where most voters may have forgotten, learners are asked as well.",
+        [(Election, "_asked", lambda self, now: self.replica.members.voters)],
         0,
     ),
     "forgotten": Ablation(

@@ -32,6 +32,8 @@ from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import GAP, genesis
 
 TICK = 0.05
+#: What was to happen at one time may differ by so much, as sums of fractions do.
+MOMENT = 1e-6
 LINK = Options(heartbeat_interval=0.5, heartbeat_timeout=1.5)
 OPTIONS = RaftOptions(
     election_timeout=1.0, heartbeat=0.2, piece_bytes=150, append_bytes=800, unclean_wait=20.0
@@ -189,10 +191,9 @@ class Groups(Clock):
         """A bit of the log of a node flips, and is found."""
         node = self.nodes[name]
         log = node.logs[GROUP]
-        if node.host is not None and node.busy > self.now:
-            self.later(
-                node.busy - self.now, self.flip, name
-            )  # who would find it waits for the disk
+        if node.host is not None and node.busy >= self.now - MOMENT:
+            # Who would find it waits for the disk, and then does all that waits with it.
+            self.later(node.busy - self.now + 2 * MOMENT, self.flip, name)
             return
         if log.flip(self.random):
             if node.host is None:

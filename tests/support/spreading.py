@@ -15,12 +15,15 @@ from xdist.workermanage import WorkerController
 
 #: Of Spark's tests those that start applications of their own instead of sharing the session.
 APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
-#: Where tests start programs, in the order in which they are begun: not all of Spark's at the same time.
+#: Where tests start programs, in the order in which they are begun: not all of Spark's at the same time, and those of
+#: clusters, which wait most of the time, before the others, which keep the processors busy to the end.
 PROGRAMS: Final = (
     "tests/spark/",
     "tests/crash/",
     "tests/cluster_processes/",
     *APPLICATIONS,
+    "tests/vmq/clustering/",
+    "tests/vmq/jobs/sharing/",
     "tests/vmq/workers/",
     "tests/soak/",
     "tests/limits/",
@@ -32,8 +35,6 @@ PROGRAMS: Final = (
     "tests/vmq/cli/",
     "tests/page/",
     "tests/docs/",
-    "tests/vmq/clustering/",
-    "tests/vmq/jobs/sharing/",
     "tests/vmq/streams/",
 )
 #: Of what computes, what takes longest.

@@ -89,6 +89,18 @@ def home_of_slot(broker: "BrokerView", mountpoint: str, client_id: str) -> str:
     return "" if slots is None else slots.owner_of(scope_of(mountpoint) + client_id)
 
 
+def queue_elsewhere(broker: "BrokerView", mountpoint: str, client_id: str) -> str:
+    """The other node that has the queue of a client's durable session, if it has one; "": it would be here.
+
+    The client may be connected here, or nowhere.
+    """
+    directory = _directory_of(broker)
+    record = None if directory is None else directory.record(mountpoint, client_id)
+    owner = home_of_slot(broker, mountpoint, client_id)
+    has_other = record is not None and not record.is_in_slot
+    return "" if has_other or owner == own_name(broker) else owner
+
+
 def mountpoints_in_slots(broker: "BrokerView") -> list[str]:
     """The mountpoints in which sessions in slots subscribe to anything, on whatever node."""
     slots = None if broker.clustering is None else broker.clustering.slots

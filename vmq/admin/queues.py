@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
-from vmq.admin.elsewhere import purge_in_slots, queue_in_slots
+from vmq.admin.elsewhere import purge_in_slots, queue_elsewhere, queue_in_slots
+from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, find, registry_of
 from vmq.core.queue import Queue
+from vmq.core.subscriber import OURS, Subscriber
 from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.store.store import Store, StoreError
 
@@ -72,10 +74,27 @@ def peek(
     in_slot = queue_in_slots(broker, mountpoint, client_id)
     contents: Iterable[tuple[str, Delivery] | None]
     if in_slot is None:
-        contents = _contents(find(broker, client_id, mountpoint).queue)
+        contents = _contents(_find_here(broker, client_id, mountpoint).queue)
     else:
         contents = in_slot
     return Listing(QueuedRow, _rows(contents, payload_bytes), selection)
+
+
+def _find_here(broker: "BrokerView", client_id: str, mountpoint: str) -> Subscriber:
+    """The session of a client that is in no slot.
+
+    Raises:
+        NotFoundError: there is none here; the text names who has it, or would have it.
+    """
+    here = registry_of(broker, mountpoint).subscribers.get(client_id)
+    owner = queue_elsewhere(broker, mountpoint, client_id)
+    if not owner or (here is not None and here.owner == OURS):
+        return find(broker, client_id, mountpoint)
+    # Whether the client has a session at all, that node knows.
+    raise NotFoundError(
+        f"there is no queue of client {client_id!r} on this node: that of a durable session of it is with node "
+        f"{owner!r}, which owns its slot: ask there"
+    )
 
 
 def _rows(
@@ -161,7 +180,7 @@ async def purge(broker: "BrokerView", client_id: str, mountpoint: str = "") -> P
     if queue_in_slots(broker, mountpoint, client_id) is not None:
         count = purge_in_slots(broker, mountpoint, client_id, PURGED)
         return Purged(client_id, mountpoint, count)
-    subscriber = find(broker, client_id, mountpoint)
+    subscriber = _find_here(broker, client_id, mountpoint)
     registry = registry_of(broker, mountpoint)
     queue = subscriber.queue
     count = _purge_memory(queue)

@@ -407,6 +407,19 @@ async def recover_stream(broker: "BrokerView", name: str, partition: int | None)
     return _shown(broker, name)
 
 
+def accept_loss(broker: "BrokerView", name: str, partition: int | None) -> StreamRow:
+    """Notes that an operator knows what may be lost of a stream: no node's health names that any more.
+
+    Raises:
+        NotFoundError: there is no such stream.
+        RefusedError: its partitions are not replicated, or nothing of it may be lost as far as this node knows.
+    """
+    wrong = _groups(broker, name).requests.accept_loss(name, partition)
+    if wrong:
+        raise RefusedError(wrong)
+    return _shown(broker, name)
+
+
 def rebalance_stream(broker: "BrokerView", name: str) -> StreamRow:
     """Has each partition led by the replica that was placed first: so leaders are spread evenly.
 

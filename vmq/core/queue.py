@@ -370,13 +370,18 @@ class Queue(Waiting):
                 order = min(order, delivery.order)
         return max(first, 1), max(order, 1)
 
+    def session_name(self) -> str:
+        """What durable state beside the queue is kept under that goes with the session; empty: there is none."""
+        return self.session.hex() if self.durable else ""
+
     def go_online(self, output: Output) -> None:
         """A connection takes the queue: repeats what is unacknowledged, then sends what waits."""
         self.load_inflight()
         self.output = output
         self.online = True
-        for delivery in self.inflight.values():
-            self.send_again(delivery)
+        if self.inflight.count:
+            for delivery in self.inflight.values():
+                self.send_again(delivery)
         self.update_fast()
         self.pump()
         self.core.jobs.on_online(self)

@@ -239,6 +239,9 @@ class FrontQueue(Queue):
 
     # Connections come and go
 
+    def session_name(self) -> str:
+        return "of " + self.client_id
+
     def go_online(self, output: Output) -> None:
         super().go_online(output)
         self.port.on_online(self.number)

@@ -37,6 +37,7 @@ from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownSt
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import PartitionPlaces
+from vmq.streams.reader_places import SharedCursors
 from vmq.streams.replica.converting import become_replica, leave_log
 from vmq.streams.replica.partition import ReplicaPartition
 from vmq.streams.replica.tidying import tidy_replica
@@ -220,6 +221,10 @@ class Catalog:
         self.places: PartitionPlaces | None = None
         #: Who coordinates consumer groups then.
         self.groups: GroupsElsewhere | None = None
+        #: Knows the cursors of readers of all its nodes.
+        self.cursors: SharedCursors | None = None
+        #: Told that `cursors` is another one.
+        self.on_shared: Callable[[], None] = lambda: None
         self.streams: dict[str, Stream] = {}
         self.lock = lock_folder(folder)
         try:

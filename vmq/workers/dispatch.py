@@ -72,6 +72,7 @@ WAYS: Final[Mapping[str, Dispatch]] = {
     "transfer_partition": Dispatch.ANY,
     "rebalance_stream": Dispatch.ANY,
     "recover_stream": Dispatch.ANY,
+    "accept_loss": Dispatch.ANY,
     # Nodes of a cluster have no groups, and workers are nodes: any of them says so.
     "list_groups": Dispatch.ANY,
     "show_group": Dispatch.ANY,

@@ -5,7 +5,8 @@
 - Nobody votes who hears a leader, unless that leader itself asks for it (a transfer).
 - **Who may have forgotten abstains.** It asks nevertheless, so that all learn how many abstain; when those who do not
   are no majority, no election can ever succeed: after `unclean_wait`, or as soon as all voters are there, the longest
-  log wins. Its leader counts among those who remember once that is committed.
+  log wins. Its leader counts among those who remember once that is committed. Learners are asked, too, where that is
+  so: one may have what all voters have forgotten. It leads until they have it.
 - Who the voters are nobody forgets: it stands in the log (`vmq_cluster.raft.log`), and beside the vote, for a log whose
   end is damaged. With terms and votes that makes one leader a term, also where most have forgotten everything else.
 """
@@ -43,7 +44,7 @@ class Election:
             self.granted.add(replica.name)
 
     def ask(self, now: float) -> Outcome:
-        """Asks all voters."""
+        """Asks all voters; where most of them may have forgotten, learners, too."""
         replica = self.replica
         end = replica.log.end
         abstains = replica.abstains
@@ -59,10 +60,16 @@ class Election:
             replica.members.voters,
             known,
         )
-        for name in replica.members.voters:
+        for name in self._asked(now):
             if name != replica.name:
                 replica.send(name, message)
         return self._outcome()
+
+    def _asked(self, now: float) -> tuple[str, ...]:
+        members = self.replica.members
+        if members.has_majority(set(members.voters) - self.replica.abstaining(now)):
+            return members.voters  # they have all that is committed
+        return members.all
 
     def on_vote(self, sender: str, message: Vote, now: float) -> Outcome:
         """An answer came, which may be to an earlier question."""
@@ -75,7 +82,7 @@ class Election:
         return self._outcome()
 
     def end(self) -> Outcome:
-        """Nobody is waited for any more."""
+        """No more answers are waited for. One that is missing may be of who has more: `Voting.has_waited` for that."""
         self.replica.answered = dict(self.answered)
         if self.unclean and self.pre and self._is_elected() and self._may_be_unclean():
             return Outcome.STANDS
@@ -86,7 +93,7 @@ class Election:
             return Outcome.GOES_ON
         if not self.pre:
             return Outcome.LEADS
-        others = set(self.replica.members.voters) - {self.replica.name}
+        others = set(self.replica.members.all) - {self.replica.name}
         if self.unclean and (not others <= self.answered.keys() or not self._may_be_unclean()):
             return Outcome.GOES_ON  # somebody may have a longer log
         return Outcome.STANDS
@@ -140,17 +147,22 @@ class Voting:
     def is_hopeless(self, voters: tuple[str, ...], now: float, told: tuple[str, ...] = ()) -> bool:
         """Whether no better copy is to be waited for: those who do not abstain are no majority, and time is up.
 
-        Nor is anything to be waited for where all voters are there. `told` abstain, as somebody else knows.
+        Nor is anything to be waited for where all are there. `told` abstain, as somebody else knows.
         """
         replica = self._replica
         rest = set(voters) - replica.abstaining(now) - (set(told) - {replica.name})
         if not voters or Members(voters).has_majority(rest):
             self._closed_since.pop(voters, None)
             return False
-        waited = now - self._closed_since.setdefault(voters, now)
-        return waited >= replica.options.unclean_wait or (
-            set(voters) <= replica.answered.keys() | {replica.name}
+        self._closed_since.setdefault(voters, now)
+        return self.has_waited(voters, now) or (
+            {*voters, *replica.members.learners} <= replica.answered.keys() | {replica.name}
         )
+
+    def has_waited(self, voters: tuple[str, ...], now: float) -> bool:
+        """Whether time is up for those who do not say how much they have."""
+        since = self._closed_since.get(voters, now)
+        return now - since >= self._replica.options.unclean_wait
 
     def reopen(self) -> None:
         """There is a leader."""

@@ -312,8 +312,9 @@ class Group:
         """No leader was heard for long: would a majority vote for this replica?"""
         replica = self.replica
         if self.election is not None and self.election.end() is Outcome.STANDS:
-            self._elect(False, False, True, now)
-            return
+            if self.voting.has_waited(replica.members.voters, now):
+                self._elect(False, False, True, now)
+                return
         self._lead_by("", now)
         self._draw(now)
         if self.removed:
@@ -407,8 +408,8 @@ class Group:
             return
         if sender in leading.progress:
             leading.on_ack(sender, message, now)
-            members = self.replica.members
-            if self.replica.name not in members.voters and self._are_committed():
+            is_voter = self.replica.name in self.replica.members.voters
+            if not is_voter and leading.is_established and self._are_committed():
                 self._follow(self.replica.term, "", now)
         else:
             self._send_away(sender)
@@ -445,8 +446,10 @@ class Group:
 
     def _on_ask(self, sender: str, message: Ask, now: float) -> None:
         replica = self.replica
-        if replica.name in message.voters:
-            self.removed = False  # they may have forgotten that it went, and need its vote
+        is_behind = not replica.is_current(message.last_term, message.end)
+        if replica.name in message.voters or is_behind:
+            # They may have forgotten that it went, and need its vote, or what it has.
+            self.removed = False
         has_leader = self.leading is not None
         if self.leading is not None:
             self._on_nudge(sender, now)
@@ -456,7 +459,6 @@ class Group:
                 self.following.quiet = False
         elif replica.leader:
             has_leader = self._hears_leader(now)
-        is_behind = not replica.is_current(message.last_term, message.end)
         if is_behind and not has_leader:
             self._has_more = True  # who has more is to stand; again, where that came to nothing
             if self.following is not None:

@@ -131,6 +131,12 @@ class Replica:
     def last_term(self) -> int:
         return self.state.terms.at(self.log.end - 1)
 
+    @property
+    def uncertain(self) -> tuple[tuple[int, int, int], ...]:
+        """Offsets that may be lost and that retention has not passed: first, end, and the term that said so."""
+        first = self.log.first
+        return tuple(each for each in self.state.uncertain if each[1] > first)
+
     def is_current(self, last_term: int, end: int) -> bool:
         """Whether a log that ends so has all that this one has: what an elected leader must have."""
         return (last_term, end) >= (self.last_term, self.log.end)

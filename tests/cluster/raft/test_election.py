@@ -422,3 +422,59 @@ def test_the_first_that_is_left_stands_first(seed: int) -> None:
     sim.kill(leader)
     sim.until(lambda: sim.leader() not in ("", leader), 10, 0.01)
     assert sim.leader() == min(set("abc") - {leader})
+
+
+def forgotten_by_all_who_vote() -> tuple[Groups, list[str], Batch]:
+    """The voters lose their power at once, and with it what they have committed last; a learner has it."""
+    sim, leader, others = of_three("memory")
+    sim.add("d")
+    voters = sim.group(leader).replica.members.voters
+    assert sim.do(leader, lambda group: group.change(Members(voters, ("d",)), sim.now))
+    sim.run(2)
+    for node in sim.nodes.values():
+        node.slow = 100.0
+    answers = sim.put(leader, "s", 0, 3)
+    sim.until(lambda: answers == ["done"], 1, 0.001)
+    sim.run(0.1)
+    for name in (leader, *others):
+        lose_power(sim, name)
+    for node in sim.nodes.values():
+        node.slow = 0.002
+    return sim, [leader, *others], sim.nodes["d"].logs[GROUP].batches[-1]
+
+
+def kept_by_a_learner() -> bool:
+    """Whether they have it again."""
+    sim, voters, last = forgotten_by_all_who_vote()
+    for name in voters:
+        assert last not in sim.nodes[name].logs[GROUP].batches
+        sim.start(name)
+    sim.elect()
+    sim.run(5)
+    assert sim.leader() in voters, "a learner leads until they have what it has"
+    assert not any(sim.group(name).replica.abstains for name in voters)
+    assert not sim.group("d").replica.members.has_majority(["d"])
+    return all(last in sim.nodes[name].logs[GROUP].batches for name in (*voters, "d"))
+
+
+def test_what_all_voters_have_forgotten_and_a_learner_has_is_kept() -> None:
+    assert kept_by_a_learner()
+
+
+def test_without_asking_learners_it_is_given_up() -> None:
+    with SCRIPTED["learners"].off():
+        assert not kept_by_a_learner()
+
+
+def test_a_learner_that_may_have_more_is_waited_for_as_long_as_a_voter_is() -> None:
+    sim, voters, last = forgotten_by_all_who_vote()
+    sim.cut_off("d")
+    for name in voters:
+        sim.start(name)
+    sim.run(sim.options.unclean_wait - 5)
+    assert sim.leaders() == []
+    sim.until(sim.leader, 30)
+    sim.network.cuts.clear()
+    sim.run(5)
+    assert last not in sim.nodes["d"].logs[GROUP].batches
+    assert len({sim.nodes[name].logs[GROUP].end for name in (*voters, "d")}) == 1

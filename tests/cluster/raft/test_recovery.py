@@ -247,3 +247,30 @@ def test_where_each_side_of_a_split_is_recovered_their_terms_differ() -> None:
     sim.run(5)
     assert [recover(sim, name) for name in (one, other)] == ["", ""]
     assert sim.group(one).replica.term != sim.group(other).replica.term
+
+
+def test_what_may_be_lost_is_known_after_restarts_and_to_new_copies_until_retention_passes_it() -> (
+    None
+):
+    sim, left, one, other = of_three()
+    for name in (one, other):
+        sim.kill(name)
+    sim.run(10)
+    assert recover(sim, left) == ""
+    ranges = sim.group(left).replica.uncertain
+    assert len(ranges) == 1
+    sim.kill(left)
+    sim.start(left)
+    assert sim.group(left).replica.uncertain == ranges
+    sim.elect()
+    sim.add("d")
+    sim.do(left, lambda group: group.aim((left, "d"), sim.now))
+    sim.until(lambda: sim.group(left).replica.members == Members((left, "d")), 30)
+    assert sim.group("d").replica.uncertain == ranges
+    for number in range(30):
+        sim.put(left, "t", number)
+        sim.run(0.2)
+    sim.do(left, lambda group: group.keep_from(group.replica.commit))
+    sim.run(5)
+    assert sim.group(left).replica.uncertain == sim.group("d").replica.uncertain == ()
+    assert sim.group(left).replica.state.uncertain, "leaders ask others to give way to it yet"

@@ -163,4 +163,5 @@ async def test_answers_are_as_described(local: Site) -> None:
         ("POST", "/stream/transfer"),
         ("POST", "/stream/rebalance"),
         ("POST", "/stream/recover"),
+        ("POST", "/stream/accept-loss"),
     }

@@ -218,6 +218,25 @@ def recover(
     return ask.post("/stream/recover", name=name, partition=partition, unsafe=True)
 
 
+@app.command("accept-loss")
+@asking()
+def accept_loss(
+    ask: AdminClient,
+    name: NameArgument,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", metavar="N", min=0, help="One of them; without it, all."),
+    ] = None,
+) -> Any:
+    """Say that you know which offsets of a stream may be lost.
+
+    /health of the nodes that have a copy names them until then, or until
+    retention has passed them. Asked of a node that has a copy; what is lost
+    later is named again.
+    """
+    return ask.post("/stream/accept-loss", name=name, partition=partition)
+
+
 app.command("tail")(stream_tail.tail)
 
 

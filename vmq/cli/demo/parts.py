@@ -56,7 +56,7 @@ CONF: Final = (
 #: What errors in the log of the parts begin with.
 ERROR: Final = "vmq: error: "
 #: Seconds that a broker may take to start, that each part may take to stop, and that a killed broker stays away.
-START_TIMEOUT: Final = 30.0
+START_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 45.0
 AWAY: Final = 1.5
 #: Starts that may fail one after the other before the demo gives up.
@@ -155,7 +155,8 @@ class DemoParts:
             async with asyncio.timeout(START_TIMEOUT):
                 line = await process.stdout.readline()
         except TimeoutError:
-            line = b""
+            late = f"the broker is not ready after {START_TIMEOUT:.0f} s"
+            raise CliError(f"{late}; its log ends with:\n{self.last_lines()}") from None
         if not line.startswith(READY):
             raise CliError(f"the broker did not start:\n{self.last_lines()}")
         node.is_up, node.since = True, time.monotonic()

@@ -47,7 +47,7 @@ class Joining:
         self._find_node = find_node
         #: The cluster's key, if it has one; known at the start.
         self.key: str | None = None
-        #: Who has taken this node out of the cluster, if somebody has.
+        #: By whose word this node was taken out of the cluster, if it was: it need not be where an operator did that.
         self.excluded_by = ""
         #: Where there are other nodes of this one's name, some of them at least.
         self.namesakes: set[str] = set()
@@ -110,9 +110,7 @@ class Joining:
         membership = node.machine.membership
         if not membership.belongs:
             return out_of_cluster(membership.own.status, self.excluded_by)
-        where, when = self._refused
-        age = asyncio.get_running_loop().time() - when
-        if where and age < _REFUSED * node.machine.options.heartbeat_interval:
+        if where := self._refused_for(node):
             return namesake(self._name, where)
         if membership.others:
             self._needed = []
@@ -121,6 +119,12 @@ class Joining:
         address = self._needed[0]
         reason = await self._why_not_lately(address)
         return f"this node is to join a cluster and is not let in: {address}: {reason}"
+
+    def _refused_for(self, node: ClusterNode) -> str:
+        """Where the node is for which others refuse this one its name by now; nothing if nobody does."""
+        where, when = self._refused
+        age = asyncio.get_running_loop().time() - when
+        return where if age < _REFUSED * node.machine.options.heartbeat_interval else ""
 
     async def _why_not_lately(self, address: str) -> str:
         about, found, when = self._found
@@ -175,6 +179,8 @@ class Joining:
         """Why the node at an address has not taken this one in."""
         if address in self.namesakes:
             return namesake(self._name, address)
+        if where := self._refused_for(self._find_node()):
+            return namesake(self._name, where)
         return await why_silent(address)
 
 
@@ -200,12 +206,15 @@ async def why_silent(address: str) -> str:
     return _OTHER
 
 
-def out_of_cluster(status: int, by: str) -> str:
+def out_of_cluster(status: int, told_by: str) -> str:
     """A node is not to serve clients by itself."""
-    how = "has left its cluster"
-    if status != Status.LEFT:
-        how = f"was taken out of the cluster by {by or 'an earlier decision'}"
-    return f"this node {how}: `vmq cluster join` lets it in again, `vmq start --alone` has it serve by itself"
+    how = "this node has left its cluster" if status == Status.LEFT else taken_out(told_by)
+    return f"{how}: `vmq cluster join` lets it in again, `vmq start --alone` has it serve by itself"
+
+
+def taken_out(told_by: str) -> str:
+    """A node was removed: somewhere, of which others may have told it."""
+    return f"this node was taken out of the cluster (by the word of {told_by or 'an earlier decision'})"
 
 
 def namesake(name: str, address: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from vmq.clustering.node.joining import Joining
+from vmq.clustering.node.joining import Joining, taken_out
 from vmq_cluster.node import ClusterNode
 
 
@@ -19,7 +19,7 @@ class ClusterProblems:
     def of(self, node: ClusterNode) -> Iterator[str]:
         """What is wrong around a node that runs."""
         if self._joining.excluded_by:
-            yield f"this node was taken out of the cluster by {self._joining.excluded_by}"
+            yield taken_out(self._joining.excluded_by)
         away = sorted(node.machine.detector.down)
         if away:
             yield f"members of the cluster that cannot be reached: {', '.join(away)}"

@@ -55,8 +55,8 @@ class Places:
         #: The groups that get other copies, and on how many hosts there can be some.
         self.moving: Set[str] = frozenset()
         self.hosts = 0
-        #: Ranges of offsets that may be lost, as was seen since this node started, by group.
-        self.uncertain: dict[str, list[tuple[int, int]]] = {}
+        #: Of groups of which something may be lost: up to which term an operator has said that he knows.
+        self.accepted: Mapping[str, int] = {}
 
     def put(self, changed: Mapping[Key, ReplicaPlace | None]) -> None:
         """These partitions have these places, or none any more."""
@@ -300,12 +300,30 @@ class Places:
                     f"stream {name!r}: {_numbers(forgetful[name])}: this node's copy may have forgotten, "
                     "and counts for nothing until it has caught up"
                 )
-        for group, ranges in self.uncertain.items():
-            yield self._loss(group, ranges)
+        for group in self.here.uncertain:
+            if ranges := self._unaccepted(group):
+                yield self._loss(group, _joined(ranges))
 
-    def note_loss(self, group: str, first: int, end: int) -> None:
-        """Offsets of a group may be lost."""
-        self.uncertain[group] = _joined([*self.uncertain.get(group, ()), (first, end)])
+    def _unaccepted(self, group: str) -> list[tuple[int, int]]:
+        accepted = self.accepted.get(group, 0)
+        ranges = self.here.uncertain[group]
+        return [(first, end) for first, end, term in ranges if term > accepted]
+
+    def losses(self, stream: str, number: int | None) -> dict[str, int]:
+        """Groups of which something may be lost that nobody has accepted, and the last term that said so.
+
+        Of a stream or a partition of it; with a stream also those of no stream, as they are recovered with it.
+        """
+        found = {}
+        for group in self.here.uncertain:
+            name, at = self.keys.get(group, ("", None))
+            is_meant = (name == stream and number in (None, at)) or (not name and number is None)
+            if is_meant and self._unaccepted(group):
+                found[group] = self.here.uncertain[group][-1][2]
+        return found
+
+    def tell_loss(self, group: str, first: int, end: int) -> None:
+        """Has the log say that offsets of a group may be lost."""
         log.error("%s", self._loss(group, [(first, end)]))
 
     def _loss(self, group: str, ranges: Iterable[tuple[int, int]]) -> str:
@@ -314,7 +332,8 @@ class Places:
         offsets = ", ".join(f"{first} to {end}" for first, end in ranges)
         return (
             f"{what}: offsets {offsets} may be lost: "
-            "most of its replicas had forgotten, or were given up"
+            "most of its replicas had forgotten, or were given up; "
+            "'vmq stream accept-loss' once you know what that means for you"
         )
 
     def _numbers_of(self, groups: Iterable[str]) -> dict[str, list[int]]:
@@ -333,8 +352,8 @@ def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
             found.append((first, end))
-    if len(found) > _MOST_RANGES:
-        found[:2] = [(found[0][0], found[1][1])]
+    if (more := len(found) - _MOST_RANGES) > 0:
+        found[: more + 1] = [(found[0][0], found[more][1])]
     return found
 
 

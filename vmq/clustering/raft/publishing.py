@@ -7,7 +7,7 @@ from vmq.clustering.raft.decisions import Known, WantedStream
 from vmq.clustering.raft.meta import MetaDecisions
 from vmq.clustering.raft.picture import GroupPicture
 from vmq.clustering.raft.places import Key
-from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace
+from vmq.clustering.raft.records import SYSTEM, GroupRecords, Lead, ReplicaPlace
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Stream
@@ -71,9 +71,11 @@ def publish(decided: MetaDecisions, records: GroupRecords, picture: GroupPicture
         is_there = parts[0].rpartition("/")[0] in names
         if not is_there or (now and "\0".join(now.voters) == raw.decode(errors="replace")):
             records.delete("move", *parts)
-    for parts, _ in list(records.all("wish")):
-        if parts[0].rpartition("/")[0] not in names:
-            records.delete("wish", *parts)
+    for kind in ("wish", "loss"):
+        for parts, _ in list(records.all(kind)):
+            owner = parts[0].rpartition("/")[0]
+            if owner not in names and owner not in SYSTEM:
+                records.delete(kind, *parts)
 
 
 def _gone(

@@ -13,6 +13,7 @@ meta group's log it is, and the later one stands.
 - `begin STREAM NUMBER`: the owner of a partition of one copy, whose log is to be its group's.
 - `host NODE`: what the node shares a disk or a machine with.
 - `limit NODE`: how many partitions it takes, 0: as many as there are.
+- `loss GROUP`: an operator knows of what may be lost of a group, up to a term.
 - `readers`: there are consumer groups, and with them the meta group.
 """
 
@@ -71,9 +72,18 @@ class Lead(Struct, array_like=True, frozen=True):
     voters: _Names
 
 
+class Loss(Struct, array_like=True, frozen=True):
+    """Up to which term an operator knows what may be lost of a group."""
+
+    term: _Count
+
+
 S = TypeVar("S", bound=Struct)
+#: What the ids of groups of no stream begin with.
+SYSTEM: Final = frozenset({"meta", "cursors"})
 _KINDS: Final = frozenset(
-    {"node", "meta", "place", "lead", "gone", "move", "wish", "begin", "host", "limit", "readers"}
+    {"node", "meta", "place", "lead", "gone", "move", "wish"}
+    | {"begin", "host", "limit", "loss", "readers"}
 )
 
 
@@ -206,6 +216,12 @@ class GroupRecords:
             names[parts[0]]: int(raw)
             for parts, raw in self.all("limit")
             if len(parts) == 1 and parts[0] in names and raw.isdigit()
+        }
+
+    def accepted(self) -> dict[str, int]:
+        """Up to which term an operator knows what may be lost of groups."""
+        return {
+            parts[0]: each.term for parts, each in self.records("loss", Loss) if len(parts) == 1
         }
 
     def offer(self, node: str, name: str, host: str, limit: int) -> None:

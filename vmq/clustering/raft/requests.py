@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.raft.places import Places
 from vmq.clustering.raft.publishing import moves_of
-from vmq.clustering.raft.records import GroupRecords, node_of
+from vmq.clustering.raft.records import GroupRecords, Loss, node_of
 from vmq.clustering.raft.thread import GroupThread
 from vmq_cluster.raft.placement import apart
 
@@ -112,6 +112,19 @@ class GroupRequests:
             async with asyncio.timeout(_LEADING):
                 while not all(map(self._places.leaders.get, groups)):  # noqa: ASYNC110 - leaders wake nobody here
                     await asyncio.sleep(_SOON)
+        return ""
+
+    def accept_loss(self, stream: str, number: int | None) -> str:
+        """Notes that an operator knows what may be lost; returns what is wrong with that, "" if nothing is."""
+        found = self._places.losses(stream, number)
+        if not found:
+            return (
+                f"nothing of stream {stream!r} may be lost, as far as this node knows; "
+                "a node knows it of what it has a copy of"
+            )
+        for group, term in found.items():
+            self._records.write(Loss(term), "loss", group)
+        self._places.accepted = self._records.accepted()
         return ""
 
     def follow(self) -> None:

@@ -221,7 +221,7 @@ class GroupService:
             self._system[group].look()
 
     def on_uncertain(self, group: str, first: int, end: int) -> None:
-        self._events.append(lambda: self.places.note_loss(group, first, end))
+        self._events.append(lambda: self.places.tell_loss(group, first, end))
 
     def on_unknown(self, group: str) -> None:
         self._events.append(lambda: self._on_unknown(group))
@@ -362,6 +362,7 @@ class GroupService:
         self.converter.claim()
         if is_stale or news.has_more:
             self.places.hosts = self.hosts
+            self.places.accepted = self._records.accepted()
             if min(self._hosts(), default="") == self.places.name:
                 self.on_hosts(self.places.hosts)
         found = self.picture.places

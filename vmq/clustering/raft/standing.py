@@ -29,6 +29,8 @@ class OwnReplicas:
     #: Those that may have forgotten, and count for nothing until they have caught up.
     abstaining: frozenset[str] = frozenset()
     standings: Mapping[str, Standing] = field(default_factory=dict)
+    #: Offsets that may be lost, and the terms that said so; of groups of no stream, too.
+    uncertain: Mapping[str, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
 
 
 class Observer:
@@ -40,6 +42,7 @@ class Observer:
         self._current: set[str] = set()
         self._abstaining: set[str] = set()
         self._standings: dict[str, Standing] = {}
+        self._uncertain: dict[str, tuple[tuple[int, int, int], ...]] = {}
         self._found = OwnReplicas()
 
     def look(
@@ -48,10 +51,14 @@ class Observer:
         """How this node's replicas stand; and what it leads, where that is news. `system`: groups of no stream."""
         self._looks += 1
         news = dict(self._told) if self._looks % _AGAIN == 0 else {}
-        touched = thread.host.take_touched().difference(system)
+        touched = thread.host.take_touched()
         for name in touched:
             opened = thread.opened.get(name)
-            lead = self._look_at(name, None if opened is None else opened.group, thread.name)
+            group = None if opened is None else opened.group
+            self._look_for_losses(name, group)
+            if name in system:
+                continue
+            lead = self._look_at(name, group, thread.name)
             if lead is None:
                 self._told.pop(name, None)
                 news.pop(name, None)
@@ -59,9 +66,20 @@ class Observer:
                 self._told[name] = news[name] = lead
         if touched:
             self._found = OwnReplicas(
-                frozenset(self._current), frozenset(self._abstaining), dict(self._standings)
+                frozenset(self._current),
+                frozenset(self._abstaining),
+                dict(self._standings),
+                dict(self._uncertain),
             )
         return self._found, news
+
+    def _look_for_losses(self, name: str, group: Group | None) -> None:
+        """They stand in the log: so a restart forgets none, and whoever gets a copy knows them."""
+        found = () if group is None else group.replica.uncertain
+        if found:
+            self._uncertain[name] = found
+        else:
+            self._uncertain.pop(name, None)
 
     def _look_at(self, name: str, group: Group | None, own: str) -> Lead | None:
         """One group; returns how this node leads it, if it does."""

@@ -11,6 +11,7 @@ from vmq.clustering.messages.groups import GroupTalk
 from vmq.clustering.messages.raft import GroupEnvelope, Produce, Produced
 from vmq.clustering.messages.streams import Append, AppendRun, PartitionRows
 from vmq.clustering.raft.records import GROUPS, merge
+from vmq.clustering.streams.cursors import ClusterCursors
 from vmq.clustering.streams.singles import SingleCopies
 from vmq.core.context import Core
 from vmq.core.output import Output
@@ -69,6 +70,8 @@ class Replicas:
         self.on_hosts: Callable[[int], None] = lambda _count: None
         #: The consumer groups.
         self.consumers: ClusterGroups | None = None
+        #: How far readers of history are, at any node.
+        self.cursors = ClusterCursors(node, core.wall_clock)
         #: Why there are none, if they cannot be.
         self.failure = ""
         outboxes.on(GroupEnvelope, self._on_message)
@@ -79,12 +82,15 @@ class Replicas:
     def start(self) -> None:
         """The node runs."""
         self._node.merge_with(GROUPS, merge)
+        self.cursors.start()
 
     def begin(self, catalog: "Catalog") -> None:
         """The node has streams from now on."""
         from vmq.clustering.raft.service import GroupService  # these need what only streams need
         from vmq.clustering.streams.groups import ClusterGroups
 
+        catalog.cursors = self.cursors
+        catalog.on_shared()
         try:
             self.groups = GroupService(
                 self._node,
@@ -151,6 +157,7 @@ class Replicas:
 
     def close(self) -> None:
         """The streams close."""
+        self.cursors.close()
         if self.consumers is not None:
             self.consumers.close()
             self.consumers = None

@@ -181,7 +181,7 @@ class Streams(StreamFinder):
         catalog = self.catalog
         if catalog is not None:
             catalog.on_definition = lambda _name: None
-            catalog.places = catalog.groups = None
+            catalog.places = catalog.groups = catalog.cursors = None
             if self._core.stream_finder is self:
                 self._core.stream_finder = self._alone
             catalog.on_change()

@@ -95,6 +95,14 @@ class RecoverStream(OneStream, kw_only=True, forbid_unknown_fields=True):
     unsafe: Annotated[Literal[True], Meta(description="What only the lost nodes had is given up")]
 
 
+class AcceptLoss(OneStream, forbid_unknown_fields=True):
+    """What an operator knows may be lost."""
+
+    partition: Annotated[
+        int | None, Meta(description="Of one partition; null = of all of the stream")
+    ] = None
+
+
 async def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
     plain = msgspec.to_builtins(wanted)
     for option in ("replicas", "acks"):
@@ -188,6 +196,15 @@ STREAM_OPERATIONS: Final = (
         lambda context, wanted: streams.recover_stream(
             context.broker, wanted.name, wanted.partition
         ),
+    ),
+    Operation(
+        "accept_loss",
+        "POST",
+        "/stream/accept-loss",
+        "Say that you know which offsets of a stream may be lost, so that /health names them no more",
+        AcceptLoss,
+        streams.StreamRow,
+        lambda context, wanted: streams.accept_loss(context.broker, wanted.name, wanted.partition),
     ),
     Operation(
         "rebalance_stream",

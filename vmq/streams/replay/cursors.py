@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from vmq.streams.reader_places import CursorError, CursorKey, Kept, Place
 
 log = logging.getLogger("vmq.streams")
 
@@ -28,27 +30,6 @@ create table if not exists cursors (
     primary key (owner, name)
 ) without rowid
 """
-
-
-class CursorKey(NamedTuple):
-    """Whose cursor it is, and which of his."""
-
-    owner: str
-    name: str
-
-
-class Place(NamedTuple):
-    """Where a reader is, by partition; and how often what comes next was sent, and never acknowledged."""
-
-    positions: Mapping[int, int]
-    deliveries: Mapping[int, int]
-
-
-NOWHERE: Final = Place({}, {})
-
-
-class CursorError(Exception):
-    """A cursor cannot be had; the text says why."""
 
 
 class Cursors:
@@ -94,12 +75,12 @@ class Cursors:
         except sqlite3.Error as error:
             raise CursorError(f"the cursors cannot be read: {error}") from error
         if count >= MOST:
-            raise CursorError(f"{MOST} cursors are kept for this user already; accepted: fewer")
+            raise CursorError(too_many())
         if found is None or found[0] != stream:
             return None
         return Place(numbers_of(found[1]), numbers_of(found[2]))
 
-    def all_of(self, owners: str) -> list[tuple[CursorKey, str, Place]]:
+    def all_of(self, owners: str) -> list[Kept]:
         """The cursors of owners whose names begin so.
 
         Raises:
@@ -119,9 +100,7 @@ class Cursors:
             for owner, name, stream, at, sent in found
         ]
 
-    def keep(
-        self, moved: Iterable[tuple[CursorKey, str, Place]], *, is_synced: bool = False
-    ) -> None:
+    def keep(self, moved: Iterable[Kept], *, is_synced: bool = False) -> None:
         """Keeps how far cursors are, all or none; `is_synced`: on the disk, not only with the system.
 
         Raises:
@@ -184,6 +163,11 @@ class Cursors:
         """Closes the file."""
         with self.lock:
             self.database.close()
+
+
+def too_many() -> str:
+    """That somebody has as many as may be."""
+    return f"{MOST} cursors are kept for this user already; accepted: fewer"
 
 
 def numbers_of(text: str) -> dict[int, int]:

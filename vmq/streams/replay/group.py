@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from vmq.streams.catalog import Stream
 from vmq.streams.groups.machine import Effect, GivePartition, GroupMachine, LosePartition
 from vmq.streams.groups.share import GroupShare
-from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
+from vmq.streams.reader_places import NOWHERE, CursorKey, Place
 from vmq.streams.replay.group_request import GroupRequest
 
 log = logging.getLogger("vmq.streams")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
-from vmq.streams.replay.cursors import CursorError, CursorKey, Place
+from vmq.streams.reader_places import CursorError, CursorKey, Place
 from vmq.streams.replay.group import ConsumerGroup
 from vmq.streams.replay.group_request import OWNER
 from vmq.streams.replay.groups import group_key

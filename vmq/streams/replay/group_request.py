@@ -7,7 +7,7 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import SpecialTopicError, read_group_topic
 from vmq.mqtt.topics import check_filter
 from vmq.streams.catalog import Stream
-from vmq.streams.replay.cursors import CursorKey
+from vmq.streams.reader_places import CursorKey
 from vmq.streams.replay.expressions import check_expression
 from vmq.streams.replay.request import LATEST, PREFETCH, read_prefetch, read_start, stream_named
 

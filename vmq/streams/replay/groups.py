@@ -15,7 +15,7 @@ from vmq.streams.groups.share import GroupShare
 from vmq.streams.log.errors import PassingError, StreamError
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.places import PageQuery
-from vmq.streams.replay.cursors import CursorError, CursorKey, Place
+from vmq.streams.reader_places import CursorError, CursorKey, Place
 from vmq.streams.replay.group import MAX_DELIVERIES, ConsumerGroup
 from vmq.streams.replay.group_request import OWNER, GroupRequest
 from vmq.streams.replay.keeping import ROWS, Keeping

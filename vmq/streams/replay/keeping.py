@@ -1,4 +1,7 @@
-"""Keeps how far replays are that have a cursor: every 200 ms, or 1,000 rows, and when they end."""
+"""Keeps how far replays are that have a cursor: every 200 ms, or 1,000 rows, and when they end.
+
+In a cluster the other nodes are told, too (`SharedCursors`): a client goes on wherever it comes next.
+"""
 
 import asyncio
 import logging
@@ -8,7 +11,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from vmq.core.queue import Queue
-from vmq.streams.replay.cursors import NOWHERE, CursorError, CursorKey, Cursors, Place
+from vmq.streams.catalog import Catalog
+from vmq.streams.reader_places import NOWHERE, CursorError, CursorKey, Kept, Place, SharedCursors
+from vmq.streams.replay import cursors as limits
+from vmq.streams.replay.cursors import Cursors
 from vmq.streams.replay.request import ReplayRequest
 
 log = logging.getLogger("vmq.streams")
@@ -21,7 +27,8 @@ _SWEEP: Final = 3600.0
 
 FILE: Final = "cursors.sqlite"
 
-Kept = tuple[CursorKey, str, Place]
+#: What begins the owners of cursors that replays read by; those of groups are others.
+REPLAYS: Final = ("user ", "client ", "session ")
 
 
 class HasPlace(Protocol):
@@ -45,17 +52,26 @@ class HasPlace(Protocol):
         """Its place is being kept."""
 
 
+def is_of_replay(key: CursorKey) -> bool:
+    """Whether it is no group's."""
+    return key.owner.startswith(REPLAYS)
+
+
 class Keeping:
     """The cursors of a broker's readers.
 
     Args:
         folder: where their file is.
         running: those under way.
+        catalog: knows the cluster, if there is one.
     """
 
-    def __init__(self, folder: Path, running: Callable[[], Iterator[HasPlace]]) -> None:
+    def __init__(
+        self, folder: Path, running: Callable[[], Iterator[HasPlace]], catalog: Catalog
+    ) -> None:
         self.folder = folder
         self.running = running
+        self.catalog = catalog
         self.loop = asyncio.get_running_loop()
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="vmq-cursors")
         self.cursors: Cursors | None = None
@@ -78,9 +94,8 @@ class Keeping:
             user = queue.username
             owner = f"client {queue.client_id}" if user is None else f"user {user}"
             return CursorKey(owner, f"{request.name}\0{stream}\0{request.filter}\0{request.where}")
-        if queue.durable:
-            return CursorKey("session " + queue.session.hex(), topic_filter)
-        return None
+        name = queue.session_name()
+        return CursorKey("session " + name, topic_filter) if name else None
 
     def find(self, key: CursorKey, stream: str) -> Place | None:
         """Where a cursor is, in a thread.
@@ -102,6 +117,32 @@ class Keeping:
             self.cursors = Cursors(self.folder / FILE)
             self.cursors.expire()
         return self.cursors
+
+    @property
+    def shared(self) -> SharedCursors | None:
+        """The cursors of the cluster."""
+        return self.catalog.cursors
+
+    def found_elsewhere(self, key: CursorKey, stream: str) -> Place | None:
+        """Where a cursor is, if another node knows it better; in the event loop."""
+        return None if self.shared is None else self.shared.find(key, stream)
+
+    def may_have(self, key: CursorKey) -> bool:
+        """Whether the cluster has room for a cursor; in the event loop."""
+        shared = self.shared
+        return shared is None or shared.knows(key) or shared.count(key.owner) < limits.MOST
+
+    async def share(self) -> None:
+        """Tells the cluster, of which this node is a part now, of cursors that it has from before."""
+        for owners in REPLAYS:
+            try:
+                found = await self.listed(owners)
+            except (CursorError, RuntimeError) as error:
+                log.error("the other nodes do not learn of cursors: %s", error)
+                return
+            shared = self.shared
+            if shared is not None:
+                shared.keep(each for each in found if not shared.knows(each[0]))
 
     # What moves
 
@@ -127,7 +168,10 @@ class Keeping:
     def leave(self, reader: HasPlace) -> None:
         """A reader ends; its place is kept at once."""
         if reader.key is not None:
-            self.unwritten[reader.key] = reader.key, reader.stream_name(), reader.place()
+            kept = reader.key, reader.stream_name(), reader.place()
+            self.unwritten[reader.key] = kept
+            if self.shared is not None and is_of_replay(reader.key):
+                self.shared.leave(kept)
             self.keep()
 
     def unwritten_of(self, key: CursorKey) -> Place | None:
@@ -178,10 +222,17 @@ class Keeping:
 
     def forget_session(self, queue: Queue, topic_filter: str) -> None:
         """A durable session does not read this any more."""
-        if queue.durable:
-            key = CursorKey("session " + queue.session.hex(), topic_filter)
-            self.unwritten.pop(key, None)
-            self._submit(lambda: self._open().forget(key))
+        name = queue.session_name()
+        if name:
+            key = CursorKey("session " + name, topic_filter)
+            if self.shared is not None:
+                self.shared.forget(key)
+            self.forget_here(key)
+
+    def forget_here(self, key: CursorKey) -> None:
+        """A cursor is needed no more at this node."""
+        self.unwritten.pop(key, None)
+        self._submit(lambda: self._open().forget(key))
 
     def keep(self) -> None:
         """Has written what has moved, unless that is under way."""
@@ -189,6 +240,8 @@ class Keeping:
             return
         moved = self.take()
         if moved:
+            if self.shared is not None:
+                self.shared.keep(each for each in moved if is_of_replay(each[0]))
             self.is_writing = True
             done = self._submit(lambda: self._open().keep(moved))
             if done is not None:
@@ -241,6 +294,8 @@ class Keeping:
         for reader in self.running():
             reader.kept = NOWHERE
         self.keep()
+        if self.shared is not None:
+            self.shared.sweep()
         self._submit(self._expire)
         self.begin()
 

@@ -22,6 +22,7 @@ from vmq.mqtt.special import SpecialTopicError, is_group, is_read
 from vmq.runtime.metrics import Family, Kind, Sample
 from vmq.runtime.scheduling import share_interpreter
 from vmq.streams.catalog import Catalog
+from vmq.streams.reader_places import CursorKey
 from vmq.streams.replay.duty_cycle import Backlogs, DutyCycle, LiveTraffic
 from vmq.streams.replay.groups import Groups
 from vmq.streams.replay.keeping import HasPlace, Keeping
@@ -72,7 +73,8 @@ class StreamReaders(ReadersPort):
         self.registry = registry
         self.catalog = catalog
         self.threads = ThreadPoolExecutor(_THREADS, "vmq-replay", _give_way)
-        self.keeping = Keeping(folder, self.all)
+        self.keeping = Keeping(folder, self.all, catalog)
+        catalog.on_shared = self.on_shared
         live = LiveTraffic(self.traffic)
         self.packets = PacketProcess(live)
         backlogs = Backlogs()
@@ -92,6 +94,8 @@ class StreamReaders(ReadersPort):
         self.rest: asyncio.TimerHandle | None = None
         #: What was found out for clients that are subscribing, or were.
         self.prepared: dict[Queue, dict[str, ReplayStart]] = {}
+        #: Tells a cluster of the cursors that were here before it.
+        self.sharing: asyncio.Task[None] | None = None
         self.messages = 0
         self.lost = 0
 
@@ -119,7 +123,9 @@ class StreamReaders(ReadersPort):
             pending.finish(None)
 
         try:
-            self.starter.find(queue, topic_filter, then)
+            self.starter.find(
+                queue, topic_filter, then, client.subscriber.find(topic_filter) is None
+            )
         except SpecialTopicError:
             return None  # `grant` says why
         return pending
@@ -184,6 +190,7 @@ class StreamReaders(ReadersPort):
         else:
             self.take_over(start)
             replay = Replay(start, queue, topic_filter, sender, self.readers, *told)
+            self.tell_of_begin(replay)
         self.by_number[sender.number] = replay
         self.replays.setdefault(queue, {})[topic_filter] = replay
         self.keeping.begin()
@@ -199,9 +206,34 @@ class StreamReaders(ReadersPort):
         for other in list(self.by_number.values()):
             if other.key == start.key:
                 self.on_over(other, "another client goes on with its cursor")
-        known = self.keeping.unwritten_of(start.key)
+        if start.is_new:
+            return
+        known = self.keeping.found_elsewhere(start.key, start.stream.name)
+        known = known or self.keeping.unwritten_of(start.key)
         if known is not None:
             start.starts = start.reader.begin(start.request.start, known.positions)
+
+    def tell_of_begin(self, replay: Replay) -> None:
+        """The other nodes of a cluster are to know who reads by a cursor now."""
+        if replay.key is not None and self.keeping.shared is not None:
+            self.keeping.shared.take((replay.key, replay.stream_name(), replay.place()))
+
+    def on_shared(self) -> None:
+        """There is a cluster now, whose cursors these are."""
+        shared = self.keeping.shared
+        if shared is not None:
+            shared.on_taken = self.on_taken
+            shared.on_forgotten = self.keeping.forget_here
+            for replay in self.by_number.values():
+                if not isinstance(replay, GroupMember):
+                    self.tell_of_begin(replay)
+            self.sharing = self.loop.create_task(self.keeping.share())
+
+    def on_taken(self, key: CursorKey, node: str) -> None:
+        """A client of another node reads by a cursor now."""
+        for replay in list(self.by_number.values()):
+            if replay.key == key:
+                self.on_over(replay, f"another client goes on with its cursor, at node {node}")
 
     def on_unsubscribed(self, queue: Queue, topic_filter: str) -> None:
         replay = self.replays.get(queue, {}).get(topic_filter)
@@ -227,7 +259,7 @@ class StreamReaders(ReadersPort):
                 self.begin(queue, topic_filter, start)
 
         try:
-            self.starter.find(queue, topic_filter, then)
+            self.starter.find(queue, topic_filter, then, is_new=False)
         except SpecialTopicError as error:
             self.tell_of_end(queue, topic_filter, str(error))
 
@@ -357,10 +389,11 @@ class StreamReaders(ReadersPort):
         for replay in list(self.by_number.values()):
             self.end(replay)
         self.groups.stop()
+        if self.sharing is not None:
+            self.sharing.cancel()
         await self.keeping.stop()
         self.starter.stop()
         self.threads.shutdown(wait=False, cancel_futures=True)
-        self.packets.close()
         self.packets.close()
 
     def families(self) -> Iterator[Family]:

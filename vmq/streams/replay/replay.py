@@ -13,7 +13,7 @@ import pyarrow as pa
 from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
-from vmq.streams.replay.cursors import NOWHERE, CursorKey, Place
+from vmq.streams.reader_places import NOWHERE, CursorKey, Place
 from vmq.streams.replay.duty_cycle import GROWING, DutyCycle
 from vmq.streams.replay.frames import cut, fits, frames_of, pieces_of
 from vmq.streams.replay.group_request import GroupRequest
@@ -49,6 +49,8 @@ class ReplayStart:
         #: Where the cursor is that it has; None: it is new, or there is none.
         self.place: Place | None = None
         self.key: CursorKey | None = None
+        #: It goes on where no other one was.
+        self.is_new = False
         #: Whose it is, for the log, behind a space.
         self.who = ""
         #: Why it cannot.

@@ -13,7 +13,8 @@ from vmq.mqtt.special import STREAM, is_group
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
-from vmq.streams.replay.cursors import CursorError
+from vmq.streams.reader_places import CursorError
+from vmq.streams.replay.cursors import too_many
 from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.keeping import Keeping
 from vmq.streams.replay.reading import ReplayReader
@@ -53,8 +54,12 @@ class ReplayStarter:
         self.loop = asyncio.get_running_loop()
         self.expressions = Expressions()
 
-    def find(self, queue: Queue, topic_filter: str, then: Callable[[ReplayStart], None]) -> None:
+    def find(
+        self, queue: Queue, topic_filter: str, then: Callable[[ReplayStart], None], is_new: bool
+    ) -> None:
         """Looks into what a client asks for; `then` is told in the event loop, later.
+
+        `is_new`: its session had no such subscription. Another session of the client may have had one, and a cursor.
 
         Raises:
             SpecialTopicError: it means nothing, or no stream has it.
@@ -67,6 +72,8 @@ class ReplayStarter:
             start.key = request.key()
         else:
             start.key = self.keeping.key_of(queue, topic_filter, request, stream.name)
+            start.is_new = is_new and not request.name
+            self.look_elsewhere(start)
 
         def done(finding: "Future[None]") -> None:
             try:
@@ -80,9 +87,19 @@ class ReplayStarter:
             start.error = "the broker stops"
             self.core.call_soon(lambda: then(start))
 
+    def look_elsewhere(self, start: ReplayStart) -> None:
+        """Finds the cursor of a replay where another node of the cluster knows it better."""
+        if start.key is None or start.is_new:
+            return
+        start.place = self.keeping.found_elsewhere(start.key, start.stream.name)
+        if not self.keeping.may_have(start.key):
+            start.error = too_many()
+
     def look(self, start: ReplayStart, stream: Stream) -> None:
         """Finds what a replay needs, in a thread."""
         request = start.request
+        if start.error:
+            return
         try:
             where: Callable[[int, pa.RecordBatch], pa.BooleanArray] | None = None
             if request.where:
@@ -92,7 +109,7 @@ class ReplayStarter:
                 def where(number: int, rows: pa.RecordBatch) -> pa.BooleanArray:
                     return expressions.mask(text, number, rows)
 
-            if start.key is not None:
+            if start.key is not None and start.place is None and not start.is_new:
                 start.place = self.keeping.find(start.key, stream.name)
             known = None if start.place is None else start.place.positions
             logs = LogsAnywhere(stream, self.catalog.places)

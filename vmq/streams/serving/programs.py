@@ -35,7 +35,8 @@ from vmq.streams.log.columns import Projection
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import PassingError, StreamError
 from vmq.streams.logs import LogsAnywhere
-from vmq.streams.replay.cursors import CursorError, CursorKey, Cursors, Place
+from vmq.streams.reader_places import CursorError, CursorKey, Place
+from vmq.streams.replay.cursors import Cursors
 from vmq.streams.replay.group import ConsumerGroup
 from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.keeping import FILE

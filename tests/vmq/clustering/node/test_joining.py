@@ -89,6 +89,8 @@ async def test_a_member_keeps_its_name_and_clients_as_long_as_it_lives(
             await until(lambda: f"the node at {address(a)} has this node's name" in said(other))
             assert await refusal(other) == REFUSED_UNAVAILABLE
             assert clustering(b).node.members["a"] == address(a)
+            why = await clustering(other).joining.why_not(address(b))
+            assert why.startswith(f"the node at {address(a)} has this node's name")
             reason = f"the node at {address(other)} has the name of the one at {address(a)}"
             assert caplog.text.count(f"refused node a: {reason}") == 1
             await a.stop()
@@ -103,7 +105,7 @@ async def test_a_member_keeps_its_name_and_clients_as_long_as_it_lives(
 async def test_who_was_removed_stays_out_and_serves_nobody_until_it_is_told_to(
     tmp_path: Path,
 ) -> None:
-    reason = "this node was taken out of the cluster by {}: `vmq cluster join`"
+    reason = "this node was taken out of the cluster (by the word of {}): `vmq cluster join`"
     async with Broker(config(tmp_path, "a")) as a:
         seed = address(a)
         async with Broker(config(tmp_path, "b", [seed])) as b, peer_of(b) as client:
@@ -117,7 +119,7 @@ async def test_who_was_removed_stays_out_and_serves_nobody_until_it_is_told_to(
         alone = config(tmp_path, "b", [seed])
         async with Broker(replace(alone, cluster=replace(alone.cluster, alone=True))) as b:
             assert await refusal(b) == 0
-            assert "by an earlier decision" in said(b)
+            assert "by the word of an earlier decision" in said(b)
         async with Broker(config(tmp_path, "b", [seed])) as b:
             assert clustering(b).node.machine.contacts == []
             assert reason.format("an earlier decision") in said(b)

@@ -32,6 +32,11 @@ async def has(broker: Broker, count: int, name: str = "s") -> None:
     await until(lambda: len(payloads(broker, name=name)) == count)
 
 
+def names_loss(broker: Broker) -> bool:
+    """Whether its health says that something may be lost."""
+    return any("may be lost" in each for each in broker.health())
+
+
 async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> None:
     async with replicated(tmp_path, *NAMES) as brokers:
         await brokers["a"].publish("s/t", b"1", qos=1)
@@ -117,7 +122,7 @@ async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(
         assert "none" not in a.streaming.catalog.streams
         await a.publish("s/t", b"2", qos=1)
         assert payloads(a) == [b"1", b"2"]
-        assert any("may be lost" in each for each in a.health())
+        assert names_loss(a)
         for name in "bc":
             clustering(a).node.remove(name)
         made = stream(a, "s").options
@@ -130,3 +135,21 @@ async def test_one_copy_goes_on_where_an_operator_gives_up_the_others(
         for name in "de":
             await has(brokers[name], 2)
             assert payloads(brokers[name]) == [b"1", b"2"]
+        await until(lambda: all(map(names_loss, brokers.values())))
+        config = a.config
+        accept = ("stream", "accept-loss", "s", "--data-dir", config.broker.data_dir)
+        await brokers.pop("a").stop()
+        brokers["a"] = Broker(config, admin=True)
+        await brokers["a"].start()
+        await until(lambda: leader(brokers["a"]) and names_loss(brokers["a"]))
+        done = await asyncio.to_thread(here, *accept)
+        assert done.code == 0, done.err
+        await until(lambda: not any(map(names_loss, brokers.values())))
+        await brokers.pop("a").stop()
+        brokers["a"] = Broker(config, admin=True)
+        await brokers["a"].start()
+        await until(lambda: leader(brokers["a"]))
+        await until(lambda: len(groups(brokers["a"]).places.here.uncertain) == 3)
+        assert not names_loss(brokers["a"])
+        again = await asyncio.to_thread(here, *accept)
+        assert "nothing of stream 's' may be lost, as far as this node knows" in again.err

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.records import ReplicaPlace, node_of
+from vmq.clustering.raft.standing import OwnReplicas
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
@@ -103,8 +104,13 @@ def test_all_ranges_that_may_be_lost_are_named_and_of_many_the_first_as_one() ->
     places = Places("a@1", cast("Catalog", SimpleNamespace(streams=STREAMS)))
     place = placed(("s", 0), "x", ("a@1", "b@1"))
     places.put({("s", 0): place})
-    for first, end in ((50, 60), (7, 9), (55, 70), (50, 60)):
-        places.note_loss(place.group, first, end)
+
+    def lose(*ranges: tuple[int, int]) -> None:
+        known = places.here.uncertain.get(place.group, ())
+        more = tuple((first, end, number) for number, (first, end) in enumerate(ranges, 1))
+        places.here = OwnReplicas(uncertain={place.group: known + more})
+
+    lose((50, 60), (7, 9), (55, 70), (50, 60))
     assert places.leads_beside(place.group) == ""
 
     def told() -> list[str]:
@@ -112,10 +118,16 @@ def test_all_ranges_that_may_be_lost_are_named_and_of_many_the_first_as_one() ->
 
     assert len(told()) == 1
     assert "stream 's', partition 0: offsets 7 to 9, 50 to 70 may be lost" in told()[0]
-    for number in range(100, 200, 2):
-        places.note_loss(place.group, number, number + 1)
+    lose(*((number, number + 1) for number in range(100, 200, 2)))
     assert "offsets 7 to 181, 182 to 183, " in told()[0]
     assert "198 to 199 may be lost" in told()[0]
+    assert places.losses("s", None) == places.losses("s", 0) == {place.group: 50}
+    assert places.losses("s", 1) == places.losses("t", None) == {}
+    places.accepted = {place.group: 49}
+    assert "offsets 198 to 199 may be lost" in told()[0], "what came later is told"
+    places.accepted = {place.group: 50}
+    assert told() == []
+    assert places.losses("s", None) == {}
 
 
 def test_what_is_without_a_leader_is_told_with_the_nodes_that_it_takes() -> None:

@@ -11,7 +11,7 @@ from tests.vmq.clustering.raft.test_picture import made
 from vmq.clustering.raft.meta import DecisionTeller
 from vmq.clustering.raft.places import Key
 from vmq.clustering.raft.publishing import moves_of, publish
-from vmq.clustering.raft.records import GroupRecords, Lead, ReplicaPlace
+from vmq.clustering.raft.records import GroupRecords, Lead, Loss, ReplicaPlace
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.meta import Definitions, MakeStream, Move, RefusedError, SetHosts, encode
 
@@ -21,6 +21,7 @@ STEPS = st.lists(
     | st.tuples(st.just("lead"), GROUPS)
     | st.tuples(st.just("move"), GROUPS)
     | st.tuples(st.just("wish"), GROUPS)
+    | st.tuples(st.just("loss"), GROUPS)
     | st.sampled_from(["leads", "another leads"]),
     max_size=20,
 )
@@ -41,6 +42,8 @@ def test_it_is_what_copying_all_would_give(steps: list[Any]) -> None:
     decided = Definitions()
     teller = DecisionTeller(decided)
     leads = True
+    records.write(Loss(3), "loss", "meta/x")
+    accepted: set[str] = set()
     begin = [SetHosts(tuple(HOSTS)), MakeStream("s", "s", 3, 2), "leads"]
     for applied, step in enumerate([*begin, *steps]):
         if isinstance(step, str):
@@ -49,6 +52,9 @@ def test_it_is_what_copying_all_would_give(steps: list[Any]) -> None:
             kind, group = step
             if kind == "lead" and group in decided.groups:
                 records.write_lead(group, Lead(applied, "a", decided.groups[group].voters))
+            elif kind == "loss":
+                records.write(Loss(2), "loss", group)
+                accepted.add(group)
             elif kind != "lead":
                 there = decided.groups.get(group)
                 voters = ("a",) if there is None else there.voters
@@ -73,6 +79,8 @@ def test_it_is_what_copying_all_would_give(steps: list[Any]) -> None:
         }
         assert {parts[0] for parts, _ in records.all("lead")} <= decided.groups.keys()
         assert {parts[0][0] for parts, _ in records.all("wish")} <= names.keys()
+        accepted = {group for group in accepted if group[0] in names}
+        assert records.accepted() == {"meta/x": 3} | dict.fromkeys(accepted, 2)
         for group, voters in moves_of(records).items():
             assert group[0] in names
             assert group not in decided.groups or decided.groups[group].voters != voters

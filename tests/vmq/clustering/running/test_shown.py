@@ -9,7 +9,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
 from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.running.slotted import SLOTS, named, owner_of, service, slotted
-from vmq.admin import cluster, sessions
+from vmq.admin import cluster, queues, sessions
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
 from vmq.broker import Broker
@@ -40,6 +40,30 @@ async def test_a_session_is_shown_at_any_node_with_its_queue(tmp_path: Path) -> 
             assert device.client_id in [each.client_id for each in await listed.rows()]
             assert (await sessions.disconnect(a, device.client_id, cleanup=True)).session_ended
             await until(lambda: service(b).status.figures(device.client_id) is None)
+
+
+async def test_who_asks_another_node_for_a_queue_is_told_whose_it_is(tmp_path: Path) -> None:
+    async with slotted(tmp_path) as nodes:
+        a, b = nodes["a"], nodes["b"]
+        async with (
+            Device(named(nodes, "b", "s")) as device,
+            Device(named(nodes, "b", "c"), clean=True) as clean,
+        ):
+            await clean.connect(a)
+            assert await queues.peek(a, clean.client_id, Selection()).rows() == []
+            await device.connect(a)
+            await device.subscribe(("t", 1))
+            for is_connected in (True, False):
+                if not is_connected:
+                    await device.disconnect()
+                    await b.publish("t", b"1", 1)
+                with pytest.raises(NotFoundError, match="is with node 'b', which owns its slot"):
+                    queues.peek(a, device.client_id, Selection())
+                with pytest.raises(NotFoundError, match="is with node 'b'"):
+                    await queues.purge(a, device.client_id)
+            (row,) = await queues.peek(b, device.client_id, Selection()).rows()
+            assert row.payload == "1"
+            assert (await queues.purge(b, device.client_id)).purged == 1
 
 
 async def test_sessions_of_all_nodes_are_listed_and_changed_at_any(

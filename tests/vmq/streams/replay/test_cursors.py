@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from vmq.streams.reader_places import CursorError, CursorKey, Place
 from vmq.streams.replay import cursors as module
-from vmq.streams.replay.cursors import CursorError, CursorKey, Cursors, Place
+from vmq.streams.replay.cursors import Cursors
 
 
 class Clock:
