@@ -91,6 +91,7 @@ COMPILED = (
     "vmq/listeners/addresses.py",
     "vmq/listeners/acceptor.py",
     "vmq/listeners/listener.py",
+    "vmq/listeners/time_limits.py",
     "vmq/listeners/tls.py",
     "vmq/jobs/ids.py",
     "vmq/jobs/timers.py",
