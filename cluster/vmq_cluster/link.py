@@ -65,6 +65,8 @@ _KEEPALIVE: Final = 10
 #: Seconds that a connection is not listened to after nonsense, and between two warnings of one kind.
 _DEAF_SECONDS: Final = 10.0
 _WARN_SECONDS: Final = 10.0
+#: To this at most, as what they tell of goes on: who is not let in tries for ever.
+_WARN_MOST: Final = 3600.0
 #: Connections whose sender is remembered.
 _MAX_CONNECTIONS: Final = 4096
 #: Seconds that a connection to an address of unknown name is kept.
@@ -119,7 +121,8 @@ class Link:
         self._senders: dict[bytes, str] = {}
         #: Connections that are not listened to, and until when.
         self._deaf: dict[bytes, float] = {}
-        self._warned: dict[str, float] = {}
+        #: Warnings, when each may be logged again, and the seconds between the last two.
+        self._warned: dict[str, tuple[float, float]] = {}
         #: Connections that were looked after so far.
         self._watched = 0
         #: Frames that were dropped because too much waited for a peer.
@@ -165,7 +168,9 @@ class Link:
         try:
             await listener.open(socket, bind=listen)
         except OSError as error:
-            raise ClusterError(f"cannot listen at {listen}: {error.strerror}") from None
+            raise ClusterError(
+                f"cannot listen at {listen}: {zmq.strerror(error.errno or 0)}"
+            ) from None
         address: str = listener.transport.getsockopt(zmq.LAST_ENDPOINT)
         return address
 
@@ -373,8 +378,12 @@ class Link:
     def warn(self, text: str) -> None:
         """Logs what may happen often."""
         now = asyncio.get_running_loop().time()
-        if now - self._warned.get(text, now - _WARN_SECONDS) >= _WARN_SECONDS:
-            if len(self._warned) >= _MAX_CONNECTIONS:
-                self._warned.clear()
-            self._warned[text] = now
-            log.warning(text)
+        until, seconds = self._warned.get(text, (now, 0.0))
+        if now < until:
+            return
+        if len(self._warned) >= _MAX_CONNECTIONS:
+            self._warned.clear()
+        seconds = min(2 * seconds, _WARN_MOST) if now - until <= seconds else 0.0
+        seconds = max(seconds, _WARN_SECONDS)
+        self._warned[text] = now + seconds, seconds
+        log.warning(text)
