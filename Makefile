@@ -66,7 +66,8 @@ spark: build $(VENV)/.spark ## install PySpark into .venv, and the Java that it 
 build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
-test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
+test: ## run the whole suite
+	@$(MAKE) --jobs 3 build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json
 	@$(MAKE) mosquitto haproxy chromium curl databases java
 	@$(MAKE) $(VENV)/spark-classes.jsa
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"

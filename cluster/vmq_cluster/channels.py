@@ -141,6 +141,15 @@ class Channels:
         outgoing.unreliable_size += size
         return True
 
+    def may_overtake(self, peer: str, payload: bytes) -> bool:
+        """Whether what goes to a peer at most once may go now: it is up, and nothing of that kind waits for it.
+
+        Raises:
+            ClusterError: the peer is no member, or the payload is too long for any channel.
+        """
+        outgoing = self._checked(peer, payload)
+        return peer in self._up and not outgoing.unreliable
+
     def waiting(self, peer: str) -> tuple[int, int]:
         """How many payloads wait for a peer or for its acknowledgement, and what they count in bytes."""
         outgoing = self._outgoing.get(peer)

@@ -65,6 +65,8 @@ _KEEPALIVE: Final = 10
 #: Seconds that a connection is not listened to after nonsense, and between two warnings of one kind.
 _DEAF_SECONDS: Final = 10.0
 _WARN_SECONDS: Final = 10.0
+#: To this at most, as what they tell of goes on: who is not let in tries for ever.
+_WARN_MOST: Final = 3600.0
 #: Connections whose sender is remembered.
 _MAX_CONNECTIONS: Final = 4096
 #: Seconds that a connection to an address of unknown name is kept.
@@ -106,6 +108,8 @@ class Link:
         self._patience = patience
         self._patience_ms = int(patience * 1000)
         self._on_gone = on_gone
+        #: Told of payloads that came without a frame: from whom, in which life of his.
+        self.on_payloads: Callable[[str, int, list[bytes]], None] = lambda *_: None
         self._context = zmq.Context()
         self._sockets: list[Socket | UnixListener] = []
         self._peers: dict[str, Peer | UnixPeer] = {}
@@ -117,7 +121,8 @@ class Link:
         self._senders: dict[bytes, str] = {}
         #: Connections that are not listened to, and until when.
         self._deaf: dict[bytes, float] = {}
-        self._warned: dict[str, float] = {}
+        #: Warnings, when each may be logged again, and the seconds between the last two.
+        self._warned: dict[str, tuple[float, float]] = {}
         #: Connections that were looked after so far.
         self._watched = 0
         #: Frames that were dropped because too much waited for a peer.
@@ -163,12 +168,16 @@ class Link:
         try:
             await listener.open(socket, bind=listen)
         except OSError as error:
-            raise ClusterError(f"cannot listen at {listen}: {error.strerror}") from None
+            raise ClusterError(
+                f"cannot listen at {listen}: {zmq.strerror(error.errno or 0)}"
+            ) from None
         address: str = listener.transport.getsockopt(zmq.LAST_ENDPOINT)
         return address
 
     async def _start_unix(self, path: str) -> str:
-        listener = UnixListener(self.received, self.warn, self._key, self._patience)
+        listener = UnixListener(
+            self.received, self.received_at_once, self.warn, self._key, self._patience
+        )
         try:
             address = await listener.open(path)
         except OSError as error:
@@ -223,6 +232,17 @@ class Link:
         except ClusterError as error:
             self.dropped_frames += 1
             self.warn(f"cannot send to {name}: {error}")
+
+    def send_at_once(self, name: str, life: int, payload: bytes) -> bool:
+        """Sends a member of this machine a payload without a frame around it, from this life of the node.
+
+        Returns whether it went. If not, it may go in a frame.
+        """
+        peer = self._peers.get(name)
+        if not isinstance(peer, UnixPeer) or not peer.send_at_once(life, payload):
+            return False
+        self.traffic.went(name, len(payload))
+        return True
 
     def contact(self, address: str, frame: Frame) -> None:
         """Sends a frame to whoever listens at an address."""
@@ -316,6 +336,14 @@ class Link:
             peer.hurry()
         self._on_frame(frame)
 
+    def received_at_once(self, connection: bytes, life: int, payloads: list[bytes]) -> None:
+        """Payloads without a frame, of a connection that has had one."""
+        name = self._senders.get(connection)
+        if name is None or connection in self._deaf:
+            return
+        self.traffic.came(name, sum(map(len, payloads)))
+        self.on_payloads(name, life, payloads)
+
     def _decode(self, parts: list[bytes]) -> Frame:
         if len(parts) != 2:
             raise MalformedError(f"a message of {len(parts) - 1} parts")
@@ -350,8 +378,12 @@ class Link:
     def warn(self, text: str) -> None:
         """Logs what may happen often."""
         now = asyncio.get_running_loop().time()
-        if now - self._warned.get(text, now - _WARN_SECONDS) >= _WARN_SECONDS:
-            if len(self._warned) >= _MAX_CONNECTIONS:
-                self._warned.clear()
-            self._warned[text] = now
-            log.warning(text)
+        until, seconds = self._warned.get(text, (now, 0.0))
+        if now < until:
+            return
+        if len(self._warned) >= _MAX_CONNECTIONS:
+            self._warned.clear()
+        seconds = min(2 * seconds, _WARN_MOST) if now - until <= seconds else 0.0
+        seconds = max(seconds, _WARN_SECONDS)
+        self._warned[text] = now + seconds, seconds
+        log.warning(text)

@@ -188,6 +188,13 @@ class Machine:
             self._outbox.emit(Misbehaved(peer, str(error)))
         return self._finish(now)
 
+    def hears(self, peer: str, epoch: int, now: float) -> bool:
+        """Whether what came without a frame counts: its sender is up, and frames of the same life were accepted."""
+        if self._order.epoch(peer) != epoch or not self.detector.is_up(peer):
+            return False
+        self.detector.heard(peer, now)
+        return True
+
     def lost(self, peer: str, reason: str, now: float) -> list[Effect]:
         """The link to a peer broke."""
         self.detector.lost(peer, reason, now)

@@ -29,8 +29,16 @@ class End:
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
         self.nonsense: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.link = Link(
-            self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key, patience
+            self.frames.put_nowait,
+            lambda *each: self.nonsense.put_nowait(each),
+            key,
+            patience,
         )
+        self.link.on_payloads = lambda sender, life, payloads: self.payloads.extend(
+            (sender, life, payload) for payload in payloads
+        )
+        #: What came without a frame: from whom, in which life of his.
+        self.payloads: list[tuple[str, int, bytes]] = []
         self.sent = 0
 
     def frame(self) -> Frame:
@@ -315,8 +323,28 @@ async def test_an_address_in_use_is_an_error(ends: list[End]) -> None:
     one, other = End("one", KEY), End("other", KEY)
     ends += [one, other]
     address = await one.link.start(LOOPBACK)
-    with pytest.raises(ClusterError, match="cannot listen at"):
+    with pytest.raises(ClusterError) as caught:
         await other.link.start(address)
+    assert str(caught.value) == f"cannot listen at {address}: Address already in use"
+
+
+async def test_what_goes_on_is_warned_of_ever_less_often(
+    ends: list[End], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is not let in tries for ever; each time after a rest it is news again."""
+    ends.append(End("one"))
+    link, clock, told = ends[0].link, [0.0], []
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.get_running_loop(), "time", lambda: clock[0])
+        for second in (*range(86_400), *range(200_000, 200_020)):
+            clock[0] = float(second)
+            link.warn("refused")
+            if caplog.records:
+                told.append(second)
+                caplog.clear()
+    assert told[:5] == [0, 10, 30, 70, 150]
+    assert len(told) < 40
+    assert told[-2:] == [200_000, 200_010]
 
 
 async def test_a_member_outside_is_not_connected_to_without_a_key(

@@ -289,21 +289,25 @@ async def test_a_pass_of_the_loop_is_one_batch_and_one_frame(nodes: list[Cluster
     assert storage.unsynced <= before + 2
 
 
-async def test_what_somebody_gathers_waits_for_his_flush(nodes: list[ClusterNode]) -> None:
-    one, two = await joined(nodes, 2)
+@pytest.mark.parametrize("is_near", [False, True])
+async def test_what_is_sent_at_once_keeps_its_order_and_counts_in_the_life_that_was_met(
+    nodes: list[ClusterNode], tmp_path: Path, is_near: bool
+) -> None:
+    """Between nodes of one machine, where it needs no frame, as elsewhere."""
+    near = {name: f"ipc://{tmp_path}/{name}" for name in ("n0", "n1")} if is_near else {}
+    one, two = await joined(nodes, 2, nearby=near)
     arrived: asyncio.Queue[Arrived] = asyncio.Queue()
     two.on(Arrived, arrived.put_nowait)
-    one.gather()
-    one.send("n1", b"gathered")
-    passed = asyncio.Event()
-    asyncio.get_running_loop().call_soon(passed.set)
-    await passed.wait()
-    assert one.machine.channels._outgoing["n1"].sent == 0
-    one.flush()
-    assert one.machine.channels._outgoing["n1"].sent == 1
-    one.send("n1", b"not gathered")  # and leaves by itself
-    assert (await asyncio.wait_for(arrived.get(), PATIENCE)).payloads == [b"gathered"]
-    assert (await asyncio.wait_for(arrived.get(), PATIENCE)).payloads == [b"not gathered"]
+    sent = [b"%d" % number for number in range(20)]
+    for payload in sent:
+        assert one.send_at_once("n1", payload)
+    came: list[bytes] = []
+    while len(came) < len(sent):
+        came += (await asyncio.wait_for(arrived.get(), PATIENCE)).payloads
+    assert came == sent
+    two._receive_at_once("n0", one.machine.identity.epoch + 1, [b"of another life"])
+    two._receive_at_once("n9", one.machine.identity.epoch, [b"of a stranger"])
+    assert arrived.empty()
 
 
 async def test_a_pass_can_be_flushed_before_its_end(nodes: list[ClusterNode]) -> None:

@@ -58,6 +58,13 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     slots_without_follower: Annotated[
         int | None, Meta(description="Slots that it owns and nobody has a copy of")
     ] = None
+    slots_behind: Annotated[
+        int | None,
+        Meta(
+            description="Slots of the node that answers of which its copy lacks what that had a second ago: "
+            "acknowledgements wait for it"
+        ),
+    ] = None
     slots_waiting: Annotated[
         int | None,
         Meta(
@@ -163,6 +170,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
             slots_owned=None if slots is None else slots.owned,
             slots_followed=None if slots is None else slots.followed,
             slots_without_follower=None if slots is None else slots.alone,
+            slots_behind=None if slots is None else slots.behind,
             slots_waiting=None if slots is None else slots.waiting,
             partitions=len(groups.places.open) if is_self and groups is not None else None,
             leads_meta=None if leader is None else name == leader,

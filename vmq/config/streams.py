@@ -119,7 +119,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bool,
         Meta(
             description="Beside each large sealed segment its rows lie once more, by topic, for readers of few topics; "
-            "about half of its bytes more, which retention_bytes counts."
+            "about half of its bytes more, which retention_bytes does not count."
         ),
     ] = True
     archive: Annotated[

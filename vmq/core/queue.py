@@ -379,8 +379,9 @@ class Queue(Waiting):
         self.load_inflight()
         self.output = output
         self.online = True
-        for delivery in self.inflight.values():
-            self.send_again(delivery)
+        if self.inflight.count:
+            for delivery in self.inflight.values():
+                self.send_again(delivery)
         self.update_fast()
         self.pump()
         self.core.jobs.on_online(self)

@@ -16,7 +16,8 @@ from aiohttp import web
 
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
-from vmq.listeners.listener import READ_FIRST, peer_of
+from vmq.listeners.listener import peer_of
+from vmq.listeners.time_limits import READ_FIRST
 
 if TYPE_CHECKING:
     from vmq.config.options import Config

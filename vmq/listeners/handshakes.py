@@ -57,23 +57,32 @@ class Handshakes:
                 del self._waiting[address]
 
     def _serve(self, tls: Tls) -> None:
-        if not self._has_turn:
-            self._has_turn = True
-            self._call_soon(self._turn)
         began = self._clock()
         try:
             tls.go_on()
         finally:
             self._spent += self._clock() - began
+            # Only a share that is used up is worth a call of the loop: a turn may begin with less than all of it.
+            if self._spent >= SHARE:
+                self._ask_for_turn()
+
+    def _ask_for_turn(self) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            self._call_soon(self._turn)
 
     def _turn(self) -> None:
         """The next turn of the event loop, with a share of its own."""
         self._has_turn = False
         self._spent = 0.0
-        while self._waiting and self._spent < SHARE:
-            address, mine = next(iter(self._waiting.items()))
-            tls = next(iter(mine))
-            del self._waiting[address], mine[tls]
-            if mine:
-                self._waiting[address] = mine
-            self._serve(tls)
+        try:
+            while self._waiting and self._spent < SHARE:
+                address, mine = next(iter(self._waiting.items()))
+                tls = next(iter(mine))
+                del self._waiting[address], mine[tls]
+                if mine:
+                    self._waiting[address] = mine
+                self._serve(tls)
+        finally:
+            if self._waiting:
+                self._ask_for_turn()

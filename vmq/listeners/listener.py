@@ -11,7 +11,7 @@ import ssl
 import sys
 from collections.abc import Callable
 from socket import socket
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from vmq.config.options import Config, ListenerOptions
 from vmq.core.registry import Registry
@@ -27,6 +27,7 @@ from vmq.listeners.handshakes import Handshakes
 from vmq.listeners.origins import Origins
 from vmq.listeners.proxy import ProxyError, ProxyHeader, peer_text
 from vmq.listeners.sockets import AcceptedSocket
+from vmq.listeners.time_limits import TimeLimits
 from vmq.listeners.tls import Tls
 from vmq.listeners.trust import Networks, network_of
 from vmq.listeners.websocket import WebSocket
@@ -34,9 +35,6 @@ from vmq.protocol.connection import Connection, split_peer
 from vmq.protocol.listener_context import ListenerContext
 
 log = logging.getLogger("vmq.listeners")
-
-#: Seconds for what lies unread when a time is over.
-READ_FIRST: Final = 0.01
 
 
 class Listener:
@@ -87,8 +85,13 @@ class Listener:
         self._closed = closed
         self._new_client_id = new_client_id
         self._acceptor: Acceptor | None = None
-        #: Sockets that are about to have a transport.
-        self._adopting: set[Any] = set()
+        #: What makes transports, with the future of each that is done when the connection is made.
+        self._making: list[tuple[Any, Any]] = []
+        #: The protocol of the transport that is being made.
+        self._protocol: Any = None
+        #: Whose connection came last, and what it counts as.
+        self._host = ""
+        self._network = ""
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
         scheme = self.endpoint.scheme
@@ -106,8 +109,8 @@ class Listener:
         forwarders = Networks(self.options.xff_trusted_intermediate)
         self._forwarders = forwarders if self.options.xff_enabled else None
         self._origins = Origins(name, self.options)
-        #: Connections in a handshake below MQTT, and what will end a slow one.
-        self._pending: dict[Any, asyncio.TimerHandle] = {}
+        #: Connections in a handshake below MQTT.
+        self._limits = TimeLimits(core.clock, self._too_slow)
 
     # Open and close
 
@@ -162,7 +165,7 @@ class Listener:
             return
         if self.is_unix:
             sockets.remove_unix(self.endpoint.path)
-        for layer in list(self._pending):
+        for layer in list(self._limits.pending):
             layer.transport.abort()
 
     def _alpn(self) -> str:
@@ -245,28 +248,41 @@ class Listener:
     def adopt(self, sock: Accepted | AcceptedSocket, protocol: Any) -> None:
         """Has the event loop make a transport; `connection_made` is called in its next pass.
 
-        The loop's coroutine is driven by hand: a task would cost a tenth of all that an accept does.
+        The loop's coroutine is driven by hand: a task would cost a tenth of all that an accept does, and a callback of
+        its future as much. It has to end, since one that is dropped closes its transport: once a turn all do that can.
         """
         sock.begin()
+        self._protocol = protocol
         loop = asyncio.get_running_loop()
-        making = loop.connect_accepted_socket(lambda: protocol, cast(Any, sock))
+        making = loop.connect_accepted_socket(self._made_for, cast(Any, sock)).__await__()
         try:
-            waiter = making.send(None)
+            waiter = next(making)
         except (OSError, RuntimeError) as error:
             # Gone before we looked.
             self.turned_away("unknown", str(error), expected=True)
             sock.close()
             return
         sock.hand_over()
-        self._adopting.add(making)
-        waiter.add_done_callback(lambda _waiter: self._adopted(making))
+        if not self._making:
+            loop.call_soon(self._end_made)
+        self._making.append((making, waiter))
 
-    def _adopted(self, making: Any) -> None:
-        self._adopting.discard(making)
-        try:
-            making.send(None)
-        except StopIteration:
-            pass
+    def _end_made(self) -> None:
+        left = []
+        for making, waiter in self._making:
+            if waiter.done():
+                # `next`, since the exception that says that there is no more is dear outside of it.
+                next(making, None)
+            else:
+                left.append((making, waiter))
+        self._making = left
+        if left:
+            asyncio.get_running_loop().call_soon(self._end_made)
+
+    def _made_for(self) -> Any:
+        protocol = self._protocol
+        self._protocol = None
+        return protocol
 
     def enter(self, address: Any, peer: str) -> Any:
         """A connection is let in; returns the protocol that takes its bytes from now on.
@@ -300,13 +316,20 @@ class Listener:
     def network(self, address: Any, peer: str) -> str:
         """What a connection counts as where addresses count; a trusted proxy's own address does not."""
         if peer:
-            return sys.intern(network_of(split_peer(peer)[0]))
+            return self.network_of_host(split_peer(peer)[0])
         is_proxy = self.options.proxy_protocol
         if self._forwarders is not None and self.is_websocket:
             is_proxy = is_proxy or self._forwarders.has_peer(address)
         if is_proxy or not isinstance(address, tuple):
             return ""
-        return sys.intern(network_of(str(address[0])))  # many may come from one
+        return self.network_of_host(str(address[0]))
+
+    def network_of_host(self, host: str) -> str:
+        """What a host counts as; many may come from one, one after the other."""
+        if host != self._host:
+            self._host = host
+            self._network = sys.intern(network_of(host))
+        return self._network
 
     def _on_opened(self, connection: Connection) -> None:
         connection.transport.set_write_buffer_limits(high=self._config.network.write_buffer)
@@ -325,31 +348,19 @@ class Listener:
     def header_awaited(self, arrival: "Arrival") -> None:
         timeout = self._config.session.mqtt_connect_timeout
         reason = "no PROXY header within mqtt_connect_timeout"
-        self.limit_time(arrival, timeout, reason, peer_of(arrival.address))
+        self._limits.set(arrival, timeout, reason, arrival)
 
-    def handshake_awaited(self, tls: Tls, peer: str) -> None:
+    def handshake_awaited(self, tls: Tls, entry: "TlsEntry") -> None:
         timeout = self.options.tls_handshake_timeout
-        self.limit_time(tls, timeout, "no TLS handshake within tls_handshake_timeout", peer)
+        self._limits.set(tls, timeout, "no TLS handshake within tls_handshake_timeout", entry)
 
-    def limit_time(self, layer: Any, seconds: float, reason: str, peer: str) -> None:
-        """Ends a layer's connection unless it is `passed` within so many seconds."""
-        loop = asyncio.get_running_loop()
-        self._pending[layer] = loop.call_later(seconds, self._read_first, layer, reason, peer)
-
-    def _read_first(self, layer: Any, reason: str, peer: str) -> None:
-        """The loop may have been late itself: what came in time lies unread, and timers come before sockets."""
-        loop = asyncio.get_running_loop()
-        self._pending[layer] = loop.call_later(READ_FIRST, self._too_slow, layer, reason, peer)
-
-    def _too_slow(self, layer: Any, reason: str, peer: str) -> None:
-        self.refused(layer, reason, peer)
+    def _too_slow(self, layer: Any, reason: str, who: "Arrival | TlsEntry") -> None:
+        self.refused(layer, reason, who.describe())
         layer.transport.abort()
 
     def passed(self, layer: Any) -> None:
         """A layer has what it waited for."""
-        timer = self._pending.pop(layer, None)
-        if timer is not None:
-            timer.cancel()
+        self._limits.passed(layer)
 
     def refused(self, layer: Any, reason: str, peer: str, expected: bool = False) -> None:
         """A connection has ended before MQTT began. Its layer will say nothing more of it.
@@ -401,7 +412,11 @@ class Arrival:
             protocol.data_received(self.header.rest)
 
     def refuse(self, reason: str, expected: bool = False) -> None:
-        self.listener.refused(self, reason, peer_of(self.address), expected)
+        self.listener.refused(self, reason, self.describe(), expected)
+
+    def describe(self) -> str:
+        """Whom it comes from, for logs."""
+        return peer_of(self.address)
 
     def eof_received(self) -> bool:
         return False
@@ -437,10 +452,15 @@ class TlsEntry:
         self.listener = listener
         self.address = address
         self.peer = peer
-        self.network = network_of(split_peer(peer or peer_of(address))[0])
+        host = split_peer(peer)[0] if peer or not isinstance(address, tuple) else str(address[0])
+        self.network = listener.network_of_host(host)
+
+    def describe(self) -> str:
+        """Whom it comes from, for logs."""
+        return self.peer or peer_of(self.address)
 
     def begun(self, tls: Tls) -> None:
-        self.listener.handshake_awaited(tls, self.peer or peer_of(self.address))
+        self.listener.handshake_awaited(tls, self)
 
     def due(self, tls: Tls) -> None:
         self.listener.handshakes.due(tls, self.network)
@@ -451,7 +471,7 @@ class TlsEntry:
 
     def refused(self, layer: Any, reason: str, expected: bool = False) -> None:
         self.listener.handshakes.forget(layer, self.network)
-        self.listener.refused(layer, reason, self.peer or peer_of(self.address), expected)
+        self.listener.refused(layer, reason, self.describe(), expected)
 
 
 def peer_of(address: Any) -> str:

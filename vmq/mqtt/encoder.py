@@ -6,7 +6,7 @@ that is joined once. `PACKET_IDS` holds the two bytes of every packet id for tha
 
 from typing import Final
 
-from vmq.mqtt.packets import LEVEL_BRIDGE, Connect
+from vmq.mqtt.packets import ACCEPTED, LEVEL_BRIDGE, Connect
 
 PACKET_IDS: Final[list[bytes]] = [pid.to_bytes(2, "big") for pid in range(65536)]
 
@@ -18,6 +18,10 @@ UNSUBACK_HEAD: Final = b"\xb0\x02"
 PINGREQ: Final = b"\xc0\x00"
 PINGRESP: Final = b"\xd0\x00"
 DISCONNECT: Final = b"\xe0\x00"
+
+#: The CONNACKs that accept, without a session that was there and with one.
+CONNACK_NEW: Final = b"\x20\x02\x00\x00"
+CONNACK_PRESENT: Final = b"\x20\x02\x01\x00"
 
 
 def answers(run: bytes, head: bytes) -> bytes:
@@ -73,6 +77,8 @@ def publish(
 
 def connack(session_present: bool, code: int) -> bytes:
     """A CONNACK (section 3.2)."""
+    if code == ACCEPTED:
+        return CONNACK_PRESENT if session_present else CONNACK_NEW
     return bytes((0x20, 2, 1 if session_present else 0, code))
 
 

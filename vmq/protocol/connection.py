@@ -131,7 +131,7 @@ class Connection(CorkedOutput):
             if core.store.gathered > core.options.max_uncommitted_writes:
                 self.hold_for_store()
         if not known and session.subscriber is not None:
-            self.watch.wake()
+            self.watch.look()
         if self.state == BUSY:
             self.ask_for_pass()
 
@@ -208,7 +208,7 @@ class Connection(CorkedOutput):
         if published:
             self.hold_publisher(published, core.clock())
         if not known and session.subscriber is not None:
-            self.watch.wake()
+            self.watch.look()
 
     def limit(self, rate: int | None, lifetime: int | None) -> None:
         now = self.core.clock()
@@ -361,6 +361,8 @@ class Connection(CorkedOutput):
         self.transport = None
         self.listener.closed(self)
         self.outbox.flush()
+        # Each has the other: what is left of both goes at once, not when the collector of garbage looks.
+        self.session.output = self.outbox.nowhere
 
     def pause_writing(self) -> None:
         """The socket's buffer is full: messages wait in the queue from now on."""
@@ -467,7 +469,7 @@ class Connection(CorkedOutput):
         self.forget_far()
         self.session.end(reason)
         self.touch()
-        self.watch.wake()
+        self.watch.look()
 
     def abort(self) -> None:
         """Drops the transport at once, whatever is unwritten."""

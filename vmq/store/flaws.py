@@ -57,11 +57,17 @@ def show(key: bytes) -> str:
         return f"session {number}, packet id {int.from_bytes(rest, 'big')}"
     if kind in (b"m", b"c") and len(key) == 9:
         return f"message {number}"
-    if kind in (b"g", b"j") and len(key) == 9:
+    if kind in (b"g", b"j", b"k", b"w", b"f") and len(key) == 9:
         return f"session {number}"
+    if kind == b"a" and len(key) >= 9:
+        return f"session {number}, node {key[9:].decode(errors='replace')!r}"
     if kind == b"o" and len(key) > 2:
         return f"messages to node {key[1:].partition(bytes(1))[0].decode(errors='replace')!r}"
-    if kind == b"t":
+    if kind == b"d":
+        return (
+            f"messages that node {key[1:].partition(bytes(1))[0].decode(errors='replace')!r} left"
+        )
+    if kind in (b"t", b"e"):
         return f"node {key[1:].decode(errors='replace')!r}"
     return f"key {key[:40]!r}"
 

@@ -2,6 +2,7 @@
 
 import fcntl
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +12,13 @@ from vmq.mqtt.message import Message
 from vmq.store.damage import Damage, load
 from vmq.store.entries import StoredSession, decode_retained, split_scope, waiting_key
 from vmq.store.files import StoreFlawError, check_whole, is_manifest, is_table
-from vmq.store.lines import check_end, is_end, places, scan
+from vmq.store.lines import check_end, is_end, line_ends, places, scan
 from vmq.store.sent import Run, runs_of
-from vmq.store.store import FORMAT, Store, StoreError
+from vmq.store.store import FORMAT, FORMAT_1, Store, StoreError
+
+#: Sessions whose lines are ended in one write.
+ENDED_AT_ONCE: Final = 1000
+
 
 #: Writes after which the move of entries at the start is committed.
 MOVED_AT_ONCE: Final = 10_000
@@ -156,7 +161,7 @@ def text_of(error: BaseException) -> str:
 
 
 def check_format(db: Any, path: Path, damage: Damage) -> None:
-    """Writes the format record into an empty database, checks it in any other.
+    """Writes the format record into an empty database, checks it in any other; one of version 1 becomes one of today.
 
     Raises:
         StoreError: the database is no store of vmq, or of another version.
@@ -165,9 +170,11 @@ def check_format(db: Any, path: Path, damage: Damage) -> None:
         found = db.get(b"v", verify_checksums=True)
         if found == FORMAT:
             return
-        if found is not None:
+        if found == FORMAT_1:
+            end_all_lines(db)
+        elif found is not None:
             raise other_format(path, found)
-        if not damage.covers(b"v"):
+        elif not damage.covers(b"v"):
             check_empty(db, path)
     except plyvel.Error as error:
         raise StoreDamagedError(path, text_of(error)) from None
@@ -183,6 +190,19 @@ def check_empty(db: Any, path: Path) -> None:
     for _key in db.iterator(include_value=False, verify_checksums=True):
         raise no_format(path)
     check_end(db, b"")
+
+
+def end_all_lines(db: Any) -> None:
+    """Puts an end behind each line of a store of version 1; what is there of an attempt that died does no harm."""
+    for kind, number in ((b"s", None), (b"k", slice(1, 9)), (b"g", slice(1, 9))):
+        numbers = scan(db, kind)
+        while batch := [
+            key[number] if number else value[:8] for key, value in islice(numbers, ENDED_AT_ONCE)
+        ]:
+            with db.write_batch() as writes:
+                for session in batch:
+                    for key in line_ends(session):
+                        writes.put(key, b"")
 
 
 def other_format(path: Path, found: bytes) -> StoreError:
@@ -326,7 +346,7 @@ def stored_sessions(store: Store) -> list[StoredSession]:
     for number in sessions:
         highest = max(highest, int.from_bytes(number, "big"))
     # Nothing that a damaged store may hold of forgotten sessions falls to a new one.
-    for kind in (b"q", b"i", b"u", b"x", b"h"):
+    for kind in (b"q", b"i", b"u", b"x", b"h", b"k"):
         highest = max(highest, last_number(db, kind))
     store.next_session = highest + 1 + skipped(store.damage)
     for key, value in scan(db, b"u"):

@@ -15,7 +15,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     i session order         -> entry with packet id                 sent, not acknowledged
     j session               -> runs of places       of what waits, these were sent: see `vmq.store.sent`
     x session packet id     ->                                      QoS 2 packet id received
-    h                                               a line of which there is the end only
+    h session number        -> node, NUL, entry     a message of another node, not yet its turn to wait
     m number                -> topic, payload                       a message that several entries hold
     c number                -> entries that hold it, if more than 1
     r topic                 -> QoS (1), payload                     retained; with 4 in the QoS whose it is in front of
@@ -31,10 +31,15 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     l alone                 ->                                      the broker ran without other nodes since
     o node NUL life number  -> messages     a parcel that another node has not confirmed
     o node NUL              -> how many messages these are (8), their bytes (8)
+    k session               -> whose session this is a copy of     a copy that was kept for another node *
+    d node NUL store (8) node NUL life number  -> messages, who keeps them  what waited at the first for the second *
+    e node, a session node, w session, l copied                             what copies lacked, and whose they were *
     t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken;
                                the same of the store that it had before, if it had one
                                the same of the last that the streams have, if not all
     n node                  -> name of its store, ...   what waits for it is for that one
+
+(*) and h are of nodes whose sessions were in no slots: see `vmq.clustering.running.migration`.
 
 Of what a session has, the records of a kind (q, i, u, x, h) are a line, and an empty record ends each: see
 `vmq.store.lines`.
@@ -61,9 +66,12 @@ from vmq.store.lines import LINES, is_end, line_ends, scan_line
 from vmq.store.queue_entries import Entries
 from vmq.store.writes import DAMAGED, StoreError
 
-__all__ = ["DAMAGED", "FORMAT", "Store", "StoreError"]
+__all__ = ["DAMAGED", "FORMAT", "FORMAT_1", "Store", "StoreError"]
 
 FORMAT: Final = b"vmq 2"
+
+#: An older format, without the ends of lines; they are added when such a store is opened.
+FORMAT_1: Final = b"vmq 1"
 
 
 class Store(Entries):

@@ -32,10 +32,10 @@ from vmq.store.lines import LINES, check_end, is_end, line_ends
 from vmq.store.opening import no_format, other_format, text_of
 from vmq.store.references import Numbered, References
 from vmq.store.sent import RUN
-from vmq.store.store import FORMAT
+from vmq.store.store import FORMAT, FORMAT_1
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"bcghijlmnopqrstuvxyz"
+KINDS: Final = b"abcdefghijklmnopqrstuvwxyz"
 
 #: Changes that are written at once, and records between two calls of the progress callback.
 STEP: Final = 1000
@@ -81,6 +81,8 @@ class Walk:
         self.malformed = False
         #: LevelDB has read everything so far.
         self.readable = True
+        #: Each line has an end: it is no store of version 1.
+        self.ends_lines = True
         #: Numbers of the sessions that live, and of those whose records are still to be deleted.
         self.live: set[bytes] = set()
         self.ended: set[bytes] = set()
@@ -111,6 +113,7 @@ class Walk:
         has_format = self.has_format()
         self.strangers()
         self.sessions()
+        self.copies()
         self.ended_sessions()
         self.missing_ends()
         self.subscriptions()
@@ -190,8 +193,9 @@ class Walk:
             found: bytes | None = self.db.get(b"v", verify_checksums=True)
         except plyvel.Error:
             return True  # told by the walk over the records of its block
-        if found is not None and found != FORMAT:
+        if found is not None and found not in (FORMAT, FORMAT_1):
             raise other_format(self.folder, found)
+        self.ends_lines = found != FORMAT_1
         return found is not None
 
     def strangers(self) -> None:
@@ -221,6 +225,36 @@ class Walk:
                 self.live.add(number)
                 self.report.sessions += 1
 
+    def copies(self) -> None:
+        """Copies of other nodes' sessions: their records are as those of sessions."""
+        for key, value in self.records(prefix=b"k"):
+            number = key[1:]
+            if len(number) != 8 or not value:
+                self.found_malformed("ill-formed copies of sessions", key)
+            elif number in self.live:
+                self.found("copies with the number of a session", show(key), key)
+            else:
+                self.live.add(number)
+        for key, value in self.records(prefix=b"e"):
+            if has_flaw(decode_client_id, key[1:]) or not value:
+                self.found_malformed("ill-formed records of other nodes' copies", key)
+        for key, value in self.records(prefix=b"a"):
+            if len(key) < 9 or len(value) % 32 or not value:
+                self.found_malformed("ill-formed marks of copies", key)
+        for key, value in self.records(prefix=b"d"):
+            origin, _, rest = key[1:].partition(b"\0")
+            is_sound = len(rest) > 25 and rest[-17:-16] == b"\0" and value
+            if not is_sound or has_flaw(decode_client_id, origin):
+                self.found_malformed("ill-formed messages that other nodes left here", key)
+        for key, value in self.records(prefix=b"w"):
+            if len(key) != 9 or not value:
+                self.found_malformed("ill-formed origins of sessions", key)
+        for key, value in self.records(prefix=b"f"):
+            if len(key) != 9 or any(
+                has_flaw(decode_client_id, name) for name in value.split(b"\0")
+            ):
+                self.found_malformed("ill-formed names of nodes that route sessions elsewhere", key)
+
     def ended_sessions(self) -> None:
         for key, value in self.records(prefix=b"g"):
             number = key[1:]
@@ -235,7 +269,7 @@ class Walk:
 
     def missing_ends(self) -> None:
         """Lines without an end, which would only be slow to read."""
-        if not self.readable:
+        if not self.ends_lines or not self.readable:
             return
         for number in sorted(self.live):
             for key in line_ends(number):
@@ -277,7 +311,7 @@ class Walk:
     def lanes(self) -> None:
         """What belongs to messages between nodes."""
         for key, value in self.records(prefix=b"l"):
-            is_place = key == b"l" and len(value) == 16
+            is_place = key in (b"l", b"lcopied") and len(value) == 16
             if not is_place and (key, value) != (b"lalone", b""):
                 self.found_malformed("ill-formed records of this node", key)
         for key, value in self.records(prefix=b"o"):

@@ -4,39 +4,49 @@ ZeroMQ brings a frame to its threads and back, which wakes somebody up twice on 
 machine that is most of what a frame costs. What is said is the same: a node listens at one socket, and connects to
 that of each other node to speak; a frame goes one way on one connection, with its length in front.
 
+What arrives at most once needs no frame around it: such a payload goes by itself, behind its length with `_AT_ONCE` in
+it and the life of its sender, once a frame has said on this connection who that is. It waits for no turn of the event
+loop, which gathers by itself what one turn writes. Compiled: a class of asyncio's own would not be.
+
 **Who may.** The socket belongs to the node's user alone. Besides, each side shows that it has the cluster's key, or
 that it has none either, by a digest of what the other one has just drawn (HMAC, RFC 2104): nodes of two clusters on one
 machine do not mix. Nobody else can listen in, so nothing is encrypted.
 """
 
 import asyncio
-import errno
 import hmac
 import logging
-import os
 import secrets
-import socket
-import stat
 import struct
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
+
+from mypy_extensions import i64
 
 from vmq_cluster.messages import MAX_FRAME
 from vmq_cluster.transport.refusals import Refusals
 from vmq_cluster.transport.sockets import READS, SMALL_BUFFER, Warn
+from vmq_cluster.transport.unix_paths import bound
 
 log = logging.getLogger("vmq.cluster.link")
 
 _LENGTH: Final = struct.Struct("<I")
+#: In the length of a payload that comes without a frame. Then follows the life of the sender.
+_AT_ONCE: Final = 1 << 31
+_LENGTH_AND_LIFE: Final = struct.Struct("<IQ")
+_LIFE: Final = 8
+#: Bytes up to which it costs less to copy a payload than to write two pieces.
+_COPIED: Final = 16 * 1024
 #: Bytes that each side draws, and of the digest that answers them.
 _NONCE: Final = 32
 _DIGEST: Final = 32
+# Not final, for tests set them otherwise: a compiled module has constants in its code.
 #: Seconds between attempts to connect: at first, and at most.
-_RECONNECT: Final = 0.1
-_RECONNECT_MAX: Final = 2.0
+_RECONNECT = 0.1
+_RECONNECT_MAX = 2.0
 _BACKLOG: Final = 128
 #: What a frame that waits counts for besides its bytes.
 _FRAME: Final = 64
@@ -54,7 +64,7 @@ def _proof(key: str | None, side: bytes, drawn: bytes) -> bytes:
     return hmac.digest((key or "").encode(), side + drawn, "sha256")
 
 
-class _End(asyncio.Protocol):
+class _End:
     """One connection, until it is over."""
 
     def __init__(self) -> None:
@@ -69,6 +79,15 @@ class _End(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
 
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """Who writes asks how much waits."""
+
+    def resume_writing(self) -> None:
+        """See `pause_writing`."""
+
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
@@ -82,6 +101,9 @@ class _Heard(_End):
         self._listener = listener
         self.name = name
         self._drawn = secrets.token_bytes(_NONCE)
+        #: What is left for the next pass, from a place on.
+        self._data = b""
+        self._at = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -92,6 +114,8 @@ class _Heard(_End):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._buffer.clear()
+        self._data = b""
+        self._at = 0
         self._listener.went(self)
 
     @property
@@ -99,11 +123,29 @@ class _Heard(_End):
         return self._is_greeted
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if not self._is_greeted:
-            self._greet()
-        if self._is_greeted and self._take():
+        buffer = self._buffer
+        if buffer or not self._is_greeted:
+            buffer.extend(data)
+            if not self._is_greeted:
+                self._greet()
+            if not self._is_greeted or len(buffer) < self._needed():
+                return
+            data = bytes(buffer)
+            buffer.clear()
+        self._data = data if self._at == len(self._data) else self._data[self._at :] + data
+        self._at = 0
+        if self._take():
             self._pause()
+
+    def _needed(self) -> int:
+        """How long the first frame is, as far as it is known."""
+        buffer = self._buffer
+        if len(buffer) < _LENGTH.size:
+            return _LENGTH.size
+        length: int = _LENGTH.unpack_from(buffer)[0]
+        if length & _AT_ONCE:
+            length += _LIFE - _AT_ONCE
+        return _LENGTH.size + length if length <= MAX_FRAME else 0
 
     def _greet(self) -> None:
         """Looks at what the other side shows, and answers what it has drawn."""
@@ -120,25 +162,52 @@ class _Heard(_End):
 
     def _take(self) -> bool:
         """Hands on what is there, up to a bound, so that clients have their turn; returns whether there may be more."""
-        buffer, begin = self._buffer, 0
-        is_bounded = True
-        for _ in range(READS):
-            start = begin + _LENGTH.size
-            length = _LENGTH.unpack_from(buffer, begin)[0] if len(buffer) >= start else 0
+        data = self._data
+        end: i64 = len(data)
+        at: i64 = self._at
+        frames: i64 = 0
+        life: i64 = 0
+        payloads: list[bytes] = []
+        while frames < READS:
+            start = at + 4
+            length: i64 = 0
+            if start <= end:
+                length = data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
+            is_at_once = length & _AT_ONCE != 0
+            if is_at_once:
+                length &= ~_AT_ONCE
+                start += _LIFE
             if length > MAX_FRAME:
-                self._listener.warn(
-                    f"a frame of {length} bytes at {self._listener.address}: the limit is {MAX_FRAME}; its connection "
-                    "is closed"
-                )
-                self.abort()
+                self._refuse(length)
                 return False
-            if len(buffer) < start + length:
-                is_bounded = False
+            if start + length > end:
                 break
-            begin = start + length
-            self._listener.heard(self.name, bytes(memoryview(buffer)[start:begin]))
-        del buffer[:begin]
-        return is_bounded
+            if is_at_once:
+                life = _life_at(data, start - _LIFE)
+                payloads.append(data[start : start + length])
+            else:
+                if payloads:
+                    self._listener.heard_at_once(self.name, life, payloads)
+                    payloads = []
+                self._listener.heard(self.name, data[start : start + length])
+                frames += 1
+            at = start + length
+        if payloads:
+            self._listener.heard_at_once(self.name, life, payloads)
+        if frames == READS:
+            self._at = at
+            return True
+        if at < end:
+            self._buffer.extend(data[at:])
+        self._data = b""
+        self._at = 0
+        return False
+
+    def _refuse(self, length: int) -> None:
+        self._listener.warn(
+            f"a frame of {length} bytes at {self._listener.address}: the limit is {MAX_FRAME}; its connection is closed"
+        )
+        self.abort()
 
     def _pause(self) -> None:
         if self.transport is not None:
@@ -155,15 +224,26 @@ class _Heard(_End):
             self.transport.resume_reading()
 
 
+def _life_at(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + _LIFE], "little")
+
+
 class UnixListener:
     """Where other nodes of this machine speak to this one; `closed` is done when it is gone."""
 
     last_host: Final = ""
 
     def __init__(
-        self, received: Callable[[list[bytes]], None], warn: Warn, key: str | None, patience: float
+        self,
+        received: Callable[[list[bytes]], None],
+        received_at_once: Callable[[bytes, int, list[bytes]], None],
+        warn: Warn,
+        key: str | None,
+        patience: float,
     ) -> None:
+        """`received` is told of each frame, `received_at_once` of payloads without one and the life of their sender."""
         self._received = received
+        self._received_at_once = received_at_once
         self._key = key
         self._patience = patience
         self._server: asyncio.Server | None = None
@@ -180,11 +260,11 @@ class UnixListener:
             OSError: it cannot, or somebody listens there.
         """
         self.address = f"ipc://{path}"
-        listening = _bound(path)
+        listening = bound(path)
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_unix_server(
-                self._connection, sock=listening, backlog=_BACKLOG
+                cast("Any", self._connection), sock=listening, backlog=_BACKLOG
             )
         except BaseException:
             listening.close()
@@ -222,6 +302,13 @@ class UnixListener:
         except Exception:  # a defect here, which keeps nobody from the next frame
             log.exception("cannot take what a node sent")
 
+    def heard_at_once(self, connection: bytes, life: int, payloads: list[bytes]) -> None:
+        """Payloads of a connection that has a name, all of one life of its owner."""
+        try:
+            self._received_at_once(connection, life, payloads)
+        except Exception:  # as above
+            log.exception("cannot take what a node sent")
+
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
@@ -233,35 +320,6 @@ class UnixListener:
             self.closed.set_result(None)
 
 
-def _bound(path: str) -> socket.socket:
-    """A socket at a path that its owner alone may connect to; what a dead process left there is taken away.
-
-    Raises:
-        OSError: it cannot be made there, or somebody listens there.
-    """
-    with suppress(FileNotFoundError):
-        if stat.S_ISSOCK(Path(path).lstat().st_mode):
-            if _is_heard_at(path):
-                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-            Path(path).unlink()
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        made.bind(path)
-        Path(path).chmod(0o600)
-    except OSError as error:
-        made.close()
-        # A path that is too long has no number.
-        raise OSError(error.errno or errno.ENAMETOOLONG, error.strerror or str(error)) from None
-    return made
-
-
-def _is_heard_at(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        # A full backlog is somebody's, too.
-        return probe.connect_ex(path) not in {errno.ECONNREFUSED, errno.ENOENT}
-
-
 class _Spoken(_End):
     """The connection by which this node speaks."""
 
@@ -270,6 +328,8 @@ class _Spoken(_End):
         self._peer = peer
         self._drawn = secrets.token_bytes(_NONCE)
         self._has_shown = False
+        #: Whether a frame has said who speaks.
+        self.is_introduced = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -347,7 +407,8 @@ class UnixPeer:
             self._current = connection = _Spoken(self)
             try:
                 async with asyncio.timeout(self._patience):
-                    await loop.create_unix_connection(partial(_same, connection), self._path)
+                    making: Any = partial(_same, connection)
+                    await loop.create_unix_connection(making, self._path)
                     await self._greeted.wait()
             except TimeoutError:
                 connection.abort()
@@ -395,11 +456,27 @@ class UnixPeer:
             if connection.transport.get_write_buffer_size() > self.limit:
                 return False
             connection.transport.writelines((_LENGTH.pack(len(raw)), raw))
+            connection.is_introduced = True
             return True
         if self._connecting.done() or self._early_bytes > self.limit:
             return False
         self._early.append(raw)
         self._early_bytes += len(raw) + _FRAME
+        return True
+
+    def send_at_once(self, life: int, payload: bytes) -> bool:
+        """A payload without a frame; returns whether that may be now, and there was room."""
+        connection = self._ready
+        if connection is None or not connection.is_introduced or len(payload) > MAX_FRAME:
+            return False
+        transport = connection.transport
+        if transport is None or transport.get_write_buffer_size() > self.limit:
+            return False
+        head = _LENGTH_AND_LIFE.pack(len(payload) | _AT_ONCE, life)
+        if len(payload) <= _COPIED:
+            transport.write(head + payload)
+        else:
+            transport.writelines((head, payload))
         return True
 
     async def end(self) -> None:

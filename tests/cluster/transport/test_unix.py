@@ -15,7 +15,7 @@ from tests.cluster.test_link import KEY, LOOPBACK, End
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
-from vmq_cluster.messages import MAX_FRAME, Frame, encode
+from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, encode
 from vmq_cluster.transport import unix
 from vmq_cluster.transport.refusals import Refusals
 from vmq_cluster.transport.unix import _proof
@@ -266,3 +266,37 @@ async def test_who_comes_back_and_speaks_is_connected_to_at_once(
     assert (await one.hears()).sender == "other"
     one.link.send("other", one.frame())
     assert (await other.hears()).sender == "one"
+
+
+async def test_payloads_without_a_frame_come_in_order_behind_one_that_says_whose_they_are(
+    ends: list[End], tmp_path: Path
+) -> None:
+    """Short ones, one that comes in many pieces, and frames among them; none goes before the first frame."""
+    one, other = End("one"), End("other")
+    ends += [one, other]
+    where = await other.link.start(f"ipc://{tmp_path}/other")
+    await one.link.start(f"ipc://{tmp_path}/one")
+    one.link.set_members({"other": where})
+    one.link.set_up("other", True)
+    assert not one.link.send_at_once("other", 7, b"early")
+    one.link.send("other", one.frame())
+    await other.hears()
+    sent = [bytes([at]) * (at + 1) for at in range(100)] + [bytes(3 * 1024 * 1024)]
+    for payload in sent:
+        assert one.link.send_at_once("other", 7, payload)
+    one.link.send("other", one.frame())
+    await other.hears()
+    assert other.payloads == [("one", 7, payload) for payload in sent]
+    assert one.link.traffic.sent["other"] >= sum(map(len, sent))
+
+
+async def test_payloads_without_a_frame_count_for_nobody_before_one(
+    ends: list[End], tmp_path: Path
+) -> None:
+    path = await listening(ends, tmp_path)
+    async with greeted(path) as (_, writer):
+        writer.write(struct.pack("<IQ", 5 | 1 << 31, 1) + b"whose")
+        raw = encode(Frame(1, "one", 1, 1, [Heartbeat(1)]))
+        writer.write(struct.pack("<I", len(raw)) + raw)
+        assert (await ends[0].hears()).sender == "one"
+    assert ends[0].payloads == []

@@ -60,7 +60,7 @@ def test_a_turn_gives_them_its_share_and_the_rest_waits_and_is_counted(turns: Tu
     counts = [len(turns.done)]
     while turns.soon:
         counts.append(turns.turn())
-    assert counts == [4, 4, 2, 0]
+    assert counts == [4, 4, 2]
     assert turns.done == [str(number) for number in range(10)]
     assert turns.counters.tls_handshakes_queued == 6
 
@@ -123,3 +123,26 @@ def test_one_that_fails_leaves_the_others_their_turn(turns: Turns) -> None:
         turns.handshakes.due(tls, "192.0.2.1")
     hello(turns, "other")
     assert turns.done == ["failing", "other"]
+
+
+def test_one_that_fails_in_its_turn_leaves_the_others_theirs(turns: Turns) -> None:
+    class Failing(Shaking):
+        def go_on(self) -> None:
+            super().go_on()
+            raise RuntimeError("a defect")
+
+    for number in range(4):
+        hello(turns, str(number))
+    tls: Any = Failing(turns, "failing")
+    turns.handshakes.due(tls, "192.0.2.1")
+    hello(turns, "other")
+    with pytest.raises(RuntimeError):
+        turns.turn()
+    assert turns.turn() == 1
+    assert turns.done[-2:] == ["failing", "other"]
+
+
+def test_while_none_waits_the_loop_is_asked_for_nothing(turns: Turns) -> None:
+    for number in range(3):
+        hello(turns, str(number))
+    assert turns.soon == []

@@ -127,16 +127,16 @@ async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:
     listener.listen()
     async with asyncio.timeout(TIMEOUT):
         reader, writer = await opened.connect()
-        await until(lambda: listener._pending)
-        (arrival,) = listener._pending
+        await until(lambda: listener._limits.pending)
+        (arrival,) = listener._limits.pending
         writer.write(b"PROXY TCP4 192.0.2.1 192.0.2.2 7 8\r\n" + connect_packet("c"))
         # The time is over before the loop has looked at the socket.
-        listener._read_first(arrival, "too late", "somebody")
+        listener._limits.read_first([arrival])
         assert await reader.readexactly(4) == b"\x20\x02\0\0"
         await hang_up(writer)
         await opened.closed.wait()
     listener.close()
-    assert listener._pending == {}
+    assert listener._limits.pending == {}
 
 
 async def test_those_over_the_limit_are_counted_as_errors() -> None:

@@ -301,7 +301,6 @@ def test_any_bytes_after_the_handshake_harm_nobody(contexts: Contexts, data: byt
 
 def test_facts_of_the_transport_below_are_handed_up(pair: Pair) -> None:
     assert pair.layer.get_extra_info("peername") == "peername from below"
-    assert pair.layer.get_extra_info("ssl_object") is pair.layer.object
 
 
 @pytest.mark.parametrize(

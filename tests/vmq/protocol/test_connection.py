@@ -314,29 +314,38 @@ def test_the_next_packet_under_way_begins_anew(house: House) -> None:
     assert drip(client, (raw[9:] + raw[:9]) * 3, len(raw)) == [0, 0, 0]
 
 
-class Waking(ConnectionWatch):
-    """Notes that it is woken."""
+class Looking(ConnectionWatch):
+    """Notes that it looks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.woken: list[str] = []
+        self.looks: list[str] = []
 
-    def wake(self) -> None:
-        self.woken.append("woken")
+    def look(self) -> None:
+        self.looks.append("at once")
 
 
-def test_the_session_task_is_woken_when_connect_is_accepted_and_at_the_end(house: House) -> None:
+def test_its_watch_looks_when_connect_is_accepted_and_at_the_end(house: House) -> None:
     client = Client(house)
-    client.connection.watch = watch = Waking()
-    woken = watch.woken
+    client.connection.watch = watch = Looking()
+    looks = watch.looks
     client.send(mqtt.connect_packet("c")[:4])
-    assert woken == []
+    assert looks == []
     client.send(mqtt.connect_packet("c")[4:])
-    assert woken == ["woken"]
+    assert looks == ["at once"]
     client.send(mqtt.PINGREQ_BYTES)
-    assert woken == ["woken"]
+    assert looks == ["at once"]
     client.disconnect()
-    assert woken == ["woken"] * 2
+    assert looks == ["at once"] * 2
+
+
+def test_what_has_ended_is_not_left_to_the_collector_of_garbage(house: House) -> None:
+    client = house.client("c")
+    connection = client.connection
+    session = connection.session
+    assert session.output is connection
+    client.disconnect()
+    assert session.output is house.core.outbox.nowhere
 
 
 # --- a peer that does not read

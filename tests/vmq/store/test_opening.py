@@ -13,19 +13,22 @@ from typing import Any
 import plyvel
 import pytest
 
-from tests.vmq.test_store_model import commit, number
+from tests.vmq.test_store_model import commit, delivery, number
 from tests.vmq.test_stored_queue import only, start
+from vmq.mqtt.message import Message
 from vmq.store.files import masked_crc
-from vmq.store.lines import scan
+from vmq.store.lines import END, LINES, is_end, scan
 from vmq.store.opening import (
     StoreDamagedError,
     ended_sessions,
+    open_leveldb,
     repair_folder,
     stored_retained,
     stored_sessions,
     text_of,
 )
-from vmq.store.store import FORMAT, Store, StoreError
+from vmq.store.store import FORMAT, FORMAT_1, Store, StoreError
+from vmq.store.walk import Walk
 
 
 @pytest.fixture
@@ -397,3 +400,58 @@ def test_a_million_queued_messages_take_bounded_memory(tmp_path: Path) -> None:
 
 
 # A store of version 1
+
+
+def old_store(path: Path, sessions: int) -> None:
+    """Makes a store as version 1 left it: no line of records has an end."""
+    store = start(path)
+    for index in range(sessions):
+        session = store.create_session(f"dev-{index}")
+        store.put_subscription(session, "a/#", 1)
+        store.put_waiting(session, delivery(Message(b"a/b", b"x", 1, False), 1))
+    gone = store.create_session("gone")
+    store.put_subscription(gone, "a/#", 1)
+    store.end_session("gone", gone)
+    copy = store.create_session("copy")
+    store.delete(b"scopy")
+    store.put(b"k" + copy, b"whose")
+    commit(store)
+    with store.db.write_batch() as batch:
+        for key in store.db.iterator(include_value=False):
+            if is_end(key):
+                batch.delete(key)
+        batch.put(b"v", FORMAT_1)
+        batch.put(b"g" + gone, b"")
+    store.db.close()
+
+
+def test_a_store_of_version_1_is_opened_and_gets_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.store.opening.ENDED_AT_ONCE", 4)
+    old_store(path, 10)
+    report = Walk(open_leveldb(path, create=False), path, mend=False)
+    report.run()
+    report.db.close()
+    assert report.report.ok
+    store = start(path)
+    assert store.db.get(b"v") == FORMAT
+    ends = [key for key in store.db.iterator(include_value=False) if is_end(key)]
+    assert len(ends) == 12 * len(LINES)
+    found = stored_sessions(store)
+    assert len(found) == 10
+    assert all(each.subscriptions == [("a/#", 1)] for each in found)
+    (gone,) = ended_sessions(store)
+    assert not store.purge_step(gone, 100)
+    commit(store)
+    assert not any(key[1:9] == gone for key in store.db.iterator(include_value=False))
+    store.db.close()
+
+
+def test_ends_are_added_again_where_the_broker_died_meanwhile(path: Path) -> None:
+    old_store(path, 3)
+    with closing(plyvel.DB(str(path))) as db:
+        db.put(b"q" + number(1) + END, b"")
+    store = start(path)
+    assert sum(is_end(key) for key in store.db.iterator(include_value=False)) == 5 * len(LINES)
+    store.db.close()

@@ -246,6 +246,8 @@ DAMAGE = (
     ([(b"szz", OWN * 2)], "sessions with the number of another one: 1 (first: client 'zz')", WHOLE),
     ([(b"g" + OWN, b"")], "ended sessions that live: 1 (first: session 1)", WHOLE),
     ([(b"g1", b"")], "ill-formed records of ended sessions", WHOLE),
+    ([(b"f" + OWN, b"a\0")], "ill-formed names of nodes that route sessions elsewhere: 1", WHOLE),
+    ([(b"f1", b"a")], "ill-formed names of nodes that route sessions elsewhere", WHOLE),
     ([(b"u" + OWN + b"a/#/b", b"\1")], "ill-formed subscriptions: 1 (first: session 1", WHOLE),
     ([(b"u" + OWN + b"\xff", b"\1")], "ill-formed subscriptions", WHOLE),
     ([(b"u" + OWN, b"\1")], "ill-formed subscriptions", WHOLE),

@@ -33,6 +33,7 @@ COLUMNS: Final = Columns(
         "slots_owned",
         "slots_followed",
         "slots_without_follower",
+        "slots_behind",
         "slots_waiting",
         "partitions",
         "leads_meta",

@@ -192,7 +192,7 @@ class Routing(Elsewhere):
         self._core.counters.router_matches_remote += len(route.nodes) * count
         for target in route.nodes:
             if target.node:
-                self._outboxes.send_quick(target.node, run)
+                self._outboxes.send_at_once(target.node, run)
             elif self._core.options.upgrade_outgoing_qos:
                 for message in split_run(frames, route.topic):
                     self.slots.offer(target.slots, message, self._core.nobody)

@@ -241,4 +241,4 @@ def send(
         return
     if qos:
         publish = msgspec.structs.replace(publish, flags=publish.flags & RETAIN)
-    outboxes.send_quick(node, publish)
+    outboxes.send_at_once(node, publish)

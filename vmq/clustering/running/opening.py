@@ -1,4 +1,4 @@
-"""What a broker alone has of sessions comes into slots before anybody is served."""
+"""What an earlier life of a node, or of a broker alone, has of sessions comes into slots before anybody is served."""
 
 from collections.abc import Mapping
 
@@ -21,14 +21,14 @@ def migrate(
         ClusterError: it cannot be read or written.
     """
     core.sessions = directory
+    machine, has_copies = slots.machines.slots, slots.here.replicas > 1
     migration = Migration(
-        slots.name, slots.disk, slots.machines.slots, core, registries, slots.say_routes
+        slots.name, slots.disk, machine, core, registries, directory, slots.say_routes, has_copies
     )
     try:
         migration.run()
     except StoreError as error:
         raise ClusterError(f"sessions cannot come into slots: {error}") from None
-    directory.flush()
     return migration
 
 

@@ -322,8 +322,10 @@ class SlotService:
         self._tune()
         self.links.look()
         self.fronts.tell_fresh()
-        if not self._core.shut_to_clients and self._may_found():
-            self.machines.slots.found()
+        slots = self.machines.slots
+        is_whole = len(slots.views) == slots.slots
+        if not is_whole and not self._core.shut_to_clients and self._may_found():
+            slots.found()
         self.machines.tick(self._now())
         self._tell_unreadable()
         self._agree()
@@ -373,13 +375,15 @@ class SlotService:
         self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots
         members = {self.store, *self._hosts}
         belongs = self._node.machine.membership.belongs
-        is_whole = belongs and len(self._node.up) + 1 == len(self._node.members)
-        barrier = self._barrier if is_whole else None
-        for slot in [each for each in owners if each in due or each in self._not_agreed]:
-            owner = owners[slot]
+        others = len(self._node.members) - 1
+        barrier = self._barrier if belongs and len(self._node.up) == others else None
+        for slot in sorted(due | self._not_agreed):
+            owner = owners.get(slot)
+            if owner is None:
+                continue
             if owner.serves(self.store):
                 self._not_agreed.discard(slot)
-                has_all = belongs and len(owner.cleared) == len(self._node.members) - 1
+                has_all = belongs and len(owner.cleared) == others
                 wanted = owner.attachments.subscribers.routes()
                 routes.own(slot, owner.view.epoch, wanted, has_all, members, barrier)
         if barrier is not None:

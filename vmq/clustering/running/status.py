@@ -23,6 +23,8 @@ class SlotTally(NamedTuple):
     alone: int
     #: Those that wait until all nodes in reach have handed in what they have of them; None: the node itself knows.
     waiting: int | None
+    #: Those whose copy lacks what this node had a second ago.
+    behind: int
 
 
 class SlotStatus:
@@ -55,7 +57,8 @@ class SlotStatus:
         waiting = None
         if store == self._here.store:
             waiting = sum(not owner.serves(store) for owner in slots.owners.values())
-        return SlotTally(len(owned), sum(store in view.followers for view in views), alone, waiting)
+        followed = sum(store in view.followers for view in views)
+        return SlotTally(len(owned), followed, alone, waiting, self._lags[store])
 
     def owner_of(self, client_id: str) -> int:
         """The store that has a client's session; 0: nobody knows one."""
@@ -137,7 +140,7 @@ class SlotStatus:
 
     def families(self) -> Iterator[Family]:
         """The figures for metrics."""
-        owned, followed, alone, waiting = self.tally(self._here.store)
+        owned, followed, alone, waiting, _ = self.tally(self._here.store)
         owners = self._machines.slots.owners.values()
         sessions = sum(
             bool(register.session)
@@ -176,15 +179,19 @@ class SlotStatus:
     def look(self) -> None:
         """Time has passed."""
         owners = list(self._machines.slots.owners.values())
-        waiting = sum(not owner.serves(self._here.store) for owner in owners)
-        alone = 0
+        reach = self._here.reach
+        waiting, alone = len(owners), 0
+        if reach.is_settled():  # as `SlotOwner.serves`, of all of them at once
+            up = set(reach.up())
+            waiting = sum(not up <= owner.cleared.keys() for owner in owners)
         if self._here.replicas > 1:
             alone = sum(not owner.view.followers and bool(owner.fit()) for owner in owners)
         self._lacking = (alone, waiting)
         self._looks = self._looks + 1 if alone or waiting else 0
-        self._look_at_followers(owners)
+        self._look_at_followers([owner for owner in owners if owner.view.followers])
 
     def _look_at_followers(self, owners: list[SlotOwner]) -> None:
+        """Of those that have followers."""
         self._lags = Counter(
             store
             for owner in owners

@@ -5,7 +5,7 @@ them as `LOOKED_AT_ONCE`, and at those in which something waits for it. All are 
 when something is new: who is in reach, or who could follow.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from vmq.clustering.slots.owner import SlotOwner
 
@@ -82,16 +82,13 @@ class Rounds:
         #: Something is new, and not all of them were looked at since.
         self.are_all_due = True
 
-    def due(self, slots: Iterable[int]) -> list[int]:
+    def due(self, slots: Collection[int]) -> list[int]:
         """Those of these to look at now."""
         if self.are_all_due:
             return list(slots)
         first, self._next = self._next, (self._next + LOOKED_AT_ONCE) % self._slots
-        return [
-            slot
-            for slot in slots
-            if (slot - first) % self._slots < LOOKED_AT_ONCE or slot in self.restless
-        ]
+        due = {(first + at) % self._slots for at in range(LOOKED_AT_ONCE)}
+        return [slot for slot in sorted(due | self.restless) if slot in slots]
 
     def settle(self, owners: dict[int, SlotOwner]) -> None:
         """Notes of these slots whether something waits in them."""
