@@ -3,12 +3,18 @@
 He gives up what the others have, so he is refused while they might go on by themselves, or one in reach has more. But
 that is no state to stay in: replicas that died in the middle of changes of members may each wait for others, some of
 them lost with their disks, and each see most of its own voters in reach. So what they might do is waited for as long as
-a group waits for better copies (`RaftOptions.unclean_wait`), and no longer. Who has most can always be recovered then.
+a group waits for better copies (`RaftOptions.unclean_wait`), and for the elections before and behind that. Who
+has most can always be recovered then.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from vmq_cluster.raft.replica import Replica
+
+#: In election timeouts: others wait since they have asked each other, and are elected at the next attempt. A leader of
+#: theirs beside the one that goes on by the operator's word would take back what that one has acknowledged.
+_ELECTIONS: Final = 6
 
 
 def objection(
@@ -30,7 +36,8 @@ def objection(
         if answered.get(name, own) > own:
             return f"{name} has more of it, up to offset {answered[name][1]}: recover it there"
     since = max([led_at, *map(replica.outlet.up_since, others)])  # when it could begin to go on
-    left = since + replica.options.unclean_wait - now
+    options = replica.options
+    left = since + options.unclean_wait + _ELECTIONS * options.election_timeout - now
     if left <= 0:
         return ""
     again = f"try again in {left:.0f} s"

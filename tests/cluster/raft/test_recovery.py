@@ -135,7 +135,7 @@ def test_who_remembers_goes_on_where_one_is_lost_and_one_may_have_forgotten() ->
     sim.run(5)
     assert "most of its replicas are in reach, and may elect a leader yet" in recover(sim, one)
     assert f"{one} has more of it" in recover(sim, other)
-    sim.run(sim.options.unclean_wait)
+    sim.run(sim.options.unclean_wait + 6 * sim.options.election_timeout)
     assert not sim.leaders()
     assert f"{one} has more of it" in recover(sim, other)
     assert recover(sim, one) == ""
@@ -307,3 +307,13 @@ def test_who_has_let_go_of_where_the_recovered_one_goes_another_way_begins_with_
     assert log.first == log.loose < other.first
     sim.heal()
     goes_on(sim, less, more)
+
+
+def test_who_has_more_is_not_recovered_a_moment_before_the_others_elect_one_without_it() -> None:
+    """They wait since they have asked each other, and stand a moment after that: both would lead."""
+    sim = staged("c", a=([], True), b=([], True), c=([], True), d=([voters(1, "abcd")], False))
+    while not sim.leaders():
+        assert recover(sim, "d") != ""
+        sim.run(0.5)
+    sim.run(10)
+    assert len(sim.leaders()) == 1
