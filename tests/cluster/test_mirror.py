@@ -25,6 +25,7 @@ ELSEWHERE = {
     "records.py": "test_metadata.py: seen in what is stored",
     "round_trips.py": "test_detector.py: who is waited for",
     "traffic.py": "test_link.py: what the link counts",
+    "unix_paths.py": "transport/test_unix.py: paths that are in use, left over, too long or no socket",
 }
 
 #: Test files that mirror no module, and why.
