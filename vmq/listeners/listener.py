@@ -268,16 +268,16 @@ class Listener:
         self._making.append((making, waiter))
 
     def _end_made(self) -> None:
-        left = []
-        for making, waiter in self._making:
-            if waiter.done():
+        made = [making for making, waiter in self._making if waiter.done()]
+        self._making = [each for each in self._making if not each[1].done()]
+        if self._making:
+            asyncio.get_running_loop().call_soon(self._end_made)
+        for making in made:
+            try:
                 # `next`, since the exception that says that there is no more is dear outside of it.
                 next(making, None)
-            else:
-                left.append((making, waiter))
-        self._making = left
-        if left:
-            asyncio.get_running_loop().call_soon(self._end_made)
+            except (OSError, RuntimeError):
+                pass  # it was closed before it was made: nobody else's transport is to be lost for that
 
     def _made_for(self) -> Any:
         protocol = self._protocol

@@ -20,6 +20,14 @@ class Place(NamedTuple):
 
 NOWHERE: Final = Place({}, {})
 
+
+class FoundCursor(NamedTuple):
+    """Where a cursor is, as a cluster has it; and whether it was this node that said so last, and so has it newer."""
+
+    place: Place
+    is_own: bool
+
+
 #: A cursor, the stream that it is of, and where it is.
 Kept = tuple[CursorKey, str, Place]
 
@@ -36,8 +44,8 @@ class SharedCursors(Protocol):
     #: Told of a cursor that is needed no more.
     on_forgotten: Callable[[CursorKey], None]
 
-    def find(self, key: CursorKey, stream: str) -> Place | None:
-        """Where a cursor is in its stream, if another node knows it better than this one."""
+    def find(self, key: CursorKey, stream: str) -> FoundCursor | None:
+        """Where a cursor is in its stream, as this node has heard."""
 
     def knows(self, key: CursorKey) -> bool:
         """Whether there is such a cursor."""

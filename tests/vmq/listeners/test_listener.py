@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -118,6 +118,35 @@ async def test_closing_ends_those_in_a_handshake() -> None:
         await hang_up(writer)
     assert opened.made == []
     assert opened.listener.connections == 0
+
+
+async def test_one_that_is_closed_before_it_is_made_leaves_the_others_theirs() -> None:
+    listener = Opened().listener
+    ended: list[str] = []
+
+    def making(name: str, error: Exception | None) -> Iterator[None]:
+        yield
+        if error is not None:
+            raise error
+        ended.append(name)
+
+    made = asyncio.get_running_loop().create_future()
+    made.set_result(None)
+    later = asyncio.get_running_loop().create_future()
+    for name, error, waiter in (
+        ("first", None, made),
+        ("later", None, later),
+        ("closed", RuntimeError("closed Transport handle and unset waiter"), made),
+        ("last", None, made),
+    ):
+        each = making(name, error)
+        next(each)
+        listener._making.append((each, waiter))
+    listener._end_made()
+    assert ended == ["first", "last"]
+    later.set_result(None)
+    await until(lambda: ended == ["first", "last", "later"])
+    assert listener._making == []
 
 
 async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:

@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from vmq.streams.reader_places import CursorKey, Kept, Place
+from vmq.clustering.raft.records import decode
+from vmq.clustering.streams.metadata import encode
+from vmq.streams.reader_places import CursorKey, FoundCursor, Kept, Place
 from vmq_cluster.effects import Changed
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.node import ClusterNode
@@ -54,10 +56,10 @@ def furthest(one: SharedCursor, other: SharedCursor) -> SharedCursor:
 
 def merge(one: bytes, other: bytes) -> bytes:
     """What stands of two values that were written at the same time."""
-    first, second = _decode(one), _decode(other)
+    first, second = decode(one, SharedCursor), decode(other, SharedCursor)
     if first is None or second is None:
         return other if first is None else one
-    return msgspec.msgpack.encode(furthest(first, second))
+    return encode(furthest(first, second))
 
 
 class ClusterCursors:
@@ -91,12 +93,12 @@ class ClusterCursors:
         self.on_taken = lambda _key, _node: None
         self.on_forgotten = lambda _key: None
 
-    def find(self, key: CursorKey, stream: str) -> Place | None:
-        """Where a cursor is in its stream, if another node knows it better than this one."""
+    def find(self, key: CursorKey, stream: str) -> FoundCursor | None:
+        """Where a cursor is in its stream, as this node has heard."""
         found = self._get(key)
-        if found is None or found.stream != stream or found.node == self._node.name:
+        if found is None or found.stream != stream:
             return None
-        return Place(found.positions, {})
+        return FoundCursor(Place(found.positions, {}), found.node == self._node.name)
 
     def knows(self, key: CursorKey) -> bool:
         """Whether there is such a cursor."""
@@ -137,7 +139,7 @@ class ClusterCursors:
         """Cursors that nobody has used for long go."""
         oldest = self._wall_clock() - KEPT
         for raw, value in list(self._items()):
-            found = _decode(value)
+            found = decode(value, SharedCursor)
             if found is None or found.used < oldest:
                 self._node.delete(CURSORS, raw)
 
@@ -160,14 +162,14 @@ class ClusterCursors:
         if known is not None and known.since > since:
             value = furthest(known, value)
         try:
-            self._node.put(CURSORS, _encode_key(key), msgspec.msgpack.encode(value))
+            self._node.put(CURSORS, _encode_key(key), encode(value))
         except ClusterError as error:
             log.error("the other nodes do not learn of a cursor of %s: %s", key.owner, error)
 
     def _get(self, key: CursorKey) -> SharedCursor | None:
         if not self._node.is_running:
             return None
-        return _decode(self._node.get(CURSORS, _encode_key(key)))
+        return decode(self._node.get(CURSORS, _encode_key(key)), SharedCursor)
 
     def _items(self, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return self._node.items(CURSORS, begin) if self._node.is_running else iter(())
@@ -178,7 +180,7 @@ class ClusterCursors:
                 continue
             owner, _, name = change.key.decode(errors="replace").partition("\0")
             key = CursorKey(owner, name)
-            found = _decode(change.value)
+            found = decode(change.value, SharedCursor)
             if found is None:
                 self._reading.pop(key, None)
                 self.on_forgotten(key)
@@ -189,13 +191,3 @@ class ClusterCursors:
 
 def _encode_key(key: CursorKey) -> bytes:
     return f"{key.owner}\0{key.name}".encode()
-
-
-def _decode(raw: bytes | None) -> SharedCursor | None:
-    """A cursor out of the metadata; None if it is none."""
-    if not raw:
-        return None
-    try:
-        return msgspec.msgpack.decode(raw, type=SharedCursor)
-    except (ValueError, RecursionError):
-        return None

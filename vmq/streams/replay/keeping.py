@@ -12,9 +12,18 @@ from typing import Final, Protocol
 
 from vmq.core.queue import Queue
 from vmq.streams.catalog import Catalog
-from vmq.streams.reader_places import NOWHERE, CursorError, CursorKey, Kept, Place, SharedCursors
+from vmq.streams.reader_places import (
+    NOWHERE,
+    CursorError,
+    CursorKey,
+    FoundCursor,
+    Kept,
+    Place,
+    SharedCursors,
+)
 from vmq.streams.replay import cursors as limits
 from vmq.streams.replay.cursors import Cursors
+from vmq.streams.replay.group_request import OWNER
 from vmq.streams.replay.request import ReplayRequest
 
 log = logging.getLogger("vmq.streams")
@@ -26,9 +35,6 @@ ROWS: Final = 1000
 _SWEEP: Final = 3600.0
 
 FILE: Final = "cursors.sqlite"
-
-#: What begins the owners of cursors that replays read by; those of groups are others.
-REPLAYS: Final = ("user ", "client ", "session ")
 
 
 class HasPlace(Protocol):
@@ -54,7 +60,7 @@ class HasPlace(Protocol):
 
 def is_of_replay(key: CursorKey) -> bool:
     """Whether it is no group's."""
-    return key.owner.startswith(REPLAYS)
+    return not key.owner.startswith(OWNER)
 
 
 class Keeping:
@@ -123,8 +129,8 @@ class Keeping:
         """The cursors of the cluster."""
         return self.catalog.cursors
 
-    def found_elsewhere(self, key: CursorKey, stream: str) -> Place | None:
-        """Where a cursor is, if another node knows it better; in the event loop."""
+    def found_in_cluster(self, key: CursorKey, stream: str) -> FoundCursor | None:
+        """Where a cursor is as the cluster has it; in the event loop."""
         return None if self.shared is None else self.shared.find(key, stream)
 
     def may_have(self, key: CursorKey) -> bool:
@@ -134,15 +140,15 @@ class Keeping:
 
     async def share(self) -> None:
         """Tells the cluster, of which this node is a part now, of cursors that it has from before."""
-        for owners in REPLAYS:
-            try:
-                found = await self.listed(owners)
-            except (CursorError, RuntimeError) as error:
-                log.error("the other nodes do not learn of cursors: %s", error)
-                return
-            shared = self.shared
-            if shared is not None:
-                shared.keep(each for each in found if not shared.knows(each[0]))
+        try:
+            found = await self.listed("")
+        except (CursorError, RuntimeError) as error:
+            log.error("the other nodes do not learn of cursors: %s", error)
+            return
+        shared = self.shared
+        if shared is not None:
+            mine = [each for each in found if is_of_replay(each[0])]
+            shared.keep(each for each in mine if not shared.knows(each[0]))
 
     # What moves
 

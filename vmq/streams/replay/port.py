@@ -208,8 +208,10 @@ class StreamReaders(ReadersPort):
                 self.on_over(other, "another client goes on with its cursor")
         if start.is_new:
             return
-        known = self.keeping.found_elsewhere(start.key, start.stream.name)
-        known = known or self.keeping.unwritten_of(start.key)
+        known = self.keeping.unwritten_of(start.key)
+        shared = self.keeping.found_in_cluster(start.key, start.stream.name)
+        if shared is not None and not shared.is_own:
+            known = shared.place
         if known is not None:
             start.starts = start.reader.begin(start.request.start, known.positions)
 

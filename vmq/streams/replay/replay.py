@@ -13,7 +13,7 @@ import pyarrow as pa
 from vmq.core.queue import Queue
 from vmq.streams.catalog import Stream
 from vmq.streams.log.errors import StreamError
-from vmq.streams.reader_places import NOWHERE, CursorKey, Place
+from vmq.streams.reader_places import NOWHERE, CursorKey, FoundCursor, Place
 from vmq.streams.replay.duty_cycle import GROWING, DutyCycle
 from vmq.streams.replay.frames import cut, fits, frames_of, pieces_of
 from vmq.streams.replay.group_request import GroupRequest
@@ -49,8 +49,10 @@ class ReplayStart:
         #: Where the cursor is that it has; None: it is new, or there is none.
         self.place: Place | None = None
         self.key: CursorKey | None = None
-        #: It goes on where no other one was.
+        #: Its session had no such subscription: there is no place to go on from.
         self.is_new = False
+        #: Its cursor as the cluster has it.
+        self.shared: FoundCursor | None = None
         #: Whose it is, for the log, behind a space.
         self.who = ""
         #: Why it cannot.

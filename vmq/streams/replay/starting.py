@@ -13,7 +13,7 @@ from vmq.mqtt.special import STREAM, is_group
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
-from vmq.streams.reader_places import CursorError
+from vmq.streams.reader_places import CursorError, CursorKey, FoundCursor, Place
 from vmq.streams.replay.cursors import too_many
 from vmq.streams.replay.group_request import GroupRequest
 from vmq.streams.replay.keeping import Keeping
@@ -73,7 +73,7 @@ class ReplayStarter:
         else:
             start.key = self.keeping.key_of(queue, topic_filter, request, stream.name)
             start.is_new = is_new and not request.name
-            self.look_elsewhere(start)
+            self.ask_cluster(start)
 
         def done(finding: "Future[None]") -> None:
             try:
@@ -87,13 +87,20 @@ class ReplayStarter:
             start.error = "the broker stops"
             self.core.call_soon(lambda: then(start))
 
-    def look_elsewhere(self, start: ReplayStart) -> None:
-        """Finds the cursor of a replay where another node of the cluster knows it better."""
+    def ask_cluster(self, start: ReplayStart) -> None:
+        """Finds the cursor of a replay as the cluster has it."""
         if start.key is None or start.is_new:
             return
-        start.place = self.keeping.found_elsewhere(start.key, start.stream.name)
+        start.shared = self.keeping.found_in_cluster(start.key, start.stream.name)
         if not self.keeping.may_have(start.key):
             start.error = too_many()
+
+    def place(self, key: CursorKey, shared: FoundCursor | None, stream: Stream) -> Place | None:
+        """Where a cursor is: as the cluster has it, unless this node has it newer; in a thread."""
+        if shared is not None and not shared.is_own:
+            return shared.place
+        # A node that has lost its disk has what it had told the others.
+        return self.keeping.find(key, stream.name) or (shared.place if shared else None)
 
     def look(self, start: ReplayStart, stream: Stream) -> None:
         """Finds what a replay needs, in a thread."""
@@ -109,8 +116,8 @@ class ReplayStarter:
                 def where(number: int, rows: pa.RecordBatch) -> pa.BooleanArray:
                     return expressions.mask(text, number, rows)
 
-            if start.key is not None and start.place is None and not start.is_new:
-                start.place = self.keeping.find(start.key, stream.name)
+            if start.key is not None and not start.is_new:
+                start.place = self.place(start.key, start.shared, stream)
             known = None if start.place is None else start.place.positions
             logs = LogsAnywhere(stream, self.catalog.places)
             start.reader = ReplayReader(logs, stream.name, request.filter, where)

@@ -14,6 +14,7 @@ from tests.vmq.streamed import streams_of
 from tests.vmq.streams.replay.test_port import payload_of, reading
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
+from vmq.clustering.raft.records import decode
 from vmq.clustering.streams import cursors as module
 from vmq.clustering.streams.cursors import SharedCursor, furthest
 from vmq.streams.reader_places import CursorKey
@@ -42,7 +43,7 @@ async def take(broker: Broker, topic: str, *numbers: int) -> None:
 def position(broker: Broker) -> int:
     """As a node knows it, of the one cursor that there is."""
     node = clustering(broker).node
-    found = [module._decode(value) for _, value in node.items(module.CURSORS)]
+    found = [decode(value, SharedCursor) for _, value in node.items(module.CURSORS)]
     return sum(sum(each.positions.values()) for each in found if each is not None)
 
 
@@ -100,6 +101,17 @@ async def test_who_reads_at_a_node_that_dies_goes_on_elsewhere(tmp_path: Path) -
         await until(lambda: position(b) >= 2)  # within a second, while it goes on reading
         assert await payload_of(peer, acknowledge=False) == "2"
         await take(b, BOARD, 2)
+
+
+async def test_a_node_that_has_lost_its_disk_has_what_it_told_the_others(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a", "b", s=STREAM) as (a, b):
+        await publish(b, 0, 1)
+        await take(a, BOARD, 0)
+        await until(lambda: position(b) == 1)
+        keeping = streams_of(a).readers.keeping
+        for key, _, _ in await keeping.listed(""):
+            await keeping.forget(key)
+        await take(a, BOARD, 1)
 
 
 async def test_a_node_that_joins_brings_its_cursors(tmp_path: Path) -> None:
