@@ -188,7 +188,8 @@ class SlotMachine:
     def beat(self, store: int) -> None:
         """Tells a peer that this node is there."""
         here = self.here
-        here.send(store, Beat(here.incarnation, here.reach.heard(), here.is_leaving, here.clock))
+        reach, leaves = here.reach, here.is_leaving
+        here.send(store, Beat(here.incarnation, reach.heard(), leaves, here.clock, here.now))
 
     def _notice_lives(self, up: frozenset[int]) -> bool:
         """What a peer said holds for one life of it and of the link, until this node is held up; whether that ends."""
