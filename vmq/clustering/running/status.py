@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.sessions import AwaySession
+from vmq.clustering.running.clocks import ClockStatus
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.words import Lineage, slot_of, split_scope, store_of
 from vmq.mqtt.message import NO_MESSAGE, Delivery
@@ -39,6 +40,7 @@ class SlotStatus:
         self._machines = machines
         self._name_of = name_of
         self._here = machines.here
+        self._clocks = ClockStatus(machines.here, name_of)
         #: Slots without a follower that there could be, and those that wait; the looks for which there were any.
         self._lacking = (0, 0)
         self._looks = 0
@@ -178,6 +180,7 @@ class SlotStatus:
 
     def look(self) -> None:
         """Time has passed."""
+        self._clocks.look()
         owners = list(self._machines.slots.owners.values())
         reach = self._here.reach
         waiting, alone = len(owners), 0
@@ -208,7 +211,8 @@ class SlotStatus:
         return lineage == owner.view.lineage and stored < version
 
     def problems(self, looks: int) -> Iterator[str]:
-        """What is missing since so many looks."""
+        """What is missing since so many looks, and whose clock is wrong."""
+        yield from self._clocks.problems()
         for store, seen in sorted(self._lagging.items()):
             if seen > looks:
                 name, count = self._name_of(store), self._lags[store]

@@ -90,7 +90,7 @@ class LocalNode:
 
         One clock that is hours ahead, here or elsewhere, ends nothing early then; stamps follow it (`time`).
         """
-        clocks = sorted([self.now, *self.reach.clocks()])
+        clocks = sorted([self.now, *self.reach.clocks().values()])
         return clocks[(len(clocks) - 1) // 2]
 
     def heard_of(self, stamp: int) -> None:

@@ -155,9 +155,9 @@ class Reach:
             self._up = [store for store, peer in self.peers.items() if peer.is_up]
         return self._up
 
-    def clocks(self) -> list[int]:
-        """What the clocks of those in reach said last."""
-        return [peer.now for peer in self.peers.values() if peer.is_up and peer.now]
+    def clocks(self) -> dict[int, int]:
+        """What the clocks of those in reach said last, by store."""
+        return {store: peer.now for store, peer in self.peers.items() if peer.is_up and peer.now}
 
     def fit(self) -> list[int]:
         """Who could follow an owner here: in reach, of another host, and not about to leave."""
@@ -178,6 +178,34 @@ class Reach:
                 store for store, peer in self.peers.items() if peer.is_up and not peer.is_leaving
             ]
         return self._heirs
+
+    def wider(self) -> list[int]:
+        """Heirs that have whom this node has in reach, and somebody whom it misses for long.
+
+        Of who has just died another one may not know yet, or not have said so.
+        """
+        long = self.timeout + 4 * self.interval
+        missed = {
+            store
+            for store, peer in self.peers.items()
+            if not (peer.is_up or peer.is_dead) and peer.away > long
+        }
+        if not missed:
+            return []
+        own = {self.store, *self.up()}
+        return [
+            store
+            for store in self.heirs()
+            if own - {store} <= self.peers[store].hears and missed & self.peers[store].hears
+        ]
+
+    def is_whole(self) -> bool:
+        """Whether everybody hears everybody, and nobody is about to leave."""
+        everybody = {self.store, *self.peers}
+        return all(
+            peer.is_up and not peer.is_leaving and everybody - {store} <= peer.hears
+            for store, peer in self.peers.items()
+        )
 
     def is_up(self, store: int) -> bool:
         peer = self.peers.get(store)
