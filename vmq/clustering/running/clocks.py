@@ -20,7 +20,7 @@ class ClockStatus:
 
     Args:
         here: this node.
-        name_of: a store's node.
+        name_of: another store's node.
     """
 
     def __init__(self, here: LocalNode, name_of: Callable[[int], str]) -> None:
@@ -40,17 +40,20 @@ class ClockStatus:
         }
         for store in sorted(self._looks.keys() - self._off.keys()):
             if self._looks.pop(store) >= LOOKS and store in clocks:
-                log.info("clock right node=%s", self._name_of(store))
+                log.info("the clock of %s is right again", self._who(store))
         self._looks.update(self._off.keys())
         for store in sorted(self._off):
             if self._looks[store] == LOOKS:
-                log.warning("clock wrong node=%s: %s", self._name_of(store), self._how(store))
+                log.warning("the clock of %s is wrong: %s", self._who(store), self._how(store))
 
     def problems(self) -> Iterator[str]:
         """What is wrong now."""
         for store in sorted(self._off):
             if self._looks[store] >= LOOKS:
-                yield f"the clock of node {self._name_of(store)} is wrong: {self._how(store)}"
+                yield f"the clock of {self._who(store)} is wrong: {self._how(store)}"
+
+    def _who(self, store: int) -> str:
+        return "this node" if store == self._here.store else f"node {self._name_of(store)}"
 
     def _how(self, store: int) -> str:
         seconds = round(self._off[store] / 1000)

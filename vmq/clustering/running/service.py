@@ -131,7 +131,7 @@ class SlotService:
         self._turns.fronts = self.fronts
         rows = SlotRows(self.machines, replicas, self.fronts.output_of, self._turns.soon)
         self._turns.hand_in = rows.hand_in
-        self.status = SlotStatus(self.machines, self._name_of)
+        self.status = SlotStatus(self.machines, lambda store: self._names.get(store, ""))
         #: The stores of other members by name, and names by store.
         self._stores: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -148,9 +148,6 @@ class SlotService:
         node.on(PeerUp, lambda effect: self.links.on_up(effect.peer))
         node.on(PeerDown, self._on_down)
         node.on(MembersChanged, lambda _: self._set_members())
-
-    def _name_of(self, store: int) -> str:
-        return self._node.name if store == self.store else self._names.get(store, "")
 
     def _draw(self) -> int:
         return self._random.getrandbits(61) + 1
