@@ -135,14 +135,14 @@ class Acceptor:
         self.sock.close()
 
     def use_server(
-        self, backlog: int, offer: Callable[[], Any], may_offer: Callable[[int], bool]
+        self, backlog: int, offer: Callable[[], Any], may_offer: Callable[[], bool]
     ) -> None:
         """Has uvloop's server, if that is the event loop, take clients that come one by one.
 
         Args:
             backlog: how many may wait.
             offer: makes what takes the bytes of a client that is in already.
-            may_offer: whether the next client may come in without having been looked at; told how many may.
+            may_offer: whether the next client may come in without having been looked at.
         """
         if self.is_uvloop:
             core, drift = self.core, self.max_drift

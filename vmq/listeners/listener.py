@@ -230,12 +230,12 @@ class Listener:
         else:
             self.adopt(sock, self.enter(address, ""))
 
-    def _may_offer(self, room: int) -> bool:
-        """Whether one of so many clients may come in without its address having been looked at."""
+    def _may_offer(self) -> bool:
+        """Whether the next client may come in without its address having been looked at."""
         limit = self.options.max_connections
         if self.options.proxy_protocol or self.registry.core.options.max_connections_per_ip:
             return False
-        return self.connections < (min(limit, room) if limit else room)
+        return not limit or self.connections < limit
 
     def _offer(self) -> Any:
         """A client is in: it has an address when it has a transport (`_on_opened`, `TlsEntry.begun`)."""

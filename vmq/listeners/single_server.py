@@ -1,13 +1,14 @@
 """uvloop's own server, for clients that come one by one.
 
 It makes a transport for half of what `connect_accepted_socket` takes. But it knows no pause; it takes one client a turn
-of the event loop, however many wait; and where files are short it closes everybody who waits, and tells nobody. So it
-is used only while there is nothing to decide, and gives the socket back at the first sign of anything else.
+of the event loop, however many wait; and where there is no file left it closes everybody who waits, and tells nobody.
+So it is used only while there is nothing to decide, and gives the socket back at the first sign of anything else. That
+a next client can have a file is looked at each time: only what opens one before that client comes can still take it.
 """
 
 import asyncio
 import logging
-import resource
+import os
 import select
 from collections.abc import Callable
 from socket import socket
@@ -29,7 +30,7 @@ class SingleServer:
         core: clock, counters, and how late the loop was lately.
         max_drift: seconds that the loop may be late.
         offer: makes what takes the bytes of a client that is in already.
-        may_offer: whether the next client may come in without having been looked at; told how many may.
+        may_offer: whether the next client may come in without having been looked at.
         gave_back: called when it takes nobody any more.
     """
 
@@ -40,10 +41,11 @@ class SingleServer:
         core: Core,
         max_drift: float,
         offer: Callable[[], Any],
-        may_offer: Callable[[int], bool],
+        may_offer: Callable[[], bool],
         gave_back: Callable[[], None],
     ) -> None:
         self.sock = sock
+        self.file = sock.fileno()
         self.backlog = backlog
         self.core = core
         self.max_drift = max_drift
@@ -51,23 +53,14 @@ class SingleServer:
         self.may_offer = may_offer
         self.gave_back = gave_back
         self.server: Any = None
-        #: Clients since the start, and the connections up to which there are files enough.
+        #: Clients since the start.
         self.taken: int = 0
-        self.room: int = 0
-        #: Failed accepts of all listeners when it started.
-        self.failed: int = 0
         self.waiting: Any = select.poll()
         self.waiting.register(sock, select.POLLIN)
 
     def start(self) -> bool:
         """Takes clients from now on; False if that is not safe now."""
-        if self.server is not None:
-            return False
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        # Half of the files are for connections: streams may have a quarter open, all else the rest.
-        self.room = files // 2 if files != resource.RLIM_INFINITY else 1 << 30
-        self.failed = self.core.counters.accept_failed
-        if not self.is_safe() or not self.may_offer(self.room):
+        if self.server is not None or not self.may_offer() or not self.is_safe():
             return False
         try:
             own = self.sock.dup()
@@ -86,14 +79,14 @@ class SingleServer:
         return self.server is not None
 
     def is_safe(self) -> bool:
-        """Whether the loop is in time, and files are not short."""
-        core = self.core
-        counters = core.counters
-        return (
-            core.loop_lag <= self.max_drift
-            and counters.socket_open - counters.socket_close < self.room
-            and counters.accept_failed == self.failed
-        )
+        """Whether the loop is in time, and the next client can have a file."""
+        if self.core.loop_lag > self.max_drift:
+            return False
+        try:
+            os.close(os.dup(self.file))
+        except OSError:
+            return False
+        return True
 
     def take(self) -> Any:
         """A client is in: returns what takes its bytes."""
@@ -105,7 +98,7 @@ class SingleServer:
             log.exception("internal error: a client cannot be let in")
             return Nobody()
         if (
-            not self.may_offer(self.room)
+            not self.may_offer()
             or not self.is_safe()
             or (self.taken % LOOK == 0 and self.waiting.poll(0))
         ):
