@@ -42,6 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 # The wheel that is tested holds the same C as the working tree: it is compiled once (setup.py).
 export VMQ_OBJECTS ?= $(CURDIR)/build/objects
+SPARK_CLASSES := $(VENV)/spark-classes.jsa
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
 .PHONY: help run demo spark build test test-pure test-wheel deb test-deb docs check format bench fuzz corpus soak chaos attack reference vendor lock clean
@@ -66,12 +67,13 @@ spark: build $(VENV)/.spark ## install PySpark into .venv, and the Java that it 
 build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
+# Spark starts often in tests: an archive of its classes is made meanwhile, and used as soon as it is there.
 test: ## run the whole suite
 	@$(MAKE) --jobs 3 build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json
 	@$(MAKE) mosquitto haproxy chromium curl databases java
-	@$(MAKE) $(VENV)/spark-classes.jsa
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
-	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	@[ $(SPARK_CLASSES) -nt $(VENV)/.dev ] || CI=1 $(BIN)/python -m tests.spark.classes & \
+		CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS) && wait || { wait; exit 1; }
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
@@ -206,20 +208,21 @@ $(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/bin/python
 	@echo "$(CURDIR)/plugins" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vmq-plugins.pth"
 	@touch $@
 
+# Spark's Python workers import PySpark from archives without bytecode, half a second each; where there are none, they import
+# what pip has installed and compiled.
+WITHOUT_ARCHIVES = rm -f "$$($(BIN)/python -c 'import pyspark; print(*pyspark.__path__)')"/python/lib/*.zip
+
 $(VENV)/.spark: $(VENV)/.runtime
 	@echo "==> setup: Spark"
 	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[spark,streams]'
+	@$(WITHOUT_ARCHIVES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "==> setup: the libraries that tests and checks need"
 	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@$(WITHOUT_ARCHIVES)
 	@touch $@
-
-# Spark starts often in tests.
-$(VENV)/spark-classes.jsa: $(VENV)/.dev
-	@echo "==> setup: an archive of Spark's classes"
-	@CI=1 $(BIN)/python -m tests.spark.classes
 
 # The .so of a module that is compiled no more would hide its source: away with all of them first.
 $(BUILT): $(VENV)/.runtime setup.py $(SOURCES)

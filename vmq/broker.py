@@ -157,7 +157,7 @@ class Broker(Configured):
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
         own = [options for _, options in self.listeners.own()]
-        import_ahead(own, with_admin=self._wants_admin)
+        import_ahead(own, with_admin=self._wants_admin, is_node=bool(self.config.cluster.listen))
         self.listeners.bind_ports()
         try:
             self._open()

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Final
 
-#: Who is meant by bytes of nodes that are no members.
-STRANGERS: Final = ""
+#: Who is meant by bytes of nodes that are no members, any more or yet: no broker may have this name.
+STRANGERS: Final = "(no member)"
 
 
 class Traffic:

@@ -167,7 +167,7 @@ class WatchedFile(Generic[Content]):
             return False
         try:
             self._content = self._parse(data)
-        except FileError:
+        except Exception:
             self._seen = None
             raise
         self._digest = digest
@@ -200,14 +200,24 @@ class WatchedFile(Generic[Content]):
             data = await self._wait_written(broker, data)
             is_new = await broker.run_in_thread(self._take, data)
         except FileError as error:
-            if str(error) != self._complaint:
-                self._complaint = str(error)
-                broker.log.error("%s; what was read before stays in force", error)
+            self._complain(broker, str(error))
+            return
+        except Exception as error:  # noqa: BLE001 - the plugin's `parse` raised it; the file is followed all the same
+            self._complain(broker, f"{self.path}: {type(error).__name__}: {error}", error)
             return
         self._complaint = ""
         if is_new:
             broker.log.info("%s: new content is in force", self.path)
-            await on_change()
+            try:
+                await on_change()
+            except Exception as error:
+                broker.log.error("%s: after a change", self.path, exc_info=error)
+
+    def _complain(self, broker: Broker, problem: str, error: Exception | None = None) -> None:
+        """Logs once that the file is refused; with a traceback where that is a defect of the plugin."""
+        if problem != self._complaint:
+            self._complaint = problem
+            broker.log.error("%s; what was read before stays in force", problem, exc_info=error)
 
     async def _wait_written(self, broker: Broker, data: bytes) -> bytes:
         """What the file holds when nobody writes any more: an editor may just have emptied it."""

@@ -15,12 +15,13 @@ from xdist.workermanage import WorkerController
 
 #: Of Spark's tests those that start applications of their own instead of sharing the session.
 APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
-#: Where tests start programs, in the order in which they are begun: not all of Spark's at the same time, and those of
-#: clusters, which wait most of the time, before the others, which keep the processors busy to the end.
+#: Where tests start programs, in the order in which they are begun: not all of Spark's at the same time, nor before the
+#: archive of its classes can be there, and those of clusters, which wait most of the time, before the others, which
+#: keep the processors busy to the end.
 PROGRAMS: Final = (
-    "tests/spark/",
     "tests/crash/",
     "tests/cluster_processes/",
+    "tests/spark/",
     *APPLICATIONS,
     "tests/vmq/clustering/",
     "tests/vmq/jobs/sharing/",

@@ -9,25 +9,25 @@ SCOPES = ["tests/vmq/a.py", "tests/cluster/b.py", "tests/crash/c.py", "tests/spa
 
 
 def test_programs_come_before_the_rest_where_they_are_wanted() -> None:
-    assert next_of(SCOPES, programs=True) == "tests/spark/"
-    assert next_of(SCOPES[:3], programs=True) == "tests/crash/c.py"
+    assert next_of(SCOPES, programs=True) == "tests/crash/c.py"
+    assert next_of([SCOPES[0], SCOPES[3]], programs=True) == "tests/spark/"
     assert next_of(SCOPES, programs=False) == "tests/vmq/a.py"
 
 
-def test_what_takes_longest_is_begun_first_but_sparks_applications_apart_from_its_session() -> None:
+def test_clusters_are_begun_first_and_sparks_applications_apart_from_its_session() -> None:
     left = ["tests/vmq/cli/a.py", *APPLICATIONS, "tests/cluster_processes/a.py", "tests/spark/"]
     begun = []
     while left:
         begun.append(next_of(left, programs=True))
         left.remove(begun[-1])
     session, first = "tests/spark/", "tests/cluster_processes/a.py"
-    assert begun == [session, first, *APPLICATIONS, "tests/vmq/cli/a.py"]
+    assert begun == [first, session, *APPLICATIONS, "tests/vmq/cli/a.py"]
     assert next_of(["tests/vmq/a.py", LONGEST[0]], programs=False) == LONGEST[0]
 
 
 def test_who_is_done_with_its_own_helps() -> None:
     assert next_of(SCOPES[:2], programs=True) == "tests/vmq/a.py"
-    assert next_of(SCOPES[2:], programs=False) == "tests/spark/"
+    assert next_of(SCOPES[2:], programs=False) == "tests/crash/c.py"
 
 
 def test_a_file_stays_together_and_so_do_those_that_share_spark() -> None:

@@ -132,8 +132,15 @@ async def test_questions_that_there_are_not() -> None:
         await call_async(Answers(), "on_sunrise")
     with pytest.raises(TypeError, match="does not implement on_register"):
         await call_async(Answers(), "on_register")
-    with pytest.raises(TypeError, match="username, subscriber_id"):
-        await call_async(Answers(), "auth_on_publish", message=Message("a", b""))
+    with pytest.raises(TypeError, match=r"Answers\.auth_on_publish takes message, too"):
+        await call_async(Answers(), "auth_on_publish", username="u")
+    with pytest.raises(TypeError, match="has no user; accepted: username, subscriber_id, message"):
+        await call_async(Answers(), "auth_on_publish", message=Message("a", b""), user="u")
+
+
+async def test_a_question_needs_no_more_than_the_plugin_takes() -> None:
+    verdict = await call_async(Answers(True), "auth_on_publish", message=Message("a", b""))
+    assert verdict == Accept()
 
 
 @pytest.mark.parametrize("hook_name", ["auth_on_publish", "on_deliver"])

@@ -90,7 +90,15 @@ def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> No
         name = first.removeprefix("# file: ")
         assert name != first, f"a block does not say its file: {first}"
         files[name] = files.get(name, "") + rest
-    assert set(files) == {"rooms.py", "test_rooms.py", "doors.py", "units.py", "test_units.py"}
+    assert set(files) == {
+        "rooms.py",
+        "test_rooms.py",
+        "doors.py",
+        "units.py",
+        "users.py",
+        "test_users.py",
+        "test_units.py",
+    }
     doors: dict[str, Any] = {"__name__": "doors"}
     exec(compile(files.pop("doors.py"), "doors.py", "exec"), doors)
     (mistake,) = doors["Doors"]().check(FakeChecking(tmp_path), doors["Config"]())
@@ -114,4 +122,4 @@ def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout

@@ -148,6 +148,35 @@ class TestWatching:
             f"{rules}, line 1: a bad word",
         ]
 
+    async def test_a_defect_of_the_plugin_does_not_end_it(
+        self, path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        told = asyncio.Queue[str]()
+        faults = [AttributeError("in on_change")]
+
+        def read(data: bytes) -> str:
+            return data.decode()
+
+        async def on_change() -> None:
+            if faults:
+                raise faults.pop()
+            told.put_nowait(watched.content)
+
+        watched = WatchedFile(path, read)
+        watched.load()
+        async with FakeBroker(tmp_path) as broker:
+            path.write_bytes(b"\xff")
+            await watched.look(broker, on_change)
+            await watched.look(broker, on_change)
+            for word in ("two", "three"):
+                path.write_text(word)
+                await watched.look(broker, on_change)
+            assert told.get_nowait() == "three"
+        unreadable, unchanged = (each.message for each in caplog.records)
+        assert unreadable.startswith(f"{path}: UnicodeDecodeError: ")
+        assert unreadable.endswith("; what was read before stays in force")
+        assert unchanged == f"{path}: after a change"
+
     async def test_it_looks_again_and_again(
         self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
     ) -> None:

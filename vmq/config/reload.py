@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from vmq.config.options import Config
+from vmq.config.plugins import UNWRITTEN, PluginOptions
 from vmq.config.sources import sections
 from vmq.config.text import is_live
 
@@ -66,9 +67,16 @@ def check_live(found: list[Change]) -> None:
 
 def _changed(key: str, struct: type[Struct], before: Struct, after: Struct) -> Iterator[Change]:
     for field in msgspec.structs.fields(struct):
+        if field.name in UNWRITTEN:
+            continue
         if getattr(before, field.name) != getattr(after, field.name):
             live = is_live_option(key.partition(".")[0], field.type)
             yield Change(f"{key}.{field.name}", live)
+    if isinstance(before, PluginOptions) and isinstance(after, PluginOptions):
+        own, new = before.own_options, after.own_options
+        for name in dict.fromkeys((*own, *new)):
+            if name not in own or name not in new or own[name] != new[name]:
+                yield Change(f"{key}.{name}", live=True)
 
 
 def is_live_option(section: str, option_type: object) -> bool:

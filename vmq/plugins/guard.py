@@ -15,7 +15,7 @@ from vmq.runtime.histogram import Histogram
 
 log = logging.getLogger("vmq.plugins")
 
-#: Seconds between two lines on failures of one hook of one plugin.
+#: Seconds between two lines on failures of one kind in one hook of one plugin.
 QUIET: Final = 5.0
 
 
@@ -57,7 +57,8 @@ class PluginGuard(Breaker):
         #: Async verdicts under way.
         self.under_way = 0
         self._idle: asyncio.Future[None] | None = None
-        self._quiet: dict[str, tuple[float, int]] = {}
+        #: By hook and kind of failure: who mends one sees the next.
+        self._quiet: dict[tuple[str, str], tuple[float, int]] = {}
 
     def lets_through(self, hook: str) -> bool:
         """Whether a call may be made now; to be asked when there were failures."""
@@ -79,21 +80,22 @@ class PluginGuard(Breaker):
         """A call raised, or answered what is no answer."""
         self.errors[hook] += 1
         if isinstance(error, str):
-            self._tell(hook, f'answer="{error}"', None)
+            self._tell(hook, "answer", f'answer="{error}"', None)
         else:
-            self._tell(hook, f'error="{type(error).__name__}: {error}"', error)
+            kind = type(error).__name__
+            self._tell(hook, kind, f'error="{kind}: {error}"', error)
         self._count()
 
     def timed_out(self, hook: str) -> None:
         """An async verdict did not come in time."""
         self.timeouts[hook] += 1
-        self._tell(hook, f"error=no verdict within {self.deadline:g} s", None)
+        self._tell(hook, "late", f"error=no verdict within {self.deadline:g} s", None)
         self._count()
 
     def overflowed(self, hook: str) -> None:
         """An async notice was dropped: too many wait for the plugin."""
         self.dropped[hook] += 1
-        self._tell(hook, "error=too many calls wait; one is left out", None)
+        self._tell(hook, "dropped", "error=too many calls wait; one is left out", None)
 
     @contextmanager
     def waiting(self, observe: Callable[[float], None]) -> Iterator[None]:
@@ -132,13 +134,13 @@ class PluginGuard(Breaker):
                 self.pause,
             )
 
-    def _tell(self, hook: str, what: str, error: BaseException | None) -> None:
+    def _tell(self, hook: str, kind: str, what: str, error: BaseException | None) -> None:
         now = self._clock()
-        until, unsaid = self._quiet.get(hook, (now, 0))
+        until, unsaid = self._quiet.get((hook, kind), (now, 0))
         if now < until:
-            self._quiet[hook] = (until, unsaid + 1)
+            self._quiet[hook, kind] = (until, unsaid + 1)
             return
-        self._quiet[hook] = (now + QUIET, 0)
+        self._quiet[hook, kind] = (now + QUIET, 0)
         log.error(
             "hook failed plugin=%s hook=%s %s more=%d",
             self.plugin,

@@ -5,7 +5,7 @@ pluggy compares names and arguments with the specifications; it takes no part in
 
 import difflib
 import inspect
-from typing import Final
+from typing import Any, Final
 
 import pluggy
 from vmq_hooks import Plugin
@@ -42,7 +42,7 @@ def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainSt
         manager.register(plugin, name)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        raise LoadError(f"plugin {name}: {error}{_hint(plugin)}") from None
+        raise LoadError(f"plugin {name}: {_mistakes(plugin) or error}") from None
     steps: dict[str, ChainStep] = {}
     for caller in manager.get_hookcallers(plugin) or ():
         for found in caller.get_hookimpls():
@@ -51,23 +51,35 @@ def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainSt
     return steps
 
 
-def _hint(plugin: Plugin) -> str:
-    """What the hooks that there are not may have been meant to be."""
-    marked = {
+def _mistakes(plugin: Plugin) -> str:
+    """What is wrong with what a plugin marks as hooks: names that there are not, arguments that they do not have."""
+    kind = type(plugin)
+    marked = [
+        (each, found)
+        for each in dir(kind)
+        if hasattr(found := getattr(kind, each, None), f"{PROJECT}_impl")
+    ]
+    return "; ".join(
         each
-        for each in dir(type(plugin))
-        if hasattr(getattr(type(plugin), each, None), f"{PROJECT}_impl")
-    }
-    close = {
-        each: difflib.get_close_matches(each, CHAINS, n=1)
-        for each in sorted(marked - CHAINS.keys())
-    }
-    return "".join(
-        f"; there is no hook {name!r}, did you mean {found[0]!r}?"
-        if found
-        else f"; there is no hook {name!r} (hooks: {', '.join(CHAINS)})"
-        for name, found in close.items()
+        for name, found in marked
+        for each in (_unknown_arguments(name, found) if name in CHAINS else [_unknown(name)])
     )
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, CHAINS, n=1)
+    meant = f", did you mean {close[0]!r}?" if close else f"; accepted: {', '.join(CHAINS)}"
+    return f"there is no hook {name!r}{meant}"
+
+
+def _unknown_arguments(hook: str, found: Any) -> list[str]:
+    known = arguments_of(hook)
+    taken = tuple(inspect.signature(found).parameters)[1:]
+    return [
+        f"hook {hook} has no {each!r}; accepted: {', '.join(known)}"
+        for each in taken
+        if each not in known
+    ]
 
 
 def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:

@@ -44,6 +44,8 @@ def load(name: str, path: Path | None) -> type[Plugin]:
     Raises:
         LoadError: there is no such plugin, or its code fails.
     """
+    if path is not None:
+        path = path.absolute()
     try:
         if path is not None:
             return _from_path(name, path)

@@ -1,5 +1,6 @@
 """A plugin as the operator sees it."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -8,6 +9,17 @@ from vmq_hooks.breaker import State
 from vmq.config.plugins import PluginOptions
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.loaded import LoadedPlugin
+
+
+def not_asked(loaded: Iterable[LoadedPlugin]) -> list[str]:
+    """Of plugins that failed too often in a row: what is told of each until a call goes well."""
+    return [
+        f"plugin {each.name} fails (see the log): what it decides is refused until a call goes well"
+        if any(hook.startswith("auth_") for hook in each.steps)
+        else f"plugin {each.name} fails (see the log): it is left out until a call goes well"
+        for each in loaded
+        if each.guard.state is not State.CLOSED
+    ]
 
 
 class Status(Struct, frozen=True):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vmq.plugins.figures import families
+from vmq.plugins.status import not_asked
 from vmq.runtime.health import Health, add_core, add_listener
 from vmq.runtime.metrics import Family
 
@@ -19,6 +20,7 @@ def condition_of(broker: "WholeBroker") -> Health:
     if broker.is_started:
         health.degraded.extend(broker.parts.damage.reasons())
         add_core(health, broker.parts.core, broker.monitor.recent_lag())
+        health.degraded.extend(not_asked(broker.plugins.in_order()))
     if broker.streaming is not None:
         health.degraded.extend(broker.streaming.problems())
     health.degraded.extend(broker.jobs.problems())

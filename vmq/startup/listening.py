@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vmq.streams.serving.listener import FlightListener
 
 
-def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool) -> None:
-    """Imports what listeners and the admin socket will need.
+def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool, is_node: bool) -> None:
+    """Imports what listeners, the admin socket and the node of a cluster will need.
 
     That holds the loop for so long that its watchdog would tell of it, and other nodes would take this one for gone.
 
@@ -35,6 +35,8 @@ def import_ahead(listeners: Iterable[ListenerOptions], *, with_admin: bool) -> N
         import_module("vmq.http.app")
     if any(each.is_flight for each in endpoints):
         check_libraries()
+    if is_node:
+        import_module("vmq.startup.clustering")
 
 
 async def listen(

@@ -20,7 +20,8 @@ def call(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
 
     Raises:
         AnswerError: the answer is none for this hook.
-        TypeError: the arguments are not those of the hook, or the plugin does not implement it.
+        TypeError: the hook has no such argument, one that the plugin takes is missing, or the plugin does not
+            implement the hook.
     """
     return asyncio.run(call_async(plugin, hook, **arguments))
 
@@ -28,12 +29,12 @@ def call(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
 async def call_async(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
     """Like `call`, for tests that are coroutines themselves."""
     function = implementation(plugin, hook)
-    known = inspect.signature(getattr(Specs, hook)).parameters
-    wrong = [name for name in known if name != "self" and name not in arguments]
-    wrong += [name for name in arguments if name not in known]
-    if wrong:
-        raise TypeError(f"{hook}: arguments missing or unknown: {', '.join(wrong)}")
+    known = [name for name in inspect.signature(getattr(Specs, hook)).parameters if name != "self"]
     taken = inspect.signature(function).parameters
+    if unknown := [name for name in arguments if name not in known]:
+        raise TypeError(f"{hook} has no {', '.join(unknown)}; accepted: {', '.join(known)}")
+    if missing := [name for name in taken if name not in arguments]:
+        raise TypeError(f"{type(plugin).__name__}.{hook} takes {', '.join(missing)}, too")
     try:
         returned = function(**{name: arguments[name] for name in taken})
         if inspect.isawaitable(returned):

@@ -3,13 +3,17 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from rich.text import Text
+from typer.main import get_command
 
 import vmq
 from tests.vmq.cli.program import Program, run
 from vmq.cli.main import COMMANDS as ALL_COMMANDS
-from vmq.cli.main import PANELS, main
+from vmq.cli.main import PANELS, app_of, main
 
 COMMANDS = [
     ["start"],
@@ -109,6 +113,23 @@ def test_every_command_has_help_with_examples(command: list[str], helps: dict[st
     assert "Examples:" in text
     assert f"vmq {' '.join(command)}" in text
     assert "\x1b" not in text
+
+
+def words_of(command: Any) -> Iterator[str]:
+    """All that the help of a command and of those below it says, before Rich lays it out."""
+    yield command.help or ""
+    yield from (getattr(each, "help", None) or "" for each in command.params)
+    for each in getattr(command, "commands", {}).values():
+        yield from words_of(each)
+
+
+def test_brackets_in_a_help_are_shown_and_not_taken_for_markup() -> None:
+    styles = {
+        each.style
+        for text in words_of(get_command(app_of(ALL_COMMANDS)))
+        for each in Text.from_markup(text).spans
+    }
+    assert styles == {"bold"}
 
 
 @pytest.mark.parametrize(

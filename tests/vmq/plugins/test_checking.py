@@ -50,7 +50,7 @@ WRONG = [
     ),
     ('path = "gone.py"', "plugin p: there is no file"),
     ('path = "broken.py"', "plugin p: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-    ('path = "odd.py"\nlimit = 1', "hook 'auth_on_register'"),
+    ('path = "odd.py"\nlimit = 1', "hook auth_on_register has no 'user'"),
     ("", "plugin p: not installed"),
 ]
 

@@ -58,3 +58,19 @@ def test_a_flood_of_failures_is_one_line_now_and_then(caplog: pytest.LogCaptureF
     assert len(lines) == 2
     assert lines[1].endswith("more=49")
     assert it.errors == {"h": 51}
+
+
+def test_failures_of_another_kind_are_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    it, _ = guard(limit=0)
+    for _ in range(2):
+        it.failed("h", OSError("away"))
+        it.failed("h", KeyError("k"))
+        it.failed("h", "3 is no answer")
+        it.timed_out("h")
+    told = [each.getMessage().partition("hook=h ")[2] for each in caplog.records]
+    assert [each.split()[0] for each in told] == [
+        'error="OSError:',
+        'error="KeyError:',
+        'answer="3',
+        "error=no",
+    ]

@@ -95,6 +95,15 @@ def test_what_is_no_plugin_is_named(tmp_path: Path, text: str, why: str) -> None
     assert not [each for each in sys.modules if each.startswith("vmq_plugin_unmade")]
 
 
+def test_an_error_names_its_line_though_the_path_is_a_relative_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "mine.py", "\nimport nowhere_at_all")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LoadError, match=f"{file}:2"):
+        load("mine", Path("mine.py"))
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no file"):
         load("mine", tmp_path / "mine.py")
@@ -105,9 +114,15 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     (
-        ("@hook\n    def sunrise(self): ...", r"no hook 'sunrise' \(hooks: auth_on_register, "),
+        (
+            "@hook\n    def sunrise(self): ...",
+            "^plugin mine: there is no hook 'sunrise'; accepted: auth_on_register, ",
+        ),
         ("@hook\n    def on_publsh(self): ...", "'on_publsh', did you mean 'on_publish'"),
-        ("@hook\n    def on_publish(self, msg): ...", "msg"),
+        (
+            "@hook\n    def on_publish(self, msg): ...",
+            "^plugin mine: hook on_publish has no 'msg'; accepted: username, subscriber_id, message$",
+        ),
         ("@hook(tryfirst=True)\n    def on_publish(self): ...", "plugins.mine.priority"),
         ("@hook\n    async def on_deliver(self): ...", "cannot be async"),
         ("@hook\n    def on_publish(self):\n        yield", "generator"),

@@ -20,6 +20,7 @@ from vmq_hooks import (
 from tests.support.wire import (
     PINGREQ_BYTES,
     PINGRESP_BYTES,
+    connect_packet,
     publish_packet,
     subscribe_packet,
 )
@@ -53,6 +54,9 @@ async def test_a_failing_notice_harms_nobody_and_opens_its_breaker(
             await peer.connect("c")
             peer.send(*[publish_packet("a", b"x")] * 5, PINGREQ_BYTES)
             await peer.expect(PINGRESP_BYTES)
+        assert broker.health() == [
+            "plugin broken fails (see the log): it is left out until a call goes well"
+        ]
         guard = broker.plugins.guards["broken"]
         assert guard.errors == {"on_publish": 3}
         assert guard.skipped == {"on_publish": 2}
@@ -60,6 +64,32 @@ async def test_a_failing_notice_harms_nobody_and_opens_its_breaker(
     (line,) = [each.message for each in caplog.records if "hook failed" in each.message]
     assert "plugin=broken hook=on_publish" in line
     caplog.clear()
+
+
+async def test_an_operator_is_told_of_a_plugin_whose_failures_keep_clients_out(
+    tmp_path: Path,
+) -> None:
+    class Door(Plugin):
+        is_broken = True
+
+        @hook
+        def auth_on_register(self) -> bool:
+            if self.is_broken:
+                raise OSError("broken")
+            return True
+
+    door, sections = Door(), {"door": options(breaker_failures=1, breaker_seconds=1e-9)}
+    async with serving(tmp_path, {"door": door}, sections, anonymous=False) as broker:
+        async with peer_of(broker) as peer:
+            peer.send(connect_packet("c"))
+            assert await peer.rest() == b"\x20\x02\x00\x03"
+        assert broker.condition().degraded == [
+            "plugin door fails (see the log): what it decides is refused until a call goes well"
+        ]
+        door.is_broken = False
+        async with peer_of(broker) as peer:
+            await peer.connect("c")
+        assert broker.health() == []
 
 
 async def test_async_notices_come_in_order(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_changes_of_plugins_are_live() -> None:
         config(a=PluginOptions(own_options={"x": 1}), c=PluginOptions()),
     )
     assert [(each.key, each.live) for each in found] == [
-        ("plugins.a.own_options", True),
+        ("plugins.a.x", True),
         ("plugins.b", True),
         ("plugins.c", True),
     ]

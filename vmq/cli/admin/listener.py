@@ -19,7 +19,7 @@ COLUMNS: Final = Columns(
     if_any=("mountpoint",),
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in [listeners.NAME].")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help=r"As in \[listeners.NAME].")]
 
 
 @app.command("list")

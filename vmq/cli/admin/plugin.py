@@ -25,7 +25,7 @@ COLUMNS: Final = Columns(
 #: What tells one difference of `--shadow` from another.
 DIFFERENCE: Final = ("hook", "user", "client_id", "about", "old", "new")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in [plugins.NAME].")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help=r"As in \[plugins.NAME].")]
 
 
 @app.command("list")
@@ -199,7 +199,7 @@ def new(
     \b
     Example:
       vmq plugin new rooms
-      cd vmq-rooms && pip install -e '.[test]' && pytest
+      cd vmq-rooms && pip install -e '.\\[test]' && python -m pytest
     """
     try:
         written = write_project(name, folder)

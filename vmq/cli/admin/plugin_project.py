@@ -1,6 +1,6 @@
 """What `vmq plugin new` writes: a plugin that works, to be changed into another."""
 
-import keyword
+import importlib.util
 import re
 from pathlib import Path
 from typing import Final
@@ -111,7 +111,7 @@ In the environment that vmq runs in:
 
 ```
 pip install -e '.[test]'
-pytest
+python -m pytest
 ```
 
 In the broker's configuration:
@@ -135,12 +135,14 @@ def write_project(name: str, folder: Path | None = None) -> list[Path]:
     Raises:
         ProjectError: the name cannot be one, or the folder holds something already.
     """
-    if not _NAME.match(name) or keyword.iskeyword(name):
+    if not _NAME.match(name):
         raise ProjectError(
             f"{name!r} is no name for a plugin; accepted: lower-case letters and digits, joined by _"
         )
+    if importlib.util.find_spec(f"vmq_{name}") is not None:
+        raise ProjectError(f"the package vmq_{name} is installed already: give another name")
     root = Path(f"vmq-{name.replace('_', '-')}") if folder is None else folder
-    type_name = "".join(each.capitalize() for each in name.split("_"))
+    type_name = "".join(each.capitalize() for each in [*name.split("_"), "plugin"])
     files = {
         "pyproject.toml": _PROJECT,
         "README.md": _README,

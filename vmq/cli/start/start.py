@@ -114,7 +114,7 @@ ServeOption = Annotated[
         "--serve",
         metavar="FOLDER",
         help="Serve the files of this folder at http://127.0.0.1:8080, with MQTT at /mqtt of it; "
-        "[listeners.NAME] serve does so elsewhere.",
+        r"\[listeners.NAME] serve does so elsewhere.",
     ),
 ]
 

@@ -20,6 +20,9 @@ log = logging.getLogger("vmq.cluster")
 async def catch_up(clustering: "Clustering", siblings: Mapping[str, str]) -> bool:
     """Returns when a node has heard what others know; whether that was within `cluster.sync_timeout`.
 
+    That the others refuse it its name is said as soon as they do. It is waited all the same: the node that has the name
+    may have died just now.
+
     Args:
         clustering: the node, which has started.
         siblings: names and addresses of nodes that become members and are all waited for. Of other members, those that
@@ -36,10 +39,16 @@ async def catch_up(clustering: "Clustering", siblings: Mapping[str, str]) -> boo
     loop = asyncio.get_running_loop()
     timeout = clustering.options.sync_timeout
     deadline = loop.time() + timeout
-    while not has_heard(clustering.node, siblings.keys()):
+    said = ""
+    while (reason := clustering.joining.why_nameless()) or not has_heard(
+        clustering.node, siblings.keys()
+    ):
         if loop.time() >= deadline:
             await _tell_who_is_silent(clustering, timeout)
             return False
+        if reason and reason != said:
+            said = reason
+            log.warning("not let in: %s", reason)
         await asyncio.sleep(LOOK)
     return True
 

@@ -110,8 +110,8 @@ class Joining:
         membership = node.machine.membership
         if not membership.belongs:
             return out_of_cluster(membership.own.status, self.excluded_by)
-        if where := self._refused_for(node):
-            return namesake(self._name, where)
+        if reason := self.why_nameless():
+            return reason
         if membership.others:
             self._needed = []
         if not self._needed:
@@ -120,11 +120,12 @@ class Joining:
         reason = await self._why_not_lately(address)
         return f"this node is to join a cluster and is not let in: {address}: {reason}"
 
-    def _refused_for(self, node: ClusterNode) -> str:
-        """Where the node is for which others refuse this one its name by now; nothing if nobody does."""
+    def why_nameless(self) -> str:
+        """For which other node others refuse this one its name by now; nothing if nobody does."""
         where, when = self._refused
         age = asyncio.get_running_loop().time() - when
-        return where if age < _REFUSED * node.machine.options.heartbeat_interval else ""
+        is_old = age >= _REFUSED * self._find_node().machine.options.heartbeat_interval
+        return "" if not where or is_old else namesake(self._name, where)
 
     async def _why_not_lately(self, address: str) -> str:
         about, found, when = self._found
@@ -179,9 +180,7 @@ class Joining:
         """Why the node at an address has not taken this one in."""
         if address in self.namesakes:
             return namesake(self._name, address)
-        if where := self._refused_for(self._find_node()):
-            return namesake(self._name, where)
-        return await why_silent(address)
+        return self.why_nameless() or await why_silent(address)
 
 
 async def why_silent(address: str) -> str:

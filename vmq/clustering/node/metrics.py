@@ -82,7 +82,7 @@ def link_families(node: ClusterNode, outboxes: Outboxes) -> Iterator[Family]:
 
 
 def _of_links(node: ClusterNode, outboxes: Outboxes) -> dict[str, Mapping[str, float]]:
-    """By figure and other node; what is of those that are no members, any more or yet, is without a name."""
+    """By figure and other node; what is of those that are no members, any more or yet, is together."""
     runs = node.is_running
     others = [name for name in node.members if name != node.name] if runs else []
     up = set(node.up) if runs else set()

@@ -165,6 +165,10 @@ class ClusterRoutes:
             self._remove(key)
             self._node.delete(SLOT_ROUTES, key)
 
+    def says(self, slot: int) -> bool:
+        """Whether anybody says that a filter is wanted in a slot."""
+        return bool(self._said.get(slot))
+
     def own(
         self,
         slot: int,

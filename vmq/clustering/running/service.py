@@ -365,30 +365,38 @@ class SlotService:
 
     def _agree(self) -> None:
         """Owners compare their routes with the metadata: when they begin to serve, and now and then."""
-        routes, owners = self._routes, self.machines.slots.owners
+        routes, slots = self._routes, self.machines.slots
         if routes is None:
             return
-        slots = self._options.slots
-        taken, self.machines.slots.taken = self.machines.slots.taken, []
-        self._not_agreed.update(taken)
-        due = {(self._next_agreed + at) % slots for at in range(AGREED_AT_ONCE)}
-        self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots
-        members = {self.store, *self._hosts}
+        self._not_agreed.update(slots.taken)
+        slots.taken.clear()
+        due = {(self._next_agreed + at) % slots.slots for at in range(AGREED_AT_ONCE)}
+        self._next_agreed = (self._next_agreed + AGREED_AT_ONCE) % slots.slots
+        wanted: dict[int, set[str]] = {}
+        for slot in sorted(due | self._not_agreed):
+            owner = slots.owners.get(slot)
+            if owner is not None and owner.serves(self.store):
+                self._not_agreed.discard(slot)
+                wanted[slot] = owner.attachments.subscribers.routes()
+        # Most slots have no routes, and nobody says that they had.
+        own = {slot: each for slot, each in wanted.items() if each or routes.says(slot)}
+        lent = [slot for slot in due if slot not in slots.owners and routes.says(slot)]
+        if own or lent:
+            self._compare(routes, own, lent)
+
+    def _compare(self, routes: ClusterRoutes, own: dict[int, set[str]], lent: list[int]) -> None:
+        """What these slots want is what is said of them, as far as it is this node's to say."""
+        slots, members = self.machines.slots, {self.store, *self._hosts}
         belongs = self._node.machine.membership.belongs
         others = len(self._node.members) - 1
         barrier = self._barrier if belongs and len(self._node.up) == others else None
-        for slot in sorted(due | self._not_agreed):
-            owner = owners.get(slot)
-            if owner is None:
-                continue
-            if owner.serves(self.store):
-                self._not_agreed.discard(slot)
-                has_all = belongs and len(owner.cleared) == others
-                wanted = owner.attachments.subscribers.routes()
-                routes.own(slot, owner.view.epoch, wanted, has_all, members, barrier)
+        for slot, wanted in own.items():
+            owner = slots.owners[slot]
+            has_all = belongs and len(owner.cleared) == others
+            routes.own(slot, owner.view.epoch, wanted, has_all, members, barrier)
         if barrier is not None:
-            for slot in due - owners.keys():
-                view = self.machines.slots.view(slot)
+            for slot in lent:
+                view = slots.view(slot)
                 routes.lend(slot, store_of(view.owner), view.epoch, barrier)
 
     def _route_changed(self, topic_filter: str) -> None:

@@ -1,13 +1,13 @@
 """What is shown of slots: who has which, what is missing, and the sessions in those of this node."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.sessions import AwaySession
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.words import Lineage, slot_of, split_scope, store_of
+from vmq.clustering.slots.turns import SlotLacks
+from vmq.clustering.slots.words import slot_of, split_scope, store_of
 from vmq.mqtt.message import NO_MESSAGE, Delivery
 from vmq.mqtt.topics import matches
 from vmq.runtime.metrics import Family, Sample
@@ -39,14 +39,10 @@ class SlotStatus:
         self._machines = machines
         self._name_of = name_of
         self._here = machines.here
-        #: Slots without a follower that there could be, and those that wait; the looks for which there were any.
-        self._lacking = (0, 0)
+        self._lacks = SlotLacks(machines.here, machines.slots.owners)
+        #: The looks for which slots had no follower or waited; by follower, those for which it was behind.
         self._looks = 0
-        #: How far each slot of this node was at the last look; by follower, how many of them it had not stored so far
-        #: at the next, and for how many looks there were any.
-        self._versions: dict[int, tuple[Lineage, int]] = {}
-        self._lags: Counter[int] = Counter()
-        self._lagging: Counter[int] = Counter()
+        self._lagging: dict[int, int] = {}
 
     def tally(self, store: int) -> SlotTally:
         """The slots of a store."""
@@ -58,7 +54,7 @@ class SlotStatus:
         if store == self._here.store:
             waiting = sum(not owner.serves(store) for owner in slots.owners.values())
         followed = sum(store in view.followers for view in views)
-        return SlotTally(len(owned), followed, alone, waiting, self._lags[store])
+        return SlotTally(len(owned), followed, alone, waiting, self._lacks.behind.get(store, 0))
 
     def owner_of(self, client_id: str) -> int:
         """The store that has a client's session; 0: nobody knows one."""
@@ -171,49 +167,25 @@ class SlotStatus:
             "gauge",
             "Slots of which another node's copy lacks what this one had a second ago.",
             tuple(
-                Sample((("peer", self._name_of(store)),), self._lags[store])
+                Sample((("peer", self._name_of(store)),), self._lacks.behind.get(store, 0))
                 for store in sorted(self._here.reach.peers)
             ),
         )
 
     def look(self) -> None:
         """Time has passed."""
-        owners = list(self._machines.slots.owners.values())
-        reach = self._here.reach
-        waiting, alone = len(owners), 0
-        if reach.is_settled():  # as `SlotOwner.serves`, of all of them at once
-            up = set(reach.up())
-            waiting = sum(not up <= owner.cleared.keys() for owner in owners)
-        if self._here.replicas > 1:
-            alone = sum(not owner.view.followers and bool(owner.fit()) for owner in owners)
-        self._lacking = (alone, waiting)
-        self._looks = self._looks + 1 if alone or waiting else 0
-        self._look_at_followers([owner for owner in owners if owner.view.followers])
-
-    def _look_at_followers(self, owners: list[SlotOwner]) -> None:
-        """Of those that have followers."""
-        self._lags = Counter(
-            store
-            for owner in owners
-            for store in owner.view.followers
-            if self._is_behind(owner, store)
-        )
-        self._lagging = Counter({store: self._lagging[store] + 1 for store in self._lags})
-        self._versions = {owner.slot: (owner.view.lineage, owner.state.version) for owner in owners}
-
-    def _is_behind(self, owner: SlotOwner, store: int) -> bool:
-        lineage, version = self._versions.get(owner.slot, (owner.view.lineage, 0))
-        progress = owner.followers.progress.get(store)
-        stored = -1 if progress is None else progress.stored
-        return lineage == owner.view.lineage and stored < version
+        lacks = self._lacks
+        lacks.look()
+        self._looks = self._looks + 1 if lacks.alone or lacks.waiting else 0
+        self._lagging = {store: self._lagging.get(store, 0) + 1 for store in lacks.behind}
 
     def problems(self, looks: int) -> Iterator[str]:
         """What is missing since so many looks."""
         for store, seen in sorted(self._lagging.items()):
             if seen > looks:
-                name, count = self._name_of(store), self._lags[store]
+                name, count = self._name_of(store), self._lacks.behind[store]
                 yield f"the copies of {count} slots at node {name} are behind: acknowledgements wait for it"
-        alone, waiting = self._lacking
+        alone, waiting = self._lacks.alone, self._lacks.waiting
         if self._looks <= looks:
             return
         if alone:

@@ -180,6 +180,11 @@ class FollowerSet:
         ]
         return min(versions, default=-1)
 
+    def has(self, store: int, version: int) -> bool:
+        """Whether a follower has a version on disk, or a later one."""
+        progress = self.progress.get(store)
+        return progress is not None and progress.stored >= version
+
     def are_whole(self, stores: tuple[int, ...]) -> bool:
         return all(store in self.progress and self.progress[store].is_whole for store in stores)
 

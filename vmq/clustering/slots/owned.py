@@ -43,6 +43,8 @@ class OwnedSlot:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         #: What follows when a client has all of a run, for as long as somebody has patience.
         self._awaited: dict[FlowRun, Callable[[], None]] = {}
+        #: The version when it was last looked whether followers are behind.
+        self.looked_version: int = 0
 
     #: Who has no fork, and what it has of the slot.
     cleared: dict[int, tuple[Lineage, int]]
@@ -50,6 +52,10 @@ class OwnedSlot:
     def serves(self, store: int) -> bool:
         """Whether it takes anything that comes by way of a store."""
         raise NotImplementedError
+
+    def has_heard(self, stores: list[int]) -> bool:
+        """Whether each of these has handed in what it has."""
+        return all(each in self.cleared for each in stores)
 
     def has_all_forks(self) -> bool:
         """Whether every member has handed in what it has, and accepted this lineage."""

@@ -186,11 +186,8 @@ class SlotOwner(OwnedSlot):
     def serves(self, store: int) -> bool:
         """Whether it takes anything that comes by way of a store."""
         reach = self.here.reach
-        if not reach.is_settled():
+        if not reach.is_settled() or not self.has_heard(reach.up()):
             return False
-        for each in reach.up():
-            if each not in self.cleared:
-                return False
         return store == self.here.store or store in self.cleared
 
     def on_no_fork(self, store: int, message: NoFork) -> None:

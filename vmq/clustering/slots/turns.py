@@ -7,10 +7,11 @@ when something is new: who is in reach, or who could follow.
 
 from collections.abc import Collection
 
+from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.owner import SlotOwner
 
 #: Slots that are looked at with each heartbeat though nothing is new.
-LOOKED_AT_ONCE = 128  # tests set another
+LOOKED_AT_ONCE = 32  # tests set another
 
 
 class Turns:
@@ -104,3 +105,40 @@ class Rounds:
             self.restless.add(slot)
         else:
             self.restless.discard(slot)
+
+
+class SlotLacks:
+    """What slots of one node lack, as of the last look.
+
+    Args:
+        owners: those of its slots.
+    """
+
+    def __init__(self, here: LocalNode, owners: dict[int, SlotOwner]) -> None:
+        self._here = here
+        self._owners = owners
+        #: Slots without a follower that there could be, and those that wait for what others have of them.
+        self.alone: int = 0
+        self.waiting: int = 0
+        #: By follower, how many of them it had not stored as far as they were a look before.
+        self.behind: dict[int, int] = {}
+
+    def look(self) -> None:
+        """Counts anew, once a second: it passes over most slots."""
+        reach = self._here.reach
+        is_settled, up = reach.is_settled(), reach.up()
+        could_follow = self._here.replicas > 1 and bool(reach.fit())
+        alone = waiting = 0
+        behind: dict[int, int] = {}
+        for owner in self._owners.values():
+            if not is_settled or not owner.has_heard(up):
+                waiting += 1
+            followers = owner.view.followers
+            if followers:
+                for store in followers:
+                    if not owner.followers.has(store, owner.looked_version):
+                        behind[store] = behind.get(store, 0) + 1
+                owner.looked_version = owner.state.version
+            elif could_follow:
+                alone += 1
+        self.alone, self.waiting, self.behind = alone, waiting, behind

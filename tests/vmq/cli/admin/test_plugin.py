@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import BrokerFactory
 from tests.vmq.cli.program import here, run
+from vmq.plugins.loading import load
 
 
 def test_plugins_are_listed_disabled_enabled_and_reloaded(
@@ -65,8 +66,25 @@ def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
 
 
 def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
-    for name in ("Rooms", "my-plugin", "class", "1st", ""):
+    for name in ("Rooms", "my-plugin", "1st", ""):
         done = here("plugin", "new", name, "--folder", str(tmp_path / "x"))
         assert done.code == 1
         assert "accepted: lower-case letters" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_of_an_installed_package_is_refused(tmp_path: Path) -> None:
+    for name in ("hooks", "acl"):
+        done = here("plugin", "new", name, "--folder", str(tmp_path / "x"))
+        assert done.code == 1
+        assert f"the package vmq_{name} is installed already" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["none", "config", "plugin", "class"])
+def test_a_name_may_mean_something_in_python_or_here(tmp_path: Path, name: str) -> None:
+    assert here("plugin", "new", name, "--folder", str(tmp_path)).code == 0
+    kind = load(name, tmp_path / f"vmq_{name}")
+    assert kind.__name__ == f"{name.capitalize()}Plugin"
+    assert kind.Config is not None
+    assert {"prefix"} == set(kind.Config.__struct_fields__)

@@ -1,5 +1,6 @@
 """Nodes that are to be joined, and why one does not answer."""
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -99,6 +100,28 @@ async def test_a_member_keeps_its_name_and_clients_as_long_as_it_lives(
             await until(lambda: other.health() == [])
             assert await refusal(other) == 0
         finally:
+            await other.stop()
+
+
+async def test_who_comes_with_the_name_of_a_live_node_hears_so_while_it_still_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(config(tmp_path, "b")) as b, Broker(config(tmp_path, "a", [address(b)])) as a:
+        await together(a, b)
+        given = config(tmp_path / "two", "a", [address(b)])
+        patient = replace(given, cluster=replace(given.cluster, sync_timeout=1000))
+        other = Broker(patient)
+        starting = asyncio.create_task(other.start())
+        reason = f"not let in: the node at {address(a)} has this node's name, 'a'"
+        try:
+            await until(lambda: reason in caplog.text)
+            await a.stop()
+            await starting
+            assert await refusal(other) == 0
+            assert caplog.text.count(reason) == 1
+        finally:
+            starting.cancel()
+            await asyncio.wait([starting])
             await other.stop()
 
 

@@ -46,6 +46,14 @@ async def test_a_configured_node_joins_and_both_know(tmp_path: Path) -> None:
             assert found["cluster_bytes_sent"] > 0
             assert found["cluster_bytes_received"] > 0
             assert found["netsplit_detected"] == 0
+            labels = [
+                label
+                for family in each.metrics.families()
+                for sample in family.samples
+                for label in sample.labels
+            ]
+            assert ("peer", "(no member)") in labels
+            assert ("peer", "") not in labels
         names = [family.name for family in a.metrics.families()]
         assert "cluster_bytes_dropped" in names
 
