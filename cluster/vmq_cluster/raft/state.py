@@ -243,7 +243,8 @@ class LogState:
             self.producers.dots.runs[store, boot] = runs
         self.uncertain = form.uncertain
         self._compact(form.compaction, batch)
-        self.holes = [(first, end, batch.end) for first, end in form.holes]
+        known = {(first, end): decided for first, end, decided in self.holes}
+        self.holes = [(*each, known.get(each, batch.end)) for each in form.holes]
 
 
 def encode_members(members: Members) -> bytes:

@@ -6,8 +6,8 @@ from tests.cluster.raft.test_following import grown
 from tests.simulator.groups import GROUP, OPTIONS, Groups
 from tests.simulator.segments import is_blank
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import Batch, Envelope, Mended
-from vmq_cluster.raft.state import LogState
+from vmq_cluster.raft.messages import HOLE, STATE, Batch, Envelope, Mended
+from vmq_cluster.raft.state import LogState, encode_hole, genesis
 
 
 def damage(sim: Groups, *names: str, index: int = 3) -> Batch:
@@ -141,6 +141,19 @@ def test_it_is_decided_once() -> None:
         give_up(sim, leader)
         sim.run(0.02)
     assert len(sim.group(leader).replica.given_up) == 1
+
+
+def test_a_segment_begins_with_what_was_given_up_before_it() -> None:
+    """And where that was said: else each would tell of it again."""
+    begun = Batch(0, 1, 0, STATE, (), genesis(Members(("a",))))
+    state = LogState.of([begun, Batch(1, 1, 1, HOLE, (), encode_hole(0, 1))])
+    assert state.holes == [(0, 1, 2)]
+    segment = Batch(2, 1, 1, STATE, (), state.encode(0))
+    state.add(segment)
+    assert state.holes == [(0, 1, 2)]
+    assert LogState.of([segment]).holes == [(0, 1, 3)]
+    state.encode(1)
+    assert not state.holes, "retention has passed it"
 
 
 @pytest.mark.parametrize("power", [True, False])

@@ -11,11 +11,13 @@ from tests.vmq.clustering.raft.replicas import (
     groups,
     is_led,
     leader,
-    node_config,
     payloads,
     replicated,
 )
-from tests.vmq.clustering.stream_nodes import stream
+from tests.vmq.clustering.stream_nodes import read, stream, with_streams
+from tests.vmq.sockets import peer_of
+from tests.vmq.streamed import streams_of
+from tests.vmq.streams.replay.test_port import payload_of, reading
 from vmq.admin.streams import show_stream
 from vmq.broker import Broker
 from vmq.streams.log.errors import DamagedError
@@ -38,10 +40,10 @@ def damage(broker: Broker, *payloads: bytes) -> None:
 
 async def test_what_no_copy_has_is_given_up_and_new_copies_are_made(tmp_path: Path) -> None:
     async with replicated(tmp_path, *NAMES, segment_bytes=65_536, admin=True) as brokers:
-        rows = [b"%02d" % number + randbytes(8192) for number in range(40)]
+        rows = [b"%03d" % number + randbytes(40).hex().encode() for number in range(400)]
         for row in rows:
             await brokers["a"].publish("s/t", row, qos=1)
-        await until(lambda: all(len(payloads(each)) == 40 for each in brokers.values()))
+        await until(lambda: all(len(payloads(each)) == 400 for each in brokers.values()))
         first = leader(brokers["a"])
         one, other = (each for each in NAMES if each != first)
         damage(brokers[one], rows[2], rows[4])
@@ -54,7 +56,7 @@ async def test_what_no_copy_has_is_given_up_and_new_copies_are_made(tmp_path: Pa
         await until(lambda: any("are damaged here, where it is led" in each for each in health()))
         made = stream(brokers["a"], "s").options
         join = clustering(brokers["a"]).node.address
-        brokers["d"] = d = Broker(node_config(tmp_path, "d", join, made))
+        brokers["d"] = d = Broker(with_streams(tmp_path, "d", join, flight=True, s=made))
         await d.start()
         await until(lambda: clustering(d).streams.replicas.groups is not None and is_led(d))
         assert not groups(d).requests.move("s", 0, [first, one, "d"])
@@ -73,9 +75,14 @@ async def test_what_no_copy_has_is_given_up_and_new_copies_are_made(tmp_path: Pa
         await until(lambda: bool(groups(d).places.here.standings[group].given_up))
         [(begin, end)] = (await show_stream(d, "s")).partitions[0].given_up
         assert end - begin == 1
-        tail = ("stream", "tail", "s", "-n", "100", "--from", "earliest", "--json")
+        tail = ("stream", "tail", "s", "-n", "1000", "--from", "earliest", "--json")
         shown = await asyncio.to_thread(here, *tail, *at_leader)
         assert len(shown.out.splitlines()) == len(left), shown.err
+        location = streams_of(d).listeners[0].url
+        assert await asyncio.to_thread(read, location, "s") == left, "Arrow Flight"
+        async with peer_of(d) as peer:
+            await reading(peer, "$replay/earliest/s/#")
+            assert [await payload_of(peer) for _ in left] == [each.decode() for each in left]
         await d.publish("s/t", b"more", qos=1)
         await until(lambda: payloads(d) == [*left, b"more"])
         again = await asyncio.to_thread(here, "stream", "accept-loss", "s", *at_leader)
