@@ -209,10 +209,9 @@ class HybridClock:
         self.last = max(self.wall() << LOGICAL_BITS, self.last + 1)
         return self.last
 
-    def observe(self, time: int) -> int:
-        """Takes note of another's time; returns how far it is ahead."""
+    def observe(self, time: int) -> None:
+        """Takes note of another's time."""
         self.last = max(self.last, time)
-        return self.ahead(time)
 
     def ahead(self, time: int) -> int:
         """How many milliseconds a time is ahead of the wall clock."""

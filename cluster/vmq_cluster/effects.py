@@ -137,14 +137,6 @@ class Overflow:
 
 
 @dataclass(slots=True, frozen=True)
-class ClockAhead:
-    """A peer's clock runs ahead of this node's by so many milliseconds."""
-
-    peer: str
-    milliseconds: int
-
-
-@dataclass(slots=True, frozen=True)
 class Refused:
     """Nothing counts that a node says, for a reason that it cannot mend; told once in each of its lives."""
 
@@ -176,7 +168,6 @@ Effect = (
     | Arrived
     | Acknowledged
     | Overflow
-    | ClockAhead
     | Refused
     | Misbehaved
 )

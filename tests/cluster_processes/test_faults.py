@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster_processes.cluster import LinkedCluster
-from tests.cluster_processes.devices import faults_of, traffic
+from tests.cluster_processes.devices import WINDOW, faults_of, traffic
 from tests.cluster_processes.links import Fault
 from tests.cluster_processes.mqttjs import MqttJs
 
@@ -116,6 +116,23 @@ def test_links_that_fail_and_heal(cluster: LinkedCluster, fault: Fault) -> None:
         cluster.wait_down("a")
         # Each side goes on.
         devices.flow()
+        cluster.links.heal()
+        cluster.wait_whole()
+        devices.flow()
+        devices.settle()
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+def test_two_nodes_that_reach_each_other_by_a_third_one_alone(
+    cluster: LinkedCluster, fault: Fault
+) -> None:
+    """Their clients are served: the slots of both go to that one."""
+    with traffic(cluster, f"by-third-{fault.name.lower()}", NAMES, NAMES) as devices:
+        devices.flow()
+        cluster.links.part(fault, ["a"], ["b"])
+        cluster["a"].wait_seen("b", "down")
+        cluster["b"].wait_seen("a", "down")
+        devices.flow(2 * WINDOW)
         cluster.links.heal()
         cluster.wait_whole()
         devices.flow()

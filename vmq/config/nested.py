@@ -6,7 +6,7 @@ The library names places as `$[...].topics[0]`, without the names of the tables.
 import difflib
 from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import Annotated, Union, get_args, get_origin
+from typing import Annotated, Final, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -14,8 +14,16 @@ from msgspec.structs import FieldInfo
 
 from vmq.config.text import accepted, toml_key
 
+#: No option takes a larger whole number: the compiled core counts in 64 bits, and adds to what it is told.
+LARGEST_NUMBER: Final = 1 << 60
+
 #: Key, what is wrong, and the value there (UNSET: there is none).
 Mistake = tuple[str, str, object]
+
+
+def is_too_large(value: object) -> bool:
+    """Whether this is a whole number that no option takes."""
+    return isinstance(value, int) and value > LARGEST_NUMBER
 
 
 def mistakes(key: str, value: object, kind: object) -> Iterator[Mistake]:
@@ -27,7 +35,8 @@ def mistakes(key: str, value: object, kind: object) -> Iterator[Mistake]:
         kind: the type, with its annotation.
     """
     try:
-        msgspec.convert(value, kind)
+        if is_too_large(msgspec.convert(value, kind)):
+            yield key, f"{_expected(kind, None)}, at most {LARGEST_NUMBER}", value
     except msgspec.ValidationError as error:
         below = list(_below(key, value, _plain(kind)))
         yield from below or [(key, _expected(kind, error), value)]

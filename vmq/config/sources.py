@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import FieldInfo
 
-from vmq.config.nested import mistakes
+from vmq.config.nested import is_too_large, mistakes
 from vmq.config.text import accepted, printable, shortened, toml_value
 
 T = TypeVar("T", bound=Struct)
@@ -299,9 +299,11 @@ def _converted(field: FieldInfo, leaf: _Leaf) -> object:
     """The first reading of a leaf that the option's type accepts, or `_ABSENT`."""
     for reading in leaf.readings:
         try:
-            return msgspec.convert(reading, field.type)
+            value = msgspec.convert(reading, field.type)
         except msgspec.ValidationError:
             continue
+        if not is_too_large(value):
+            return value
     return _ABSENT
 
 

@@ -78,5 +78,9 @@ async def complete(_request: web.Request, response: web.StreamResponse) -> None:
 async def only_this_host(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuses requests that name another host than this machine."""
     if not is_this_host(request.host):
-        raise web.HTTPMisdirectedRequest(text="this listener serves its own machine only\n")
+        text = (
+            f"this listener serves its own machine only, as localhost or by its address, not as {request.host!r}; "
+            "its allow_remote = true serves others\n"
+        )
+        raise web.HTTPMisdirectedRequest(text=text)
     return await handler(request)

@@ -251,7 +251,7 @@ class Exchange:
         received = set()
         for each in message.entries:
             entry = entries.checked(each.siblings, each.context)
-            self._metadata.apply(each.key, entry, pull.begun, pull.peer)
+            self._metadata.apply(each.key, entry, pull.begun)
             received.add(each.key)
         if pull.full:
             self._drop_deleted(pull, received, message.cursor)
@@ -266,7 +266,7 @@ class Exchange:
                 own.append(key)
         nothing = Entry([], {})
         for key in own:
-            self._metadata.apply(key, nothing, pull.begun, pull.peer)
+            self._metadata.apply(key, nothing, pull.begun)
 
     def _give_up(self, now: float) -> None:
         self.counters.given_up += 1

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from vmq_cluster.clocks import FAR_AHEAD, Dot, HybridClock, NodeClock
-from vmq_cluster.effects import Changed, ClockAhead, Outbox
+from vmq_cluster.effects import Changed, Outbox
 from vmq_cluster.errors import ClusterError, MalformedError
 from vmq_cluster.identity import Identity
 from vmq_cluster.messages import MAX_VALUE, WireEntry
@@ -38,9 +38,6 @@ from vmq_cluster.storage import Transaction, after_prefix
 
 #: The stream of plumtree that metadata is broadcast in.
 STREAM: Final = 0
-
-#: A peer whose clock is further ahead is worth a word.
-MAX_AHEAD_MS: Final = 60_000
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(WireEntry)
@@ -169,7 +166,7 @@ class Metadata:
         entry = entries.checked(message.siblings, message.context)
         if entry.context.get(origin, 0) < number:
             raise MalformedError("a broadcast whose dot is not in its entry")
-        fresh = self.apply(message.key, entry, _NOTHING, "a broadcast")
+        fresh = self.apply(message.key, entry, _NOTHING)
         for dot in entry.dots():
             self._see(dot)
         for dot in entry.context.items():
@@ -186,7 +183,7 @@ class Metadata:
 
     # --- what exchanges and the collector do
 
-    def apply(self, key: bytes, entry: Entry, covered: NodeClock, peer: str) -> bool:
+    def apply(self, key: bytes, entry: Entry, covered: NodeClock) -> bool:
         """Takes in what another node holds under a key; returns whether that changed anything.
 
         The dots do not count as seen by this: a broadcast sees to that itself, an exchange at its end.
@@ -197,9 +194,7 @@ class Metadata:
         for _, _, time, _ in entry.siblings:
             if self._time.ahead(time) > FAR_AHEAD:
                 raise MalformedError("an entry from the far future")
-            ahead = self._time.observe(time)
-            if ahead > MAX_AHEAD_MS:
-                self._outbox.emit(ClockAhead(peer, ahead))
+            self._time.observe(time)
         old = self._load(key)
         new = entries.join(old, entry, self.clock, covered)
         if not new.siblings and old is None:

@@ -9,7 +9,7 @@ import pytest
 from tests.simulator.machines import Sim
 from tests.support.walked import WalkedDb
 from vmq_cluster.clocks import NodeClock
-from vmq_cluster.effects import Changed, ClockAhead, Misbehaved, Renewed
+from vmq_cluster.effects import Changed, Misbehaved, Renewed
 from vmq_cluster.errors import ClusterError, MalformedError, StorageError
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.machine import Machine
@@ -110,7 +110,6 @@ def test_a_later_write_wins_however_wrong_the_clocks_are() -> None:
     sim.until(lambda: sim.is_joined(["fast", "slow"]), 9)
     sim.ask("fast", lambda: sim["fast"].metadata.put("p", b"k", b"1"))
     sim.run(1)
-    assert sim.nodes["slow"].of(ClockAhead)[0].milliseconds == pytest.approx(2 * 10**7, rel=0.01)
     sim.ask("slow", lambda: sim["slow"].metadata.put("p", b"k", b"2"))
     sim.run(1)
     assert sim["fast"].metadata.get("p", b"k") == b"2"
@@ -154,7 +153,7 @@ def test_everything_is_stored_before_it_is_sent() -> None:
 def test_what_is_overwritten_counts_as_seen_though_its_exchange_has_not_ended() -> None:
     _, metadata = lone()
     entry = Entry([(9, 1, 1, b"v")], {9: 1})
-    assert metadata.apply(b"\x01pk", entry, NodeClock(), "peer")
+    assert metadata.apply(b"\x01pk", entry, NodeClock())
     assert (9, 1) not in metadata.clock
     assert metadata.delete("p", b"k")
     assert (9, 1) in metadata.clock
@@ -245,7 +244,7 @@ def test_dots_that_another_incarnation_has_outlived_are_not_walked_over(tmp_path
         metadata.put("p", b"k", b"v")
         context = {other: number}
         entry = Entry([(other, number, 1000 << 16, b"w")], context)
-        metadata.apply(full_key("p", b"theirs"), entry, NodeClock(), "b")
+        metadata.apply(full_key("p", b"theirs"), entry, NodeClock())
         machine.flush(0.0)
     db.take()
     found = list(metadata.index(DOT, (own, 400), dot_key(DOT, (own, 401))))

@@ -34,6 +34,10 @@ from tests.vmq.refusals import refused
             "queue.max_inflight_messages = true: accepted: a whole number, 0 to 65535",
         ),
         (
+            "[queue]\nmax_bytes = 9223372036854775807",
+            "queue.max_bytes = 9223372036854775807: accepted: a whole number, at least -1, at most 1152921504606846976",
+        ),
+        (
             "[queue]\nmax_offline_messages = -2",
             "queue.max_offline_messages = -2: accepted: a whole number, at least -1",
         ),

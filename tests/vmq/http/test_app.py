@@ -21,7 +21,9 @@ def test_other_paths_are_not_found(web_broker: BrokerProcess, path: str) -> None
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8888", "localhost.evil.example"])
 def test_a_page_of_another_host_cannot_read_it(web_broker: BrokerProcess, host: str) -> None:
     for path in ("/status.json", "/metrics", "/health"):
-        assert get(web_broker.http, path, {"Host": host}).status == 421
+        answer = get(web_broker.http, path, {"Host": host})
+        assert answer.status == 421
+        assert f"not as '{host}'; its allow_remote = true".encode() in answer.body
 
 
 def test_where_other_machines_are_served_any_host_name_does(

@@ -81,7 +81,7 @@ def _held(service: "JobService", job: "Job", row: JobRow) -> Step:
     holder = service.machine.holders.get(job.id)
     client = getattr(getattr(holder, "client", None), "client_id", "")
     who = f"the MQTT client {client}" if client else "a worker"
-    count = f"{row.deliveries} times given out"
+    count = f"given out {row.deliveries} times" if row.deliveries != 1 else "given out once"
     if not row.retry:
         return Step("active", OK, f"{who} has it, and nobody else ever will (RETRY 0); {count}")
     if not row.deliveries:

@@ -129,7 +129,9 @@ def why(
     """
     if topic is None:
         if not is_job_id(client_id):
-            raise UsageError("TOPIC is missing; the id of a job goes alone")
+            raise UsageError(
+                f"TOPIC is missing; only the id of a job, D- and 38 more characters, goes alone, not {client_id!r}"
+            )
         return ask.get("/why/job", id=client_id)
     asked = Explained(client_id, topic, qos, retain, size, user, mountpoint)
     return asked.ask(ask, subscribe, receive, publisher)

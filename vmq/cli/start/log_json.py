@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 # A template's fields, as in 'closed client=%s peer=%s reason="%s"', and every directive that it has.
-_FIELD: Final = re.compile(r'\b([a-z_]+)=("?)%[a-z]\2')
+_FIELD: Final = re.compile(r'\b([a-z_]+)=("?)%[0-9.]*[a-z]\2')
 _DIRECTIVE: Final = re.compile(r"%[^%]")
 # What JSON allows in a string, and a terminal or another reader of lines takes for more than text.
 _CONTROLS: Final = re.compile(r"[\x7f-\x9f\u2028\u2029]")

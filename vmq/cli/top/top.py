@@ -1,11 +1,12 @@
 """`vmq top`: the command."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from vmq.cli.admin.client import AdminClient
-from vmq.cli.terminal.console import CliError
+from vmq.cli.terminal.console import CliError, is_terminal
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
 
@@ -37,4 +38,8 @@ def top(
     news = BrokerNews(AdminClient(config, data_dir))
     if not news.finds_broker():
         news.sessions("")  # says why
+    if not is_terminal(sys.stdout):
+        raise CliError(
+            "vmq top draws on a terminal; for a program: vmq metrics --json, /status.json"
+        )
     TopScreen(news, sort).run()

@@ -42,6 +42,8 @@ class Beat(NodeMessage, frozen=True, tag=100):
     is_leaving: bool = False
     #: The greatest stamp that the sender knows of.
     clock: Number = 0
+    #: Milliseconds by the sender's own clock.
+    now: Number = 0
 
 
 class SlotViews(NodeMessage, frozen=True, tag=101):

@@ -46,7 +46,6 @@ from vmq.runtime.banning import Banning
 from vmq.runtime.metrics import Family
 from vmq.store.store import StoreError
 from vmq_cluster.effects import (
-    ClockAhead,
     MembersChanged,
     PeerDown,
     PeerUp,
@@ -392,7 +391,6 @@ class Clustering:
         node.on(PeerDown, self._on_down)
         node.on(MembersChanged, self._on_members)
         self.joining.listen_to(node)
-        node.on(ClockAhead, self._on_clock)
 
     def _on_up(self, effect: PeerUp) -> None:
         log.info("node up name=%s", effect.peer)
@@ -440,9 +438,6 @@ class Clustering:
         if len(node.up) + 1 == len(node.members):
             self._is_split = False
             self._heals += 1
-
-    def _on_clock(self, effect: ClockAhead) -> None:
-        log.warning("clock ahead node=%s by_ms=%d", effect.peer, effect.milliseconds)
 
     # --- what the parts of the cluster side use
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.sessions import AwaySession
+from vmq.clustering.running.clocks import ClockStatus
 from vmq.clustering.slots.owner import SlotOwner
 from vmq.clustering.slots.turns import SlotLacks
 from vmq.clustering.slots.words import slot_of, split_scope, store_of
@@ -39,6 +40,7 @@ class SlotStatus:
         self._machines = machines
         self._name_of = name_of
         self._here = machines.here
+        self._clocks = ClockStatus(machines.here, name_of)
         self._lacks = SlotLacks(machines.here, machines.slots.owners)
         #: The looks for which slots had no follower or waited; by follower, those for which it was behind.
         self._looks = 0
@@ -174,13 +176,15 @@ class SlotStatus:
 
     def look(self) -> None:
         """Time has passed."""
+        self._clocks.look()
         lacks = self._lacks
         lacks.look()
         self._looks = self._looks + 1 if lacks.alone or lacks.waiting else 0
         self._lagging = {store: self._lagging.get(store, 0) + 1 for store in lacks.behind}
 
     def problems(self, looks: int) -> Iterator[str]:
-        """What is missing since so many looks."""
+        """What is missing since so many looks, and whose clock is wrong."""
+        yield from self._clocks.problems()
         for store, seen in sorted(self._lagging.items()):
             if seen > looks:
                 name, count = self._name_of(store), self._lacks.behind[store]

@@ -26,8 +26,8 @@ class AwayClients:
         self._owned = owned
         self._here = owned.here
         self._state = owned.state
-        #: Since when sessions have no connection, as far as this owner knows, by stamps. Where they expire, it is in
-        #: the registers that this owner writes, too.
+        #: Since when sessions have no connection, as far as this owner knows, by the agreed time. Where they expire, it
+        #: is in the registers that this owner writes, too.
         self.left: dict[str, int] = {}
         #: Clients with a will and no connection: since when, by the detector's running time.
         self._orphans: dict[str, int] = {
@@ -44,7 +44,7 @@ class AwayClients:
 
     def went(self, client: str) -> None:
         """It is not any more."""
-        since = self.left.setdefault(client, self._here.time())
+        since = self.left.setdefault(client, self._here.agreed())
         register = self._state.registers[client]
         is_writer = register.lineage == self._owned.view.lineage
         if self._here.limits.all.expiry and register.session and is_writer:
@@ -98,7 +98,7 @@ class AwayClients:
         """
         limits, state = self._here.limits.all, self._state
         subscribers.expire()
-        now = self._here.time()
+        now = self._here.agreed()
         has_all = self._owned.has_all_forks()
         for client, register in list(state.registers.items()):
             if client in present:

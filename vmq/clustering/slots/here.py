@@ -85,6 +85,14 @@ class LocalNode:
         """For stamps: this node's clock, but not behind others."""
         return max(self.now, self.clock)
 
+    def agreed(self) -> int:
+        """By which things expire: of the clocks in reach the middle one, of two the earlier.
+
+        One clock that is hours ahead, here or elsewhere, ends nothing early then; stamps follow it (`time`).
+        """
+        clocks = sorted([self.now, *self.reach.clocks().values()])
+        return clocks[(len(clocks) - 1) // 2]
+
     def heard_of(self, stamp: int) -> None:
         """Somebody has given this stamp."""
         self.clock = max(self.clock, stamp)

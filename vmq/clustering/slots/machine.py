@@ -188,7 +188,9 @@ class SlotMachine:
     def beat(self, store: int) -> None:
         """Tells a peer that this node is there."""
         here = self.here
-        here.send(store, Beat(here.incarnation, here.reach.heard(), here.is_leaving, here.clock))
+        reach, leaves = here.reach, here.is_leaving
+        now = max(0, here.now)  # no clock of a machine is before 1970; that of a simulator may be
+        here.send(store, Beat(here.incarnation, reach.heard(), leaves, here.clock, now))
 
     def _notice_lives(self, up: frozenset[int]) -> bool:
         """What a peer said holds for one life of it and of the link, until this node is held up; whether that ends."""
@@ -265,16 +267,20 @@ class SlotMachine:
             heirs = owner.heirs()
             owner.wish = max(heirs, key=lambda store: weight(owner.slot, str(store)), default=0)
             return
+        if wider := reach.wider():
+            # Who reaches this node's slots by nobody else would wait as long as its link is broken.
+            owner.wish = max(wider, key=lambda store: weight(owner.slot, str(store)))
+            return
         wanted = self.wanted(owner.slot)
         if wanted and wanted[0] != self.here.store and wanted[0] in reach.heirs():
             owner.wish = wanted[0]
 
     def wanted(self, slot: int) -> tuple[int, ...]:
-        """The nodes that are to have a slot, of those in reach."""
+        """The nodes that are to have a slot, when all is well."""
         reach = self.here.reach
-        nodes = {store: reach.host_of(store) for store in reach.peers}
-        if any(not reach.is_up(store) or reach.peers[store].is_leaving for store in nodes):
+        if not reach.is_whole():
             return ()
+        nodes = {store: reach.host_of(store) for store in reach.peers}
         nodes[self.here.store] = reach.host
         if self._wanted_of != tuple(sorted(nodes)):
             self._wanted_of = tuple(sorted(nodes))

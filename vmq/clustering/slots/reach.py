@@ -20,6 +20,8 @@ class Peer:
         self.silence: int = 0
         self.away: int = 0
         self.hears: frozenset[int] = frozenset()
+        #: What its own clock said last.
+        self.now: int = 0
         self.is_leaving = False
         self.is_up = False
         #: The life of the link to it; 0: there is none.
@@ -49,7 +51,8 @@ class Reach:
         #: How often it was held up for longer.
         self.holds: int = 0
         self._last: int | None = None
-        self._running: int = 0
+        #: Milliseconds for which it has run, whatever its clock says.
+        self.running: int = 0
         self._beaten: int = -interval
         #: Answers that hold until something happens: each slot asks for them in each look.
         self._up: list[int] | None = None
@@ -80,6 +83,7 @@ class Reach:
         peer.incarnation = beat.incarnation
         peer.silence = 0
         peer.hears = frozenset(beat.hears)
+        peer.now = beat.now
         peer.is_leaving = beat.is_leaving
         peer.is_dead = False
         peer.is_up = self.store in peer.hears
@@ -122,7 +126,7 @@ class Reach:
         last = now if self._last is None else self._last
         passed = max(0, min(now - last, 2 * self.interval))
         self._last = now
-        self._running += passed
+        self.running += passed
         for peer in self.peers.values():
             peer.silence += passed
             peer.away += passed
@@ -130,9 +134,9 @@ class Reach:
                 peer.is_up = False
             elif peer.is_up:
                 peer.away = 0
-        if self._running - self._beaten < self.interval:
+        if self.running - self._beaten < self.interval:
             return False
-        self._beaten = self._running
+        self._beaten = self.running
         return True
 
     # Answers
@@ -150,6 +154,10 @@ class Reach:
         if self._up is None:
             self._up = [store for store, peer in self.peers.items() if peer.is_up]
         return self._up
+
+    def clocks(self) -> dict[int, int]:
+        """What the clocks of those in reach said last, by store."""
+        return {store: peer.now for store, peer in self.peers.items() if peer.is_up and peer.now}
 
     def fit(self) -> list[int]:
         """Who could follow an owner here: in reach, of another host, and not about to leave."""
@@ -170,6 +178,34 @@ class Reach:
                 store for store, peer in self.peers.items() if peer.is_up and not peer.is_leaving
             ]
         return self._heirs
+
+    def wider(self) -> list[int]:
+        """Heirs that have whom this node has in reach, and somebody whom it misses for long.
+
+        Of who has just died another one may not know yet, or not have said so.
+        """
+        long = self.timeout + 4 * self.interval
+        missed = {
+            store
+            for store, peer in self.peers.items()
+            if not (peer.is_up or peer.is_dead) and peer.away > long
+        }
+        if not missed:
+            return []
+        own = {self.store, *self.up()}
+        return [
+            store
+            for store in self.heirs()
+            if own - {store} <= self.peers[store].hears and missed & self.peers[store].hears
+        ]
+
+    def is_whole(self) -> bool:
+        """Whether everybody hears everybody, and nobody is about to leave."""
+        everybody = {self.store, *self.peers}
+        return all(
+            peer.is_up and not peer.is_leaving and everybody - {store} <= peer.hears
+            for store, peer in self.peers.items()
+        )
 
     def is_up(self, store: int) -> bool:
         peer = self.peers.get(store)

@@ -45,7 +45,7 @@ class HeldOffers:
         """A message waits for room in this client's queue, where it is."""
         found = self._held.get(client)
         if found is None:
-            found = self._held[client] = self._here.now, []
+            found = self._held[client] = self._here.reach.running, []
         found[1].append((store, dot))
 
     def has(self, client: str) -> bool:
@@ -72,7 +72,7 @@ class HeldOffers:
     def look(self) -> None:
         """Time has passed: nobody waits for ever."""
         for client, (since, _) in list(self._held.items()):
-            if self._here.now - since >= LONGEST:
+            if self._here.reach.running - since >= LONGEST:
                 self.release(client)
 
 
@@ -299,7 +299,7 @@ class Subscribers:
         age = self._here.limits.all.age
         if not age:
             return
-        state, oldest = self._state, self._here.time() - age
+        state, oldest = self._state, self._here.agreed() - age
         for client in [each for each in (*state.queues, *state.cold) if each in state.registers]:
             while True:
                 first = self._oldest(client)

@@ -46,6 +46,8 @@ def test_of_several_workers_each_names_itself() -> None:
 def test_numbers_stay_numbers() -> None:
     found = entry("expired sessions=%d share=%s", 3, 0.5)
     assert (found["sessions"], found["share"]) == (3, 0.5)
+    found = entry("late after=%.1fs", 0.5)
+    assert (found["message"], found["after"]) == ("late", 0.5)
 
 
 @pytest.mark.parametrize(

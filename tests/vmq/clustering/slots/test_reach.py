@@ -154,3 +154,37 @@ def test_answers_are_those_of_now_whenever_they_were_asked_for(seed: int) -> Non
             for each in reach.up()
             if not peers[each].is_leaving and reach.host_of(each) != "here"
         ]
+
+
+def wider_after(milliseconds: int, *hears: int, is_dead: bool = False) -> list[int]:
+    """Who reaches more than this node, which does not hear 2 any more; 3 hears these besides it, 4 it alone."""
+    reach = reach_of(2, 3, 4)
+    for store in (2, 3, 4):
+        beat(reach, store, 1, 2, 3, 4)
+    if is_dead:
+        reach.on_break(2, is_dead=True)
+    for now in range(INTERVAL, milliseconds + 1, INTERVAL):
+        beat(reach, 3, 1, *hears)
+        beat(reach, 4, 1, 3)
+        reach.tick(now)
+    return reach.wider()
+
+
+def test_who_reaches_everybody_that_this_node_does_and_one_that_it_misses() -> None:
+    long = TIMEOUT + 5 * INTERVAL
+    assert wider_after(2 * long, 2, 4) == [3]
+    assert wider_after(2 * long, 4) == [], "nobody hears 2"
+    assert wider_after(2 * long, 2) == [], "it does not hear 4, which this node does"
+    assert wider_after(long - INTERVAL, 2, 4) == [], "3 may not have said yet that 2 is gone"
+    assert wider_after(2 * long, 2, 4, is_dead=True) == []
+
+
+def test_it_is_whole_when_everybody_hears_everybody() -> None:
+    reach = reach_of(2, 3)
+    beat(reach, 2, 1, 3)
+    beat(reach, 3, 1)
+    assert not reach.is_whole()
+    beat(reach, 3, 1, 2)
+    assert reach.is_whole()
+    reach.on_beat(2, Beat(incarnation_of(2, 1), [1, 3], True))
+    assert not reach.is_whole()
