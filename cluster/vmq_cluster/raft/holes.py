@@ -99,8 +99,10 @@ class GivingUp:
 
     def _behind(self, first: int, end: int) -> int:
         """Up to where nobody has it."""
-        known = (self._lacks.get((name, first)) for name in self._replica.others)
-        return min([end, *(each[0] for each in known if each is not None)])
+        for name in self._replica.others:
+            behind, _ = self._lacks.get((name, first), (end, 0.0))
+            end = min(end, behind)
+        return end
 
     def tick(self, now: float) -> None:
         """Asks everybody, again and again."""
