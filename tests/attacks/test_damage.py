@@ -18,6 +18,7 @@ import pytest
 from tests.attacks.size import size
 from tests.support.wire import Wire
 from tests.vmq.cli.program import run
+from tests.vmq.test_store_model import commit
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.lines import is_end
 from vmq.store.opening import open_store
@@ -30,12 +31,6 @@ Records = dict[bytes, bytes]
 CLIENTS = 12
 #: Each run of the broker leaves a table of what it has written; the last one a log.
 RUNS = 4
-
-
-def commit(store: Store) -> None:
-    store.begin_commit()
-    store.write()
-    store.end_commit()
 
 
 def deliver(store: Store, sessions: list[bytes], seq: int, rng: random.Random) -> None:

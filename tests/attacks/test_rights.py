@@ -1,12 +1,8 @@
 """Rights that were taken away: what was queued, in flight or shared under them is not delivered any more."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.attacks.size import size
-from tests.conftest import BrokerFactory
 from tests.support.guarded import Guarded
 from tests.support.wire import Wire
 
@@ -23,12 +19,6 @@ topic write secret/#
 """
 #: Alice may not read secret/# any more.
 LESS = ALL.replace("topic read secret/#\n", "", 1)
-
-
-@pytest.fixture
-def guarded(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Guarded]:
-    with Guarded(fresh_broker, tmp_path / "site") as guarded:
-        yield guarded
 
 
 def reader(guarded: Guarded, qos: int = 1) -> Wire:

@@ -1,11 +1,7 @@
 """Bob connects with the client id of Alice's durable session: to have its messages, or to delete them."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.conftest import BrokerFactory
 from tests.support.guarded import Guarded
 from tests.support.wire import Wire
 
@@ -20,12 +16,6 @@ topic write news/#
 topic write secret/#
 """
 ANYBODY = '[session]\nowner = "client_id"\n'
-
-
-@pytest.fixture
-def guarded(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Guarded]:
-    with Guarded(fresh_broker, tmp_path / "site") as guarded:
-        yield guarded
 
 
 def leave_with_mail(guarded: Guarded) -> None:

@@ -1,12 +1,8 @@
 """What a client left behind, a will or a retained message, once its right to publish it is gone."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.attacks.size import size
-from tests.conftest import BrokerFactory
 from tests.support.guarded import Guarded
 from tests.support.wire import PINGREQ_BYTES, PUBLISH, Will, Wire
 
@@ -23,12 +19,6 @@ topic write home/#
 """
 #: Alice may publish nothing any more.
 NOTHING = ALL.replace("topic write home/#\ntopic write wills/#\n", "", 1)
-
-
-@pytest.fixture
-def guarded(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Guarded]:
-    with Guarded(fresh_broker, tmp_path / "site") as guarded:
-        yield guarded
 
 
 def reader(guarded: Guarded, topic_filter: str = "wills/#") -> Wire:

@@ -22,7 +22,6 @@ from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from tests.bench.durable import Cpu, Peer
-from tests.bench.replicas_cpu import node
 from tests.support.until import reach
 from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
@@ -51,6 +50,20 @@ def section(name: str, replicas: int, acks: str, durability: str) -> str:
         f'[streams.{name}]\nfilters = ["{name}/#"]\nreplicas = {replicas}\nacks = "{acks}"\n'
         f'durability = "{durability}"\n'
     )
+
+
+@contextmanager
+def node(folder: Path, name: str, join: str, options: str) -> Iterator[BrokerProcess]:
+    """A node; `options`: more of its section [cluster], and what comes behind that."""
+    config = folder / f"{name}.toml"
+    config.write_text(
+        '[listeners.a]\nurl = "tcp://127.0.0.1:0"\n'
+        f'[cluster]\nnode_name = "{name}"\nlisten = "ipc://{folder}/{name}"\njoin = {join}\n{options}'
+    )
+    with BrokerProcess.start(
+        (), folder / f"{name}.data", None, ("--config", str(config))
+    ) as broker:
+        yield broker
 
 
 @contextmanager

@@ -8,6 +8,7 @@ Each session subscribes to a topic of its own and leaves; messages come for all;
     ended       each begins anew with a clean session instead, and what is left of it is deleted
 
 each in a broker of its own with the same store. CPU is the broker's: of the event loop, and of its other threads.
+Before that: by how much its resident set has grown for a message that waits, and when it is ready with that store.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from time import sleep
+from time import perf_counter, sleep
 
 import plyvel
 
@@ -48,15 +49,20 @@ def start(folder: Path) -> BrokerProcess:
     return BrokerProcess.start(data_dir=folder, args=("--allow-anonymous",), timeout=600.0)
 
 
-def prepare(folder: Path, sessions: int, messages: int) -> None:
-    """Makes the sessions, and what waits for them."""
+def resident(broker: BrokerProcess) -> int:
+    """Bytes of memory."""
+    return int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1]) * 4096
+
+
+def prepare(folder: Path, sessions: int, messages: int) -> float:
+    """Makes the sessions, and what waits for them; returns the bytes of memory that a message takes."""
     frames = [publish_packet(topic(each), PAYLOAD, qos=1, packet_id=1) for each in range(sessions)]
     with start(folder) as broker:
         for each in range(sessions):
             peer = Peer(broker.tcp, f"session-{each}", clean=False)
             peer.subscribe(topic(each))
             peer.close()
-        publisher = Peer(broker.tcp, "publisher", clean=True)
+        publisher, before = Peer(broker.tcp, "publisher", clean=True), resident(broker)
         for _ in range(messages):
             for numbers in groups(range(sessions)):
                 publisher.socket.sendall(b"".join(frames[each] for each in numbers))
@@ -64,6 +70,7 @@ def prepare(folder: Path, sessions: int, messages: int) -> None:
                 while left:
                     left -= publisher.take_acks()
         publisher.close()
+        return (resident(broker) - before) / (sessions * messages)
 
 
 def come_back(broker: BrokerProcess, numbers: Iterable[int], messages: int) -> None:
@@ -91,14 +98,16 @@ def end(broker: BrokerProcess, numbers: Iterable[int]) -> None:
         Peer(broker.tcp, f"session-{each}", clean=True).close()
 
 
-def measure(folder: Path, order: str, sessions: int, messages: int) -> Measured:
-    """Lets all sessions of a store come back, or end."""
+def measure(folder: Path, order: str, sessions: int, messages: int) -> tuple[float, Measured]:
+    """Lets all sessions of a store come back, or end; also after how many seconds the broker was ready."""
     numbers = list(range(sessions))
     if order == "reversed":
         numbers.reverse()
     elif order == "shuffled":
         random.Random(1).shuffle(numbers)
+    begun = perf_counter()
     with start(folder) as broker:
+        ready = perf_counter() - begun
         watch = Watch(broker.pid)
         for part in groups(numbers):
             if order == "ended":
@@ -108,7 +117,7 @@ def measure(folder: Path, order: str, sessions: int, messages: int) -> Measured:
         if order == "ended":
             while not is_quiet(broker):
                 pass
-        return watch.stop(sessions)
+        return ready, watch.stop(sessions)
 
 
 def is_quiet(broker: BrokerProcess) -> bool:
@@ -140,18 +149,19 @@ def main() -> None:
     print(
         f"{'compiled' if is_compiled() else 'interpreted'}, {options.sessions:,} sessions, "
         f"{options.messages} messages each\n"
-        f"{'':<12}{'seconds':>10}{'loop s':>10}{'others s':>10}{'µs a session':>14}{'left':>8}"
+        f"{'':<12}{'ready s':>10}{'seconds':>10}{'loop s':>10}{'others s':>10}{'µs a session':>14}{'left':>8}"
     )
     with tempfile.TemporaryDirectory() as scratch:
         stored = Path(scratch) / "stored"
-        prepare(stored, options.sessions, options.messages)
+        grown = prepare(stored, options.sessions, options.messages)
+        print(f"{grown:.0f} bytes a message that waits", flush=True)
         for order in options.orders:
             folder = Path(scratch) / order
             shutil.copytree(stored, folder)
-            found = measure(folder, order, options.sessions, options.messages)
+            ready, found = measure(folder, order, options.sessions, options.messages)
             loop, others = (each * options.sessions / 1e6 for each in (found.loop, found.others))
             print(
-                f"{order:<12}{found.seconds:>10.2f}{loop:>10.2f}{others:>10.2f}{found.loop:>14.0f}"
+                f"{order:<12}{ready:>10.2f}{found.seconds:>10.2f}{loop:>10.2f}{others:>10.2f}{found.loop:>14.0f}"
                 f"{left_in(folder):>8}",
                 flush=True,
             )

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -47,15 +46,6 @@ class End:
 
     async def hears(self) -> Frame:
         return await asyncio.wait_for(self.frames.get(), 10)
-
-
-@pytest.fixture
-async def ends() -> AsyncIterator[list[End]]:
-    """Whatever a test puts in is stopped at its end."""
-    found: list[End] = []
-    yield found
-    for end in found:
-        await asyncio.wait_for(end.link.stop(), 10)
 
 
 async def pair(ends: list[End], listen: str, key: str | None = None) -> tuple[End, End]:

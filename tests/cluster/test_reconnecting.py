@@ -23,15 +23,6 @@ TIMEOUT = 20.0
 HANDSHAKE = {None: 80, KEY: 200}
 
 
-@pytest.fixture
-async def ends() -> AsyncIterator[list[End]]:
-    """Whatever a test puts in is stopped at its end."""
-    found: list[End] = []
-    yield found
-    for end in found:
-        await asyncio.wait_for(end.link.stop(), 10)
-
-
 @dataclass
 class Swallower:
     """What lies between two nodes: of the first connections it swallows all behind some byte, and says nothing."""

@@ -53,15 +53,6 @@ def three() -> Iterator[JobCluster]:
         yield found
 
 
-def test_a_job_is_queued_again_when_the_node_that_had_it_queued_is_gone(three: JobCluster) -> None:
-    job_id = three["a"].add("q", "x", "REPLICATE", 3, "RETRY", 2)
-    three.kill("a")
-    got, _ = three["b"].get("q")
-    assert got == job_id
-    shown = three["b"].show(job_id)
-    assert shown[b"additional-deliveries"] == 1
-
-
 def test_a_job_whose_worker_is_gone_with_its_node_is_given_again(three: JobCluster) -> None:
     job_id = three["a"].add("q", "x", "REPLICATE", 2, "RETRY", 2)
     assert three["a"].get("q")[0] == job_id
@@ -109,19 +100,6 @@ def test_another_node_gets_the_copy_where_one_does_not_answer() -> None:
         for job_id in ids:
             assert {each for each in "abc" if jobs[each].state(job_id)} == {"a", "b", "c"}
         jobs.cluster["d"].signal(signal.SIGCONT)
-
-
-def test_copies_are_collected_only_when_all_that_have_one_can_be_reached(three: JobCluster) -> None:
-    job_id = three["a"].add("q", "x", "REPLICATE", 3)
-    three.kill("c")
-    assert three["a"]("ACKJOB", job_id) == 1
-    reach(lambda: three["b"].state(job_id) == "acked")
-    assert three["a"].state(job_id) == "acked"
-    assert three["a"].show(job_id)[b"nodes-confirmed"]
-    three.restart("c")
-    reach(lambda: all_gone(three), "the tombstones go once c knows")
-    for client in three.clients.values():
-        assert client.none("q")
 
 
 def test_an_acknowledgement_at_a_node_without_the_job_while_its_hosts_are_down() -> None:

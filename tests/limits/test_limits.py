@@ -1,8 +1,6 @@
 """Every limit at its edge: what is just allowed, and what happens to who passes it."""
 
-import socket
 import urllib.request
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -50,17 +48,6 @@ def test_max_message_size_within_a_burst(fresh_broker: BrokerFactory) -> None:
         sub.expect_nothing()
 
 
-def test_max_packet_size(fresh_broker: BrokerFactory) -> None:
-    """The length in the header is enough: the packet itself is not waited for."""
-    broker = fresh_broker(env={"VMQ_SESSION__MAX_PACKET_SIZE": "1000"})
-    with client(broker, "pub") as pub:
-        pub.publish("t", b"x" * 990, qos=0)
-        pub.ping()
-        pub.send(b"\x30\xe9\x07")
-        pub.expect_closed()
-    broker.wait_log(r"client=pub .*max_packet_size")
-
-
 def test_max_ws_frame_size(fresh_broker: BrokerFactory) -> None:
     """A message of the limit passes, in one frame or more; one byte more closes with status 1009."""
     broker = fresh_broker(
@@ -83,15 +70,6 @@ def test_max_ws_frame_size(fresh_broker: BrokerFactory) -> None:
     broker.wait_log(r'closed client=ws .*reason="WebSocket failed: .*\(max_ws_frame_size\)"')
     with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
         assert b"\nws_frame_too_large_total 1.0\n" in answer.read()
-
-
-def test_max_client_id_size(fresh_broker: BrokerFactory) -> None:
-    broker = fresh_broker(env={"VMQ_SESSION__MAX_CLIENT_ID_SIZE": "30"})
-    client(broker, "x" * 30).close()
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(connect_packet("x" * 31))
-        assert wire.recv_packet().return_code == 2
-        wire.expect_closed()
 
 
 def test_max_subscriptions_per_client(fresh_broker: BrokerFactory) -> None:
@@ -235,25 +213,6 @@ def test_max_memory_refuses_new_clients(fresh_broker: BrokerFactory) -> None:
         wire.send(connect_packet("late"))
         assert wire.recv_packet().return_code == 3
         wire.expect_closed()
-
-
-def test_stalled_client_is_dropped(fresh_broker: BrokerFactory) -> None:
-    """A subscriber that reads nothing for stalled_client_timeout loses its connection only."""
-    broker = fresh_broker(
-        env={"VMQ_LIMITS__STALLED_CLIENT_TIMEOUT": "1", "VMQ_NETWORK__WRITE_BUFFER": "4096"}
-    )
-    with closing(socket.create_connection(broker.tcp)) as stalled, client(broker, "pub") as pub:
-        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stalled.sendall(connect_packet("stalled") + b"\x82\x06\x00\x01\x00\x01t\x00")
-        assert stalled.recv(9, socket.MSG_WAITALL) == b"\x20\x02\x00\x00\x90\x03\x00\x01\x00"
-        with client(broker, "good") as good:
-            good.subscribe(("t", 0))
-            for _ in range(200):
-                pub.publish("t", b"x" * 100_000)
-                good.expect_publish("t")
-            broker.wait_log(r"client=stalled .*stalled_client_timeout")
-            pub.publish("t", b"end")
-            good.expect_publish("t", b"end")
 
 
 def test_full_queue_pauses_the_publisher(fresh_broker: BrokerFactory) -> None:

@@ -21,7 +21,7 @@ from tests.listeners.conftest import ListenerFactory, factory, start, tls
 from tests.plugins.examples.test_sql_auth import SCHEMA
 from vmq.cli.main import main
 from vmq.testing.authority import Authority, IssuedCertificate
-from vmq.testing.process import BrokerProcess, BrokerStartError
+from vmq.testing.process import BrokerProcess
 
 __all__ = ["start"]
 
@@ -299,15 +299,6 @@ def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) 
         bob.publish("anything")
 
 
-def test_new_users_count_without_a_restart(guarded: BrokerProcess, files: Path) -> None:
-    with Client(guarded, "bob") as bob:
-        editing.add(files / "passwd", "carol", b"3")
-        guarded.wait_log("passwd: new content is in force")
-        with Client(guarded, "carol", b"3") as carol:
-            assert carol.code == ACCEPTED
-        bob.publish("news/1")  # undisturbed
-
-
 def test_a_deleted_user_is_out_at_once_and_nobody_else(guarded: BrokerProcess, files: Path) -> None:
     with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
         assert main(["passwd", "delete", str(files / "passwd"), "alice"]) == 0
@@ -316,35 +307,6 @@ def test_a_deleted_user_is_out_at_once_and_nobody_else(guarded: BrokerProcess, f
         with Client(guarded, "alice") as refused:
             assert refused.code == BAD_CREDENTIALS
         bob.publish("news/1")  # undisturbed
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [
-        ("acl", "user alice\ntopics a\n", "acl, line 2: 'topics' begins no rule"),
-        ("passwd", "alice:1\n", "passwd, line 1: user 'alice': no hash of a password"),
-    ],
-)
-def test_a_file_with_a_mistake_changes_nothing(
-    guarded: BrokerProcess, files: Path, name: str, text: str, problem: str
-) -> None:
-    (files / name).write_text(text)
-    guarded.wait_log(problem)
-    with Client(guarded, "alice") as alice:
-        assert alice.code == ACCEPTED
-        assert alice.subscribe("news/1", "#") == [1, REFUSED]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [("acl", "topics a\n", "acl, line 1"), ("passwd", "alice\n", "passwd, line 1")],
-)
-def test_nor_does_a_broker_start_with_it(
-    start: ListenerFactory, files: Path, name: str, text: str, problem: str
-) -> None:
-    (files / name).write_text(text)
-    with pytest.raises(BrokerStartError, match=problem):
-        start({"tcp": TCP}, rest=PLUGINS.format(folder=files))
 
 
 def test_rules_that_changed_while_the_broker_was_down_end_durable_subscriptions(

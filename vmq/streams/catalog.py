@@ -189,7 +189,7 @@ class Catalog:
         folder: where they lie; made when missing.
         declared: those that the configuration names.
         commits: their commits; the catalog starts and feeds its writer.
-        clock: seconds since 1970.
+        clock: seconds since 1970, by which rows are old; in a cluster another one, which threads ask.
         scrub_rate: bytes a second at which sealed segments are read again; 0: they are not.
         limit: partitions that this node takes; 0: as many as there are.
 
@@ -253,7 +253,11 @@ class Catalog:
             self._put(name, options, "config")
 
     def _stream(self, path: Path, options: StreamOptions, origin: Origin) -> Stream:
-        return Stream(path, options, origin, self.commits, self.clock)
+        return Stream(path, options, origin, self.commits, self._time)
+
+    def _time(self) -> float:
+        """By the clock as it is then."""
+        return self.clock()
 
     def _put(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
         """Makes a stream, or gives it other options."""

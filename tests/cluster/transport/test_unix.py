@@ -23,15 +23,6 @@ from vmq_cluster.transport.unix import _proof
 PATIENCE = 0.3
 
 
-@pytest.fixture
-async def ends() -> AsyncIterator[list[End]]:
-    """Whatever a test puts in is stopped at its end."""
-    found: list[End] = []
-    yield found
-    for end in found:
-        await asyncio.wait_for(end.link.stop(), 10)
-
-
 async def listening(ends: list[End], folder: Path, key: str | None = None) -> str:
     """The path at which one end hears."""
     inside = End("inside", key, PATIENCE)

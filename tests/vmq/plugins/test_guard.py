@@ -1,4 +1,4 @@
-"""The breaker of a plugin, against a clock that stands still."""
+"""What a plugin's breaker (tests/vmq_hooks/test_breaker.py) counts and tells, against a clock that stands still."""
 
 import pytest
 from vmq_hooks.breaker import State
@@ -12,31 +12,6 @@ def guard(limit: int = 2, pause: float = 10.0) -> tuple[PluginGuard, Clock]:
     return PluginGuard("p", 5.0, limit, pause, clock), clock
 
 
-def state_of(it: PluginGuard) -> State:
-    """The state as it is now: a type checker thinks that it stays."""
-    return it.state
-
-
-def test_it_opens_after_so_many_failures_in_a_row_and_closes_by_a_probe() -> None:
-    it, clock = guard()
-    it.failed("h", "x")
-    it.succeeded()
-    it.failed("h", "x")
-    assert it.lets_through("h")
-    it.failed("h", "x")
-    assert state_of(it) is State.OPEN
-    assert not it.lets_through("h")
-    assert it.skipped == {"h": 1}
-    clock.advance(10)
-    assert it.lets_through("h")
-    assert state_of(it) is State.HALF_OPEN
-    assert not it.lets_through("h"), "one probe at a time"
-    it.succeeded()
-    assert state_of(it) is State.CLOSED
-    assert it.lets_through("h")
-    assert it.opened == 1
-
-
 def test_a_failed_probe_opens_it_again() -> None:
     it, clock = guard(limit=1)
     it.timed_out("h")
@@ -45,6 +20,7 @@ def test_a_failed_probe_opens_it_again() -> None:
     it.failed("h", OSError("x"))
     assert it.state is State.OPEN
     assert not it.lets_through("h")
+    assert it.skipped == {"h": 1}
     assert (it.opened, it.timeouts, it.errors) == (2, {"h": 1}, {"h": 1})
 
 

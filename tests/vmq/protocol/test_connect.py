@@ -10,20 +10,6 @@ from tests.vmq.support import Client, House
 from vmq.core.context import CoreOptions
 
 
-def test_a_client_without_an_id_is_given_one(house: House) -> None:
-    client = Client(house, new_id="auto-7")
-    client.send(connect_packet(""))
-    client.expect(b"\x20\x02\x00\x00")
-    assert set(house.registry.subscribers) == {"auto-7"}
-
-
-def test_no_id_needs_a_clean_session(house: House) -> None:
-    client = Client(house)
-    client.send(connect_packet("", clean=False))
-    client.expect(b"\x20\x02\x00\x02")
-    assert client.is_closed()
-
-
 def test_the_longest_client_id_is_counted_in_bytes(house: House) -> None:
     house.options.max_client_id_size = 30
     house.client("ä" * 15)

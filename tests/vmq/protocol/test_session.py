@@ -63,23 +63,6 @@ def test_of_an_unknown_client_no_more_is_kept_than_a_connect_may_have(house: Hou
     assert other.is_closed()
 
 
-def test_a_subscribe_above_its_limit_is_refused_by_its_header(house: House) -> None:
-    client = house.client("c")
-    client.send(mqtt.publish_packet("t", b"x" * house.options.max_control_packet_size))
-    assert not client.is_closed()
-    client.send(mqtt.packet(0x82, bytes(house.options.max_control_packet_size))[:4])
-    assert client.is_closed()
-
-
-def test_a_packet_above_the_limit_closes_the_connection(house: House) -> None:
-    house.options.max_packet_size = 100
-    client = house.client("c")
-    client.send(mqtt.packet(0x30, b"\0\1a" + b"x" * 95))
-    assert not client.is_closed()
-    client.send(mqtt.packet(0x30, b"\0\1a" + b"x" * 96)[:2])
-    assert client.is_closed()
-
-
 # --- acknowledgements wait for the store
 
 

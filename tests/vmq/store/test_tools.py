@@ -14,6 +14,7 @@ import plyvel
 import pytest
 
 from tests.vmq.damaged_store import number, start
+from tests.vmq.test_store_model import commit
 from vmq.mqtt.message import Delivery, Message
 from vmq.store import references as counting
 from vmq.store.lines import END
@@ -23,12 +24,6 @@ from vmq.store.store import FORMAT, Store, StoreError
 from vmq.store.tools import StoreReport, check, repair
 
 LARGE = b"x" * 2000
-
-
-def commit(store: Store) -> None:
-    store.begin_commit()
-    store.write()
-    store.end_commit()
 
 
 def deliver(store: Store, session: bytes, seq: int, message: Message, packet_id: int = 0) -> None:

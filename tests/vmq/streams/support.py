@@ -1,17 +1,22 @@
 """Rows, partitions and what a list knows of them: the naive twin of the log."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
+from vmq.streams.catalog import Catalog
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import STORED
 
 Row = dict[str, Any]
+
+
+#: Makes a catalog of declared streams.
+Opener = Callable[..., Catalog]
 
 
 class Clock:

@@ -1,34 +1,13 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from tests.vmq.streams.support import options, payloads
-from vmq.config.streams import StreamOptions
+from tests.vmq.streams.support import Opener, options, payloads
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.commits import Commits
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
-
-
-@pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Catalog]]:
-    catalogs: list[Catalog] = []
-
-    def open_one(**declared: StreamOptions) -> Catalog:
-        catalog = Catalog(tmp_path / "streams", declared, Commits(asyncio.get_running_loop()))
-        catalog.start()
-        catalogs.append(catalog)
-        return catalog
-
-    yield open_one
-    for catalog in catalogs:
-        if catalog.janitor.thread.is_alive():
-            await catalog.close()
-
-
-Opener = Callable[..., Catalog]
 
 
 async def append(catalog: Catalog, topic: str, payload: bytes) -> int:

@@ -5,44 +5,24 @@ import errno
 import logging
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.vmq.streams.support import options, payloads
+from tests.vmq.streams.support import Opener, options, payloads
 from vmq.config.streams import StreamOptions
 from vmq.streams.appender import REFUSED
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.damaged import open_partition
 from vmq.streams.extents import Extents
-from vmq.streams.log.commits import Commits
 from vmq.streams.log.cursor import Cursor, offset_at
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import Partition
 from vmq.streams.mending import mend, mend_partition
 from vmq.streams.stored import StoredStream
 
-Opener = Callable[..., Catalog]
-
 TOPICS = [b"t/%d" % number for number in range(20)]
-
-
-@pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
-    catalogs: list[Catalog] = []
-
-    def open_one(**declared: StreamOptions) -> Catalog:
-        catalog = Catalog(tmp_path / "streams", declared, Commits(asyncio.get_running_loop()))
-        catalog.start()
-        catalogs.append(catalog)
-        return catalog
-
-    yield open_one
-    for catalog in catalogs:
-        if catalog.janitor.thread.is_alive():
-            await catalog.close()
 
 
 def two() -> StreamOptions:

@@ -36,9 +36,10 @@ def sql(
     """Ask streams in SQL, as DuckDB has it.
 
     A stream is a table of its name, with the columns topic, payload, qos, retain,
-    timestamp, client_id, key, headers, stream, partition, offset and its typed
-    ones. Works on a running broker, and on the data folder of one that is
-    stopped. It reads only; a query has a minute, half a GiB of memory (or what
+    timestamp, client_id, key, headers, stream, partition, "offset" (in quotes:
+    it is a word of SQL) and its typed ones. payload is bytes, decode(payload) its
+    text. Works on a running broker, and on the data folder of one that is stopped.
+    It reads only; a query has a minute, half a GiB of memory (or what
     limits.max_query_seconds and max_query_memory say), and a million rows to
     answer.
 
@@ -47,6 +48,7 @@ def sql(
       vmq sql "select topic, count(*) from sensors group by topic"
       vmq sql "select device, avg(temp) from sensors
                where timestamp > now() - interval 1 hour group by device"
+      vmq sql "select topic, decode(payload)::json->>'temp' from sensors"
       vmq sql "from sensors limit 10" --json
       vmq sql "select * from sensors" --parquet sensors.parquet
     """

@@ -188,6 +188,7 @@ class Clustering:
                 node, outboxes, options.host, self.joining, self.leave
             )
             self.slots = self._open_slots(node, outboxes, self._routing, self._streams)
+            self._streams.replicas.clock = self.slots.status.clocks.time
             await self._save_life()
             await node.start()
         except BaseException as error:

@@ -29,12 +29,18 @@ class ClockStatus:
         #: By store whose clock is wrong: for how many looks, and by how many milliseconds.
         self._looks: Counter[int] = Counter()
         self._off: dict[int, int] = {}
+        #: The middle one, at the last look.
+        self._agreed = 0
+
+    def time(self) -> float:
+        """Seconds since 1970 by the middle one of the clocks, a second late at most; in any thread."""
+        return (self._agreed or self._here.now) / 1000
 
     def look(self) -> None:
         """Time has passed."""
         here = self._here
         clocks = {here.store: here.now, **here.reach.clocks()}
-        agreed = here.agreed()
+        agreed = self._agreed = here.agreed()
         self._off = {
             store: now - agreed for store, now in clocks.items() if abs(now - agreed) > MOST
         }

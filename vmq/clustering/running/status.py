@@ -40,7 +40,7 @@ class SlotStatus:
         self._machines = machines
         self._name_of = name_of
         self._here = machines.here
-        self._clocks = ClockStatus(machines.here, name_of)
+        self.clocks = ClockStatus(machines.here, name_of)
         self._lacks = SlotLacks(machines.here, machines.slots.owners)
         #: The looks for which slots had no follower or waited; by follower, those for which it was behind.
         self._looks = 0
@@ -176,7 +176,7 @@ class SlotStatus:
 
     def look(self) -> None:
         """Time has passed."""
-        self._clocks.look()
+        self.clocks.look()
         lacks = self._lacks
         lacks.look()
         self._looks = self._looks + 1 if lacks.alone or lacks.waiting else 0
@@ -184,7 +184,7 @@ class SlotStatus:
 
     def problems(self, looks: int) -> Iterator[str]:
         """What is missing since so many looks, and whose clock is wrong."""
-        yield from self._clocks.problems()
+        yield from self.clocks.problems()
         for store, seen in sorted(self._lagging.items()):
             if seen > looks:
                 name, count = self._name_of(store), self._lacks.behind[store]

@@ -65,6 +65,8 @@ class Replicas:
         self._host = host
         #: Bytes that may wait for leaders; set before `begin`.
         self.buffer_bytes = 1 << 27
+        #: By which rows are old; set before `begin`. One that is ahead here would delete those of all copies.
+        self.clock = core.wall_clock
         self.groups: GroupService | None = None
         #: Told on how many hosts there can be copies, at one node.
         self.on_hosts: Callable[[int], None] = lambda _count: None
@@ -91,6 +93,7 @@ class Replicas:
 
         catalog.cursors = self.cursors
         catalog.on_shared()
+        catalog.clock = self.clock
         try:
             self.groups = GroupService(
                 self._node,

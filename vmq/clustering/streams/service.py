@@ -181,6 +181,7 @@ class Streams(StreamFinder):
         catalog = self.catalog
         if catalog is not None:
             catalog.on_definition = lambda _name: None
+            catalog.clock = self._core.wall_clock
             catalog.places = catalog.groups = catalog.cursors = None
             if self._core.stream_finder is self:
                 self._core.stream_finder = self._alone

@@ -57,6 +57,10 @@ _NO_TABLE: Final = re.compile(
 )
 #: Advice to change a setting.
 _SET: Final = re.compile(r' Use "SET [a-z_]+[^\n]*')
+#: DuckDB speaks of bytes, or shows them in its own spelling.
+_OF_BYTES: Final = re.compile(r"\bBLOB\b|\\x[0-9A-F]{2}")
+#: The column of that name where a value is expected.
+_OFFSET: Final = re.compile(r"(\b(select|by|where|and|or)|[,(=<>])\s*offset\b", re.IGNORECASE)
 _LOCKED: Final = (
     "set enable_external_access = false",
     "set python_enable_replacements = false",
@@ -357,7 +361,15 @@ def reason_of(error: Exception, orders: SqlOrders) -> str:
     # DuckDB hands on the traceback of what reads for it: whoever asks has its reason.
     text = text.partition(". Detail: Python exception:")[0]
     lines = (line for line in _SET.sub("", text).splitlines() if line.strip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *_hints(text, orders.query)])
+
+
+def _hints(text: str, query: str) -> Iterator[str]:
+    """What DuckDB's words do not tell of two of our columns."""
+    if _OF_BYTES.search(text) and "payload" in query:
+        yield "payload is bytes: decode(payload) is its text, decode(payload)::json->>'NAME' a member of it"
+    if "Parser Error" in text and _OFFSET.search(query):
+        yield 'OFFSET is a word of SQL: the column is "offset", in quotes'
 
 
 def main() -> None:

@@ -2,18 +2,11 @@
 
 import logging
 
+from tests.vmq.support import Clock
 from vmq.cli.start import log_flood
 from vmq.cli.start.log_flood import SPAN, FloodFilter
 
 CLOSED = 'closed client=%s peer=%s reason="%s"'
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def record(
@@ -32,7 +25,7 @@ def texts(flood: FloodFilter, *, everything: bool = False) -> list[str]:
 
 
 def test_a_kind_is_written_up_to_the_limit_and_then_summed_up() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     flood = FloodFilter(3, clock)
     assert passed(flood, 3) == 3
     assert passed(flood, 7) == 0
@@ -44,7 +37,7 @@ def test_a_kind_is_written_up_to_the_limit_and_then_summed_up() -> None:
 
 
 def test_other_kinds_are_written_meanwhile() -> None:
-    flood = FloodFilter(1, Clock())
+    flood = FloodFilter(1, Clock(100.0))
     assert passed(flood, 5) == 1
     assert passed(flood, 5, "started") == 1
     assert passed(flood, 5, level=logging.WARNING) == 1
@@ -52,7 +45,7 @@ def test_other_kinds_are_written_meanwhile() -> None:
 
 
 def test_a_slow_trickle_is_all_written() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     flood = FloodFilter(1, clock)
     for _ in range(5):
         assert passed(flood, 1) == 1
@@ -61,14 +54,14 @@ def test_a_slow_trickle_is_all_written() -> None:
 
 
 def test_debug_and_critical_events_and_no_limit_let_all_pass() -> None:
-    flood = FloodFilter(1, Clock())
+    flood = FloodFilter(1, Clock(100.0))
     assert passed(flood, 5, level=logging.DEBUG) == 5
     assert passed(flood, 5, level=logging.CRITICAL) == 5
-    assert passed(FloodFilter(0, Clock()), 5) == 5
+    assert passed(FloodFilter(0, Clock(100.0)), 5) == 5
 
 
 def test_at_the_end_nothing_is_left_unsaid() -> None:
-    flood = FloodFilter(1, Clock())
+    flood = FloodFilter(1, Clock(100.0))
     passed(flood, 3)
     (summary,) = flood.summaries(everything=True)
     assert (summary.levelno, summary.name) == (logging.INFO, "vmq.session")
@@ -76,13 +69,13 @@ def test_at_the_end_nothing_is_left_unsaid() -> None:
 
 
 def test_a_summary_names_an_event_without_fields_too() -> None:
-    flood = FloodFilter(1, Clock())
+    flood = FloodFilter(1, Clock(100.0))
     passed(flood, 2, "the disk is full: %s")
     assert texts(flood, everything=True) == ['suppressed count=1 of="the disk is full" seconds=10']
 
 
 def test_no_more_than_so_many_kinds_are_remembered() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     flood = FloodFilter(1, clock)
     for number in range(2 * log_flood.MAX_KINDS):
         passed(flood, 2, f"event {number}")

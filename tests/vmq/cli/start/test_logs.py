@@ -1,6 +1,5 @@
 """The lines of the broker's log."""
 
-import json
 import logging
 import re
 import sys
@@ -68,20 +67,6 @@ def undisturbed() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("undisturbed")
-def test_a_log_file_can_be_moved_away_and_opened_anew(tmp_path: Path) -> None:
-    file = tmp_path / "vmq.log"
-    log = configure("info", "json", file)
-    logging.getLogger("vmq.test").info("first")
-    file.rename(tmp_path / "vmq.log.1")
-    logging.getLogger("vmq.test").info("second")
-    log.reopen()
-    logging.getLogger("vmq.test").info("third")
-    moved = (tmp_path / "vmq.log.1").read_text().splitlines()
-    assert [json.loads(line)["message"] for line in moved] == ["first", "second"]
-    assert [json.loads(line)["message"] for line in file.read_text().splitlines()] == ["third"]
-
-
-@pytest.mark.usefixtures("undisturbed")
 def test_a_file_that_cannot_be_opened_anew_leaves_the_log_where_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -91,25 +76,3 @@ def test_a_file_that_cannot_be_opened_anew_leaves_the_log_where_it_was(tmp_path:
         log.reopen()
     logging.getLogger("vmq.test").info("still here")
     assert "still here" in (moved / "vmq.log").read_text()
-
-
-@pytest.mark.usefixtures("undisturbed")
-def test_the_level_changes_live(tmp_path: Path) -> None:
-    file = tmp_path / "vmq.log"
-    log = configure("warning", "text", file)
-    logging.getLogger("vmq.test").info("unheard")
-    log.set_level("info")
-    logging.getLogger("vmq.test").info("heard")
-    assert [line.split()[2] for line in file.read_text().splitlines()] == ["heard"]
-
-
-@pytest.mark.usefixtures("undisturbed")
-def test_a_flood_is_summed_up_in_the_log(tmp_path: Path) -> None:
-    file = tmp_path / "vmq.log"
-    log = configure("info", "text", file, flood_limit=2)
-    for number in range(5):
-        logging.getLogger("vmq.test").info("closed client=%s", number)
-    log.sum_up(everything=True)
-    lines = file.read_text().splitlines()
-    assert len(lines) == 3
-    assert lines[2].endswith('info suppressed count=3 of="closed" seconds=10')

@@ -98,14 +98,6 @@ def test_a_taken_port_is_an_error(tmp_path: Path, fresh_broker: BrokerFactory) -
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_store_in_use_is_an_error(fresh_broker: BrokerFactory) -> None:
-    other = fresh_broker()
-    done = run("start", "--listen", ANY_PORT, "--data-dir", str(other.data_dir))
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith("vmq: error: ")
-    assert "in use" in done.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [

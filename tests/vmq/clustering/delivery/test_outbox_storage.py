@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.walked import WalkedDb
+from tests.vmq.test_store_model import commit
 from vmq.clustering.delivery.outbox_storage import (
     TakenPlaces,
     begin_life,
@@ -35,12 +36,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
     found = open_store(tmp_path / "store", "os", lambda: None)
     yield found
     found.db.close()
-
-
-def commit(store: Store) -> None:
-    store.begin_commit()
-    store.write()
-    store.end_commit()
 
 
 class Db:

@@ -4,15 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.vmq.test_store_model import commit
 from vmq.clustering.delivery.peers import KnownPeer, forget_known, put_known, stored_known
 from vmq.store.opening import open_store
-from vmq.store.store import Store, StoreError
-
-
-def commit(store: Store) -> None:
-    store.begin_commit()
-    store.write()
-    store.end_commit()
+from vmq.store.store import StoreError
 
 
 def test_it_is_remembered_and_forgotten(tmp_path: Path) -> None:

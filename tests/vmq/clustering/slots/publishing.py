@@ -1,10 +1,18 @@
-"""Publishes at QoS 1 as a session does: what grows becomes one publication."""
+"""Publishes at QoS 1 as a session does: what grows becomes one publication; and a client that takes it."""
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
+from tests.simulator.sessions.client import one_by_one
+from vmq.clustering.front.sessions import SessionNode
+from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import Publication
+from vmq.clustering.slots.words import PUBACK, SEND
+
+CLIENT: Final = "c"
 
 
 def numbered(payloads: Sequence[bytes], published: list[bytes]) -> list[bytes]:
@@ -33,3 +41,52 @@ def publish(
             run = [payload]
             publication = Publication(name, payload, 1, 0, partial(safe.extend, run))
             origin.publish(origin.reserve([target]), publication, told)
+
+
+class Subscribed:
+    """A client of a node that takes and acknowledges, and what was published for it."""
+
+    def __init__(self, node: SessionNode) -> None:
+        self.near = node
+        #: How many connections it had.
+        self.number = 0
+        #: What the client got, and what it has not acknowledged.
+        self.got: list[bytes] = []
+        self.open: deque[int] = deque()
+        self.published: list[bytes] = []
+        self.safe: list[bytes] = []
+
+    def take(self) -> None:
+        """What the nodes want done; `take_steps` is a part of it."""
+        raise NotImplementedError
+
+    def take_steps(self) -> None:
+        """What is for the client."""
+        steps, self.near.effects.steps = self.near.effects.steps, []
+        for number, step in steps:
+            for each in one_by_one([step]):
+                if number == self.number and each.kind == SEND:
+                    self.open.append(each.packet)
+                    if not each.is_again or each.payload not in self.got:
+                        self.got.append(each.payload)
+
+    def connect(self) -> None:
+        """The client comes, over a connection in place of what it had: packet ids of that are nothing to it."""
+        self.number += 1
+        self.open.clear()
+        self.near.connect(self.number, CLIENT)
+        self.take()
+
+    def acknowledge(self, count: int) -> None:
+        packets = [self.open.popleft() for _ in range(min(count, len(self.open)))]
+        run = b"".join(b"\x40\x02" + each.to_bytes(2, "big") for each in packets)
+        self.near.front.acknowledge(self.number, run)
+        self.near.finish()
+        self.take()
+
+    def acknowledge_last(self) -> None:
+        """Out of turn."""
+        if self.open:
+            self.near.front.step(self.number, SessionStep(PUBACK, self.open.pop()))
+            self.near.finish()
+            self.take()

@@ -1,13 +1,11 @@
 """What flows through a slot is what would be there one by one: for the client, in the state, and on the disk."""
 
-from collections import deque
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulator.sessions.client import one_by_one
-from tests.vmq.clustering.slots.publishing import numbered, publish
+from tests.vmq.clustering.slots.publishing import CLIENT, Subscribed, numbered, publish
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.flow import SendingRun
@@ -15,103 +13,68 @@ from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.records import load_state
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import PUBACK, SEND, SUBSCRIBE, incarnation_of
+from vmq.clustering.slots.words import SUBSCRIBE, incarnation_of
 
-CLIENT = "c"
 #: Bytes in front of the key of a record: that it is one, its slot, and the number of the set.
 PREFIX = 7
 WINDOW = 7
 
 
-class Stream:
+class Stream(Subscribed):
     """A node without others, a publisher, and a client that takes and acknowledges."""
 
     def __init__(self, window: int = WINDOW) -> None:
         here = LocalNode(incarnation_of(1, 1), Reach(1, "x", 1000, 200), replicas=1, window=window)
-        self.node = SessionNode(here, 1)
+        super().__init__(SessionNode(here, 1))
         self.now = 0
         #: What is on the disk, and what it has been told to write.
         self.disk: dict[bytes, bytes] = {}
-        #: What the client got, and has not acknowledged.
-        self.got: list[bytes] = []
-        self.open: deque[int] = deque()
-        self.published: list[bytes] = []
-        self.safe: list[bytes] = []
         self.runs = 0
-        self.number = 0
-        self.node.slots.found()
+        self.near.slots.found()
         self.tick()
         self.connect()
-        self.node.front.step(self.number, SessionStep(SUBSCRIBE, 1, filters=[("#", 1)]))
-        self.node.finish()
-        for slot, ticket, begun, _ in self.node.effects.routes:
+        self.near.front.step(self.number, SessionStep(SUBSCRIBE, 1, filters=[("#", 1)]))
+        self.near.finish()
+        for slot, ticket, begun, _ in self.near.effects.routes:
             for each in begun:
-                self.node.routes.add(each, slot)
-            self.node.announced(slot, ticket)
+                self.near.routes.add(each, slot)
+            self.near.announced(slot, ticket)
         self.tick()
         self.write()
 
     @property
     def state(self) -> SlotState:
-        return self.node.slots.owners[0].state
-
-    def connect(self) -> None:
-        """The client comes, over a connection in place of what it had: packet ids of that are nothing to it."""
-        self.number += 1
-        self.open.clear()
-        self.node.connect(self.number, CLIENT)
+        return self.near.slots.owners[0].state
 
     def tick(self) -> None:
         self.now += 100
-        self.node.tick(self.now)
+        self.near.tick(self.now)
         self.take()
 
     def publish(self, topic: str, payloads: list[bytes], are_one: bool = True) -> None:
         """`are_one`: they have one answer, as those that a publisher sends in one pass."""
-        (target,) = self.node.routes.targets(topic)
+        (target,) = self.near.routes.targets(topic)
         payloads = numbered(payloads, self.published)
-        publish(self.node.origin, target, topic, payloads, self.safe, are_one)
-        self.node.finish()
+        publish(self.near.origin, target, topic, payloads, self.safe, are_one)
+        self.near.finish()
         self.take()
 
     def take(self) -> None:
-        """What is for the client."""
-        steps, self.node.effects.steps = self.node.effects.steps, []
-        for number, step in steps:
-            self.runs += isinstance(step, SendingRun)
-            for each in one_by_one([step]):
-                if number == self.number and each.kind == SEND:
-                    if not each.is_again or each.payload not in self.got:
-                        self.got.append(each.payload)
-                    self.open.append(each.packet)
-
-    def acknowledge(self, count: int) -> None:
-        packets = [self.open.popleft() for _ in range(min(count, len(self.open)))]
-        run = b"".join(b"\x40\x02" + each.to_bytes(2, "big") for each in packets)
-        self.node.front.acknowledge(self.number, run)
-        self.node.finish()
-        self.take()
-
-    def acknowledge_last(self) -> None:
-        """Out of turn."""
-        if self.open:
-            step = SessionStep(PUBACK, self.open.pop())
-            self.node.front.step(self.number, step)
-            self.node.finish()
-            self.take()
+        self.runs += sum(isinstance(step, SendingRun) for _, step in self.near.effects.steps)
+        self.take_steps()
 
     def look(self) -> None:
         """Somebody wants to see each message."""
         assert len(self.state.messages) == len(self.state.queues.get(CLIENT, {}))
 
     def write(self) -> None:
-        number, writes, _ = self.node.effects.begin_commit()
+        number, writes, _ = self.near.effects.begin_commit()
         for key, value in writes.items():
             if value is None:
                 self.disk.pop(key, None)
             else:
                 self.disk[key] = value
-        self.node.on_stored(number)
+        self.near.on_stored(number)
         self.take()
 
     def check(self) -> None:
@@ -130,7 +93,7 @@ class Stream:
             (k, s.dot, s.qos) for k, s in mine.window.items()
         ]
         assert loaded.context == state.context
-        table = self.node.front.connections[self.number].table
+        table = self.near.front.connections[self.number].table
         assert list(table) == list(self.open)
         assert sorted(mine.window) == sorted(self.open)
 
@@ -161,7 +124,7 @@ def test_what_flows_is_what_would_be_there_one_by_one(
     steps: list[tuple[Any, ...]], window_bytes: int
 ) -> None:
     there = Stream()
-    limits = there.node.here.limits.all
+    limits = there.near.here.limits.all
     limits.window_bytes = window_bytes
     for name, *rest in steps:
         getattr(there, name)(*rest)

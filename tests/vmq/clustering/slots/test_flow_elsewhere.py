@@ -7,8 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulator.sessions.client import one_by_one
-from tests.vmq.clustering.slots.publishing import numbered, publish
+from tests.vmq.clustering.slots.publishing import CLIENT, Subscribed, numbered, publish
 from vmq.clustering.front.sessions import SessionNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
@@ -22,15 +21,14 @@ from vmq.clustering.messages.fronts import (
 from vmq.clustering.slots.flow import PACKETS
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.reach import Reach
-from vmq.clustering.slots.words import PUBACK, SEND, SUBSCRIBE, incarnation_of
+from vmq.clustering.slots.words import SUBSCRIBE, incarnation_of
 
-CLIENT = "c"
 WINDOW = 7
 ENCODER: Final = msgspec.msgpack.Encoder()
 DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(SessionMessage)
 
 
-class Pair:
+class Pair(Subscribed):
     """Node 1 with a publisher and a client, and node 2, which owns the client's slot."""
 
     def __init__(self, window: int = WINDOW) -> None:
@@ -40,17 +38,13 @@ class Pair:
             reach.set_members({other: "xyz"[other]})
             here = LocalNode(incarnation_of(store, 1), reach, replicas=1, window=window)
             self.nodes[store] = SessionNode(here, 1)
-        self.near, self.far = self.nodes[1], self.nodes[2]
+        super().__init__(self.nodes[1])
+        self.far = self.nodes[2]
         #: What is under way from each node, encoded.
         self.wires: dict[int, deque[bytes]] = {1: deque(), 2: deque()}
         #: How many messages of each kind went.
         self.sent: dict[type[NodeMessage], int] = {}
-        self.now = self.life = self.number = 0
-        #: What the client got, and what it has not acknowledged.
-        self.got: list[bytes] = []
-        self.open: deque[int] = deque()
-        self.published: list[bytes] = []
-        self.safe: list[bytes] = []
+        self.now = self.life = 0
         self.link()
         self.tick()
         self.far.slots.take_over(0)
@@ -79,33 +73,12 @@ class Pair:
             node.tick(self.now)
         self.settle()
 
-    def connect(self) -> None:
-        """The client comes, over a connection in place of what it had: packet ids of that are nothing to it."""
-        self.number += 1
-        self.open.clear()
-        self.near.connect(self.number, CLIENT)
-        self.take()
-
     def publish(self, topic: str, payloads: list[bytes], are_one: bool = True) -> None:
         """`are_one`: they have one answer, as those that a publisher sends in one pass."""
         payloads = numbered(payloads, self.published)
         publish(self.near.origin, (0, ""), topic, payloads, self.safe, are_one)
         self.near.finish()
         self.take()
-
-    def acknowledge(self, count: int) -> None:
-        packets = [self.open.popleft() for _ in range(min(count, len(self.open)))]
-        run = b"".join(b"\x40\x02" + each.to_bytes(2, "big") for each in packets)
-        self.near.front.acknowledge(self.number, run)
-        self.near.finish()
-        self.take()
-
-    def acknowledge_last(self) -> None:
-        """Out of turn."""
-        if self.open:
-            self.near.front.step(self.number, SessionStep(PUBACK, self.open.pop()))
-            self.near.finish()
-            self.take()
 
     def look(self) -> None:
         """Somebody wants to see each message of the owner, and each packet id of the front: some may be held there."""
@@ -114,7 +87,6 @@ class Pair:
         assert {*self.open} <= self.near.front.connections[self.number].table.keys()
 
     def take(self) -> None:
-        """What the nodes want done."""
         for store, node in self.nodes.items():
             effects = node.effects
             while effects.writes:
@@ -126,13 +98,7 @@ class Pair:
             routes, effects.routes = effects.routes, []
             for slot, ticket, *_ in routes:
                 node.announced(slot, ticket)
-        steps, self.near.effects.steps = self.near.effects.steps, []
-        for number, each in steps:
-            for step in one_by_one([each]):
-                if number == self.number and step.kind == SEND:
-                    self.open.append(step.packet)
-                    if not step.is_again or step.payload not in self.got:
-                        self.got.append(step.payload)
+        self.take_steps()
 
     def carry(self, store: int, count: int) -> None:
         """So many messages of a node come to the other, in one frame."""

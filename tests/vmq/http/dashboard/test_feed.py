@@ -1,15 +1,14 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from tests.support.peer import Peer
+from tests.vmq.support import Clock
 from vmq.admin.errors import RefusedError
 from vmq.broker import Broker
-from vmq.config.options import Config
 from vmq.http.dashboard import feed as module
 from vmq.http.dashboard.feed import Feed, OpenPage, ReasonTimes
 from vmq.http.dashboard.reading import BrokerReader
@@ -17,21 +16,8 @@ from vmq.runtime.health import Health
 
 
 @pytest.fixture
-async def broker(config: Config) -> AsyncIterator[Broker]:
-    async with Broker(config) as found:
-        yield found
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

@@ -1,20 +1,12 @@
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.support.peer import Peer
 from tests.support.until import until
 from vmq.broker import Broker
-from vmq.config.options import Config
 from vmq.http.dashboard.reading import STEP, BrokerReader, parts_of, pause_after
 from vmq.http.dashboard.sampler import SERIES
-
-
-@pytest.fixture
-async def broker(config: Config) -> AsyncIterator[Broker]:
-    async with Broker(config) as found:
-        yield found
 
 
 async def test_sessions_are_walked_over_while_somebody_looks(broker: Broker) -> None:

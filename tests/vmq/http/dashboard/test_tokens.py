@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.vmq.support import Clock
 from vmq.http.dashboard.tokens import (
     FILE,
     MOST_TOKENS,
@@ -15,17 +16,9 @@ from vmq.http.dashboard.tokens import (
 )
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000.0)
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
@@ -7,18 +6,11 @@ from hypothesis import strategies as st
 
 from tests.support.peer import Peer
 from vmq.broker import Broker
-from vmq.config.options import Config
 from vmq.core.trie import Route
 from vmq.http.dashboard import topics
 from vmq.http.dashboard.topics import MOST_ROWS, TOP, RouteSums, TopicTree, _add_up
 
 LEVELS = st.lists(st.sampled_from(["", "a", "b", "<img>"]), min_size=1, max_size=4)
-
-
-@pytest.fixture
-async def broker(config: Config) -> AsyncIterator[Broker]:
-    async with Broker(config) as found:
-        yield found
 
 
 def route(topic: str, messages: int) -> Route:

@@ -4,16 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.vmq.streams.support import Clock
 from vmq.streams.reader_places import CursorError, CursorKey, Place
 from vmq.streams.replay import cursors as module
 from vmq.streams.replay.cursors import Cursors
-
-
-class Clock:
-    now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def at(positions: dict[int, int]) -> Place:

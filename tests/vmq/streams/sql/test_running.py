@@ -173,6 +173,22 @@ def test_advice_to_change_what_is_locked_is_left_out(running: Running) -> None:
         query_all(running, deep)
 
 
+@pytest.mark.parametrize(
+    ("query", "help_"),
+    [
+        ("select payload::varchar::json->>'temp' from sensors", "decode(payload) is its text"),
+        ("select avg(payload) from sensors", "decode(payload) is its text"),
+        ("select topic, offset from sensors", 'the column is "offset", in quotes'),
+    ],
+)
+def test_what_its_words_do_not_tell_of_our_columns_is_added(
+    running: Running, query: str, help_: str
+) -> None:
+    with pytest.raises(SqlError) as refused:
+        query_all(running, query)
+    assert help_ in str(refused.value).splitlines()[-1]
+
+
 def test_a_result_has_its_limits(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_RESULT_ROWS", 100)
     assert len(table(running, "from range(100)")) == 100
