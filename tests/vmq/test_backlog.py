@@ -6,7 +6,6 @@ from tests.support.wire import (
     CONNACK,
     PUBLISH,
     connect_packet,
-    pubrec_packet,
 )
 from tests.vmq.support import (
     Client,
@@ -18,35 +17,6 @@ from tests.vmq.support import (
 from vmq.core.waiting import PENDING_IN_MEMORY
 
 # --- newest first
-
-
-def test_a_lifo_queue_sends_the_newest_first(house: House) -> None:
-    house.options.lifo = True
-    house.options.max_inflight_messages = 1
-    client = subscribed(house)
-    publish_numbers(house, *range(4))
-    assert read_on(client) == [0, 3, 2, 1]
-
-
-def test_a_lifo_queue_that_was_offline_sends_the_newest_first(durable: House) -> None:
-    durable.options.lifo = True
-    durable.options.max_inflight_messages = 1
-    durable.options.max_msgs_per_drain_step = 2
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, *range(5))
-    client = durable.client("s", clean=False)
-    publish_numbers(durable, 5)
-    assert read_on(client) == [4, 5, 3, 2, 1, 0]
-
-
-@pytest.mark.parametrize(("oldest", "kept"), ((False, [1, 0]), (True, [3, 2])))
-def test_a_lifo_queue_drops_by_the_same_rule(durable: House, oldest: bool, kept: list[int]) -> None:
-    durable.options.lifo = True
-    durable.options.drop_oldest = oldest
-    durable.options.max_offline_messages = 2
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, *range(4))
-    assert read_on(durable.client("s", clean=False)) == kept
 
 
 def test_the_oldest_message_of_a_lifo_queue_that_drains_is_in_the_store(durable: House) -> None:
@@ -93,16 +63,6 @@ def test_an_offline_queue_holds_no_messages_in_memory(durable: House) -> None:
     assert queue.backlog == 50
 
 
-def test_messages_that_arrive_while_it_drains_come_behind_the_backlog(durable: House) -> None:
-    durable.options.max_inflight_messages = 1
-    durable.options.max_msgs_per_drain_step = 1
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, 0, 1, 2)
-    client = durable.client("s", clean=False)
-    publish_numbers(durable, 3, 4)
-    assert read_on(client) == [0, 1, 2, 3, 4]
-
-
 def test_a_backlog_drains_step_by_step(durable: House) -> None:
     durable.options.max_inflight_messages = 0
     durable.options.max_msgs_per_drain_step = 10
@@ -120,55 +80,6 @@ def test_a_backlog_drains_step_by_step(durable: House) -> None:
         steps.append(len(client.take()))
     assert sum(steps) == 35
     assert max(steps) <= 10
-
-
-def test_a_backlog_waits_for_the_window_in_the_store(durable: House) -> None:
-    durable.options.max_inflight_messages = 2
-    durable.options.max_msgs_per_drain_step = 3
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, *range(10))
-    client = durable.client("s", clean=False)
-    assert client.queue.backlog == 7
-    assert durable.woken == []
-    assert read_on(client) == list(range(10))
-
-
-def test_going_offline_amid_a_drain_keeps_the_order(durable: House) -> None:
-    durable.options.max_inflight_messages = 1
-    durable.options.max_msgs_per_drain_step = 2
-    subscribed(durable, clean=False).lose()
-    publish_numbers(durable, *range(6))
-    for expected in range(3):
-        client = durable.client("s", clean=False)
-        packet = client.take()[0]
-        assert int(packet.payload) == expected
-        client.acknowledge(packet)
-        client.lose()
-    assert read_on(durable.client("s", clean=False)) == [3, 4, 5]
-
-
-def test_places_that_pubrecs_took_hide_no_message_behind_them(durable: House) -> None:
-    durable.options.max_inflight_messages = 1
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, qos=2)
-    client.send(pubrec_packet(client.take_one(PUBLISH).packet_id))
-    publish_numbers(durable, 2, 3, qos=2)
-    client.lose()
-    client = durable.client("s", clean=False)
-    assert client.queue.waiting() == 3
-    assert read_on(client) == [1, 2, 3]
-
-
-def test_messages_sent_out_of_the_middle_hide_none_before_them(durable: House) -> None:
-    durable.options.lifo = True
-    durable.options.max_inflight_messages = 1
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, 2)
-    client.acknowledge(client.take_one(PUBLISH))
-    publish_numbers(durable, 3)
-    client.lose()
-    client = durable.client("s", clean=False)
-    assert read_on(client) == [2, 3, 1]
 
 
 def test_no_place_before_the_least_is_used_again(durable: House) -> None:

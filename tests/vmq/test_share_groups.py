@@ -21,20 +21,6 @@ def test_each_message_goes_to_one_member_by_choice(house: House) -> None:
     assert [client.payloads() for client in clients] == [[b"0"], [b"1", b"1"], [b"2"]]
 
 
-def test_two_groups_and_a_plain_subscription_get_a_copy_each(house: House) -> None:
-    client = house.client("c")
-    client.subscribe(("$share/g/t", 0), ("$share/h/t", 0), ("t", 0))
-    house.publish("t", b"1")
-    assert client.payloads() == [b"1"] * 3
-
-
-def test_groups_of_the_same_name_on_two_filters_are_two(house: House) -> None:
-    client = house.client("c")
-    client.subscribe(("$share/g/t", 0), ("$share/g/+", 0))
-    house.publish("t", b"1")
-    assert client.payloads() == [b"1"] * 2
-
-
 def test_a_member_that_can_take_it_now_is_preferred(durable: House) -> None:
     durable.options.max_inflight_messages = 1
     away, blocked, full, ready = members(durable, "away", "blocked", "full", "ready", clean=False)
@@ -61,14 +47,6 @@ def test_a_connected_member_that_has_to_wait_comes_before_one_that_is_away(
     assert durable.queue("away").waiting() == 0
     blocked.unblock()
     assert blocked.payloads() == [b"1"]
-
-
-def test_a_durable_member_that_is_away_is_better_than_none(durable: House) -> None:
-    [away] = members(durable, "away", clean=False)
-    away.disconnect()
-    durable.publish("t", b"1", 1)
-    client = durable.client("away", clean=False)
-    assert client.payloads() == [b"1"]
 
 
 def test_the_qos_is_that_of_the_chosen_member(house: House) -> None:
@@ -164,21 +142,6 @@ def test_after_a_restart_as_before_another_member_gets_what_was_stored_for_the_f
     assert [packet.payload for packet in client.take()] == [b"own"]
 
 
-def test_a_lone_durable_member_keeps_its_messages_as_any_session_does(durable: House) -> None:
-    durable.options.max_inflight_messages = 1
-    [alone] = members(durable, "alone", clean=False)
-    for number in range(3):
-        durable.publish("t", b"%d" % number, 1)
-    before = alone.take_one(PUBLISH)
-    alone.lose()
-    client = durable.client("alone", clean=False)
-    packet = client.take_one(PUBLISH)
-    assert (packet.packet_id, packet.payload, packet.dup) == (before.packet_id, b"0", True)
-    client.acknowledge(packet)
-    [packet] = client.take()
-    assert packet.payload == b"1"
-
-
 def test_when_the_last_member_dies_its_messages_are_lost_and_nothing_else(house: House) -> None:
     [alone] = members(house, "alone")
     house.publish("t", b"1", 1)
@@ -207,14 +170,6 @@ def test_qos_0_that_waited_for_a_socket_goes_to_another_member(house: House) -> 
     lives.unblock()
     dies.lose()
     assert lives.payloads() == [b"1"]
-
-
-def test_unsubscribing_from_a_group_ends_membership_only(house: House) -> None:
-    leaves, stays = members(house, "leaves", "stays")
-    leaves.unsubscribe("$share/g/t")
-    house.publish("t", b"1", 1)
-    leaves.expect()
-    assert stays.payloads() == [b"1"]
 
 
 def test_every_policy_serves_a_group_on_one_node_alike(house: House) -> None:

@@ -9,7 +9,6 @@ from tests.support import wire as mqtt
 from tests.vmq.support import (
     Client,
     House,
-    keep_retained,
     publish_numbers,
     subscribed,
     take_numbers,
@@ -18,57 +17,11 @@ from tests.vmq.support import (
 # --- the inflight window
 
 
-@pytest.mark.parametrize("qos", (1, 2))
-def test_the_window_lets_so_many_out_and_each_end_of_an_exchange_one_more(
-    house: House, qos: int
-) -> None:
-    house.options.max_inflight_messages = 2
-    client = subscribed(house)
-    publish_numbers(house, 0, 1, 2, 3, qos=qos)
-    first, second = client.take()
-    assert (first.payload, second.payload) == (b"0", b"1")
-    client.acknowledge(first)
-    assert take_numbers(client) == [2]
-    client.acknowledge(second)
-    assert take_numbers(client) == [3]
-    assert len(client.queue.inflight) == 2
-
-
-def test_a_qos_2_exchange_holds_its_place_until_pubcomp(house: House) -> None:
-    house.options.max_inflight_messages = 1
-    client = subscribed(house)
-    publish_numbers(house, 0, 1, qos=2)
-    pid = client.take_one(mqtt.PUBLISH).packet_id
-    client.send(mqtt.pubrec_packet(pid))
-    assert client.take_one(mqtt.PUBREL).packet_id == pid
-    assert client.queue.waiting() == 1
-    client.send(mqtt.pubcomp_packet(pid))
-    assert take_numbers(client) == [1]
-
-
-def test_acknowledgements_may_come_in_any_order(house: House) -> None:
-    house.options.max_inflight_messages = 3
-    client = subscribed(house)
-    publish_numbers(house, *range(6))
-    packets = client.take()
-    for packet in reversed(packets):
-        client.acknowledge(packet)
-    assert take_numbers(client) == [3, 4, 5]
-
-
 def test_a_window_of_0_is_no_limit_but_that_of_packet_ids(house: House) -> None:
     house.options.max_inflight_messages = 0
     client = subscribed(house)
     publish_numbers(house, *range(200))
     assert take_numbers(client) == list(range(200))
-
-
-def test_qos_0_does_not_wait_for_the_window(house: House) -> None:
-    house.options.max_inflight_messages = 1
-    client = subscribed(house)
-    publish_numbers(house, 0, 1)
-    publish_numbers(house, 2, qos=0)
-    assert take_numbers(client) == [0, 2]
 
 
 def test_packet_ids_go_round_and_pass_over_those_in_use(house: House) -> None:
@@ -151,28 +104,11 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
     assert f"for packet id {pid} of QoS {qos}, of which {due} is due [MQTT-4.8.0-1]" in line
 
 
-def test_a_second_pubrec_is_answered_again(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0, qos=2)
-    pid = client.take_one(mqtt.PUBLISH).packet_id
-    client.send(mqtt.pubrec_packet(pid), mqtt.pubrec_packet(pid))
-    assert [packet.type for packet in client.take()] == [mqtt.PUBREL, mqtt.PUBREL]
-
-
 # --- repeats
 
 
 def repeated(packets: list[mqtt.Packet]) -> list[tuple[int, bool]]:
     return [(packet.packet_id, packet.dup) for packet in packets]
-
-
-def test_a_repeat_of_a_retained_message_is_still_marked_as_one(durable: House) -> None:
-    keep_retained(durable, 1, qos=1)
-    client = durable.client("s", clean=False)
-    client.subscribe(("r/#", 1))
-    client.lose()
-    packet = durable.client("s", clean=False).take_one(mqtt.PUBLISH)
-    assert (packet.retain, packet.dup) == (True, True)
 
 
 # --- retry_interval

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
-from tests.vmq.support import Client, House
+from tests.support.wire import SUBACK, subscribe_packet
+from tests.vmq.support import House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
 from vmq.core.ports import Elsewhere, RemoteTargets, SessionListener
 from vmq.core.registry import Registry
@@ -13,40 +13,6 @@ from vmq.core.trie import Route
 from vmq.mqtt.message import Message
 
 # --- sessions
-
-
-def test_clean_session_1_throws_an_older_session_away(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 1))
-    number = client.queue.session
-    client.disconnect()
-    durable.publish("a", b"1", 1)
-    client = durable.client("c", clean=True)
-    assert durable.purged == [number]
-    assert durable.registry.trie.root.is_empty()
-    durable.publish("a", b"2", 1)
-    client.expect()
-    durable.restart()
-    assert durable.registry.subscribers == {}
-    assert durable.purged == [number], "the work goes on after a restart"
-
-
-def test_a_takeover_closes_the_older_connection_and_keeps_the_session(durable: House) -> None:
-    older = durable.client("c", clean=False)
-    older.subscribe(("a", 1))
-    durable.publish("a", b"1", 1)
-    older.take()
-    newer = Client(durable)
-    assert newer.connect("c", clean=False).session_present == 1
-    assert older.is_closed()
-    older.expect()
-    packet = newer.take_one(PUBLISH)
-    assert (packet.payload, packet.dup) == (b"1", True)
-    assert durable.core.counters.takeovers == 1
-    older.lose()
-    newer.ping()
-    durable.publish("a", b"2", 1)
-    assert newer.payloads() == [b"2"]
 
 
 def test_the_end_of_a_clean_session_leaves_nothing(house: House) -> None:
@@ -127,48 +93,6 @@ def test_an_expired_session_is_gone_from_the_store(durable: House) -> None:
 
 
 # --- subscriptions
-
-
-def test_a_repeated_subscription_replaces_the_older_one(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    for topic_filter in ("a", "$share/g/b"):
-        for qos in (0, 2, 2, 1):
-            client.subscribe((topic_filter, qos))
-    durable.publish("a", b"1", 2)
-    durable.publish("b", b"2", 2)
-    assert [packet.qos for packet in client.take()] == [1, 1]
-    durable.restart()
-    client = durable.client("c", clean=False)
-    client.take()
-    durable.publish("a", b"3", 2)
-    assert client.take_one(PUBLISH).qos == 1
-    assert durable.registry.trie.count == 2
-
-
-def test_unsubscribing_ends_a_subscription_for_good(durable: House) -> None:
-    client = durable.client("c", clean=False)
-    client.subscribe(("a", 1), ("+", 1))
-    subscriber = durable.registry.subscribers["c"]
-    assert durable.registry.unsubscribe(subscriber, "a")
-    assert not durable.registry.unsubscribe(subscriber, "a")
-    durable.settle()
-    client.unsubscribe("+")
-    durable.publish("a", b"1", 1)
-    client.expect()
-    durable.restart()
-    assert durable.registry.trie.root.is_empty()
-
-
-def test_what_was_queued_before_unsubscribing_may_still_come(house: House) -> None:
-    house.options.max_inflight_messages = 1
-    client = house.client("c")
-    client.subscribe(("a", 1))
-    house.publish("a", b"1", 1)
-    house.publish("a", b"2", 1)
-    first = client.take_one(PUBLISH)
-    client.unsubscribe("a")
-    client.acknowledge(first)
-    assert client.payloads() == [b"2"]
 
 
 # --- publishing

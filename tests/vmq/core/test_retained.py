@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.vmq.mqtt.strategies import FILTERS, TOPICS
-from tests.vmq.support import House
 from vmq.core.retained import MOST_NEW_NODES, NODE_SIZE, RetainedMessages, RetainNode, size_of
 from vmq.mqtt.message import Message
 from vmq.mqtt.topics import matches
@@ -98,50 +97,6 @@ RetainMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=
 TestRetainMachine = RetainMachine.TestCase
 
 
-@given(st.sets(TOPICS, max_size=8), st.lists(FILTERS, min_size=1, max_size=4))
-@settings(max_examples=200)
-def test_matching_finds_what_a_naive_matcher_finds(topics: set[str], filters: list[str]) -> None:
-    store = RetainedMessages()
-    for topic in topics:
-        store.keep(topic, retained(topic))
-    for topic_filter in filters:
-        assert set(found(store, topic_filter)) == {
-            topic for topic in topics if matches(topic_filter, topic)
-        }
-
-
-def test_the_latest_message_of_a_topic_takes_the_place_of_the_older() -> None:
-    store = RetainedMessages()
-    store.keep("t", retained("t", b"old", 2))
-    latest = retained("t", b"newer", 0)
-    store.keep("t", latest)
-    assert store.match("t") == [latest]
-    assert (store.count, store.content) == (1, size_of("t", 5))
-
-
-def test_clearing_a_topic_leaves_those_above_and_below() -> None:
-    store = RetainedMessages()
-    for topic in ("a", "a/b", "a/b/c"):
-        store.keep(topic, retained(topic))
-    assert store.clear("a/b")
-    assert not store.clear("a/b")
-    assert not store.clear("a/b/c/d")
-    assert set(found(store, "#")) == {"a", "a/b/c"}
-    assert store.clear("a/b/c")
-    assert set(found(store, "#")) == {"a"}
-
-
-def test_system_topics_are_hidden_from_leading_wildcards_only() -> None:
-    store = RetainedMessages()
-    for topic in ("$SYS/a", "$SYS", "b/$c"):
-        store.keep(topic, retained(topic))
-    assert set(found(store, "#")) == {"b/$c"}
-    assert set(found(store, "+/a")) == set()
-    assert set(found(store, "+")) == set()
-    assert set(found(store, "$SYS/#")) == {"$SYS/a", "$SYS"}
-    assert set(found(store, "b/+")) == {"b/$c"}
-
-
 def test_topics_of_many_levels_are_walked_without_recursion() -> None:
     store = RetainedMessages()
     deep = "/" * 32_767
@@ -150,22 +105,6 @@ def test_topics_of_many_levels_are_walked_without_recursion() -> None:
     assert list(found(store, deep)) == [deep]
     assert store.clear(deep)
     assert store.root.children is None
-
-
-@given(st.sets(TOPICS, max_size=6), FILTERS)
-def test_a_new_subscription_brings_each_matching_topic_once(
-    topics: set[str], topic_filter: str
-) -> None:
-    house = House()
-    for topic in topics:
-        house.publish(topic, topic.encode(), retain=True)
-    client = house.client("c")
-    client.subscribe((topic_filter, 0))
-    packets = client.take()
-    assert all(packet.retain for packet in packets)
-    assert sorted(packet.topic for packet in packets) == sorted(
-        topic for topic in topics if matches(topic_filter, topic)
-    )
 
 
 # --- a walk

@@ -41,27 +41,6 @@ def test_a_burst_is_no_part_of_the_limits(house: House) -> None:
     assert client.queue.dropped == 0
 
 
-def test_a_burst_waits_for_the_window(house: House) -> None:
-    house.options.max_inflight_messages = 2
-    keep_retained(house, 5, qos=1)
-    client = house.client("s")
-    client.subscribe(("r/#", 1))
-    assert len(client.queue.inflight) == 2
-    assert sorted(read_on(client)) == [0, 1, 2, 3, 4]
-
-
-def test_what_is_published_during_a_burst_comes_behind_it(house: House) -> None:
-    house.options.max_inflight_messages = 1
-    keep_retained(house, 3, qos=1)
-    client = house.client("s")
-    client.subscribe(("r/#", 1))
-    house.publish("r/new", b"100", 1)
-    house.publish("r/new", b"101", 0)
-    seen = read_on(client)
-    assert sorted(seen[:3]) == [0, 1, 2]
-    assert sorted(seen[3:]) == [100, 101]
-
-
 def test_what_is_published_between_two_steps_of_a_burst_comes_behind_it(house: House) -> None:
     house.options.max_inflight_messages = 0
     keep_retained(house, 250, qos=1)
@@ -73,43 +52,6 @@ def test_what_is_published_between_two_steps_of_a_burst_comes_behind_it(house: H
     sent = take_numbers(client)
     assert len(sent) == 251
     assert sent[-1] == 1000
-
-
-def test_a_burst_to_a_durable_session_survives_its_connection(durable: House) -> None:
-    durable.options.max_inflight_messages = 1
-    keep_retained(durable, 4, qos=1)
-    client = durable.client("s", clean=False)
-    client.subscribe(("r/#", 2))
-    client.lose()
-    durable.restart()
-    client = durable.client("s", clean=False)
-    first = client.take()
-    assert [packet.retain for packet in first] == [True]
-    assert first[0].dup
-    client.acknowledge(first[0])
-    rest = read_on(client)
-    assert sorted([int(first[0].payload), *rest]) == [0, 1, 2, 3]
-
-
-def test_a_burst_at_qos_0_ends_with_the_connection(durable: House) -> None:
-    keep_retained(durable, 3)
-    client = durable.client("s", clean=False)
-    client.block()
-    client.subscribe(("r/#", 0))
-    client.lose()
-    durable.client("s", clean=False).expect()
-
-
-def test_two_bursts_come_one_after_the_other(house: House) -> None:
-    keep_retained(house, 3)
-    client = house.client("s")
-    client.block()
-    client.subscribe(("r/#", 0))
-    client.subscribe(("r/1", 0))
-    client.unblock()
-    sent = take_numbers(client)
-    assert sorted(sent[:3]) == [0, 1, 2]
-    assert sent[3:] == [1]
 
 
 def test_bursts_that_nobody_reads_are_bounded(house: House) -> None:
@@ -145,19 +87,6 @@ def test_retained_messages_pass_the_limits_of_a_durable_queue(durable: House) ->
     sent = [packet for packet in client.take() if packet.type == PUBLISH]
     client.acknowledge(*sent)
     assert sorted([*(int(packet.payload) for packet in sent), *read_on(client)]) == list(range(100))
-
-
-def test_what_is_left_of_a_burst_is_replaced_and_what_was_sent_comes_again(house: House) -> None:
-    house.options.max_inflight_messages = 2
-    keep_retained(house, 5, qos=1)
-    client = house.client("s")
-    client.subscribe(("r/#", 1), ("r/1", 1))
-    first = client.take()
-    client.subscribe(("r/#", 1))
-    client.acknowledge(*first)
-    seen = read_on(client)
-    assert seen[0] == 1, "the burst of r/1, which is in front now"
-    assert sorted(seen[1:]) == [0, 1, 2, 3, 4]
 
 
 def test_a_burst_of_a_subscription_that_ends_goes_with_it(house: House) -> None:

@@ -1,6 +1,6 @@
 """The cache of routes against naive routing: none of them is ever a stale one."""
 
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -140,16 +140,6 @@ def test_a_route_in_use_stays_in_the_cache() -> None:
         assert cache.find(b"used") is used
 
 
-@given(st.integers(1, 9), st.lists(st.integers(0, 20), max_size=60))
-def test_the_cache_never_grows_beyond_its_limit(limit: int, topics: list[int]) -> None:
-    cache = RouteCache(Trie(), limit)
-    for number in topics:
-        topic = b"%d" % number
-        if cache.find(topic) is None:
-            cache.keep(Route(topic, str(number)))
-        assert len(cache.young) + len(cache.old) <= max(2, limit)
-
-
 def test_long_topics_are_not_kept() -> None:
     house = House()
     for size, kept in ((512, True), (513, False)):
@@ -167,19 +157,6 @@ def test_a_plain_subscription_leaves_other_routes_alone() -> None:
     client.unsubscribe("mine")
     assert house.registry.trie.generation == before
     assert house.registry.routes.find(b"other") is other
-
-
-def test_a_plain_subscription_concerns_a_route_in_either_half_of_the_cache() -> None:
-    for others in range(5):
-        house = House(change=lambda options: setattr(options, "topic_cache", 8))
-        client = house.client("c")
-        house.registry.route(b"mine")
-        for number in range(others):
-            house.registry.route(b"%d" % number)
-        client.subscribe(("mine", 1))
-        assert targets_of(house.registry.route(b"mine")) == {"c": 1}
-        client.unsubscribe("mine")
-        assert targets_of(house.registry.route(b"mine")) == {}
 
 
 def test_a_wildcard_subscription_makes_every_route_resolve_again_in_place() -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.vmq.mqtt.strategies import ANY_FILTER, FILTERS, TOPICS
+from tests.vmq.mqtt.strategies import ANY_FILTER, TOPICS
 from tests.vmq.mqtt.test_topics import naive_matches
 from tests.vmq.support import House
 from vmq.core.context import Core
@@ -99,29 +99,6 @@ def prefixes(filters: Iterable[str]) -> set[tuple[str, ...]]:
 # --- the trie
 
 
-@given(
-    st.dictionaries(st.tuples(st.sampled_from(CLIENTS), ANY_FILTER), st.integers(0, 2)),
-    st.lists(TOPICS, min_size=1, max_size=5),
-)
-@settings(max_examples=200)
-def test_the_trie_finds_what_a_naive_matcher_finds(book: Book, topics: list[str]) -> None:
-    core = House().core
-    queues = {client_id: make_queue(client_id, core) for client_id in CLIENTS}
-    trie = Trie()
-    for (client_id, topic_filter), qos in book.items():
-        trie.subscribe(topic_filter, subscription(queues[client_id], topic_filter, qos))
-    assert trie.count == len(book)
-    assert trie.nodes <= 3 * len(book)
-    for topic in topics:
-        route = resolved(trie, topic)
-        assert targets_of(route) == naive_targets(book, topic)
-        assert groups_of(route) == naive_groups(book, topic)
-    for client_id, topic_filter in book:
-        trie.unsubscribe(topic_filter, client_id)
-    assert trie.root.is_empty()
-    assert trie.size() == 0
-
-
 class TrieMachine(RuleBasedStateMachine):
     """Subscriptions come, change and go in any order; the trie and the naive book agree."""
 
@@ -195,17 +172,6 @@ TrieMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25
 TestTrieMachine = TrieMachine.TestCase
 
 
-def test_the_count_is_that_of_the_subscriptions_whatever_is_repeated() -> None:
-    trie = Trie()
-    core = House().core
-    one, two = make_queue("one", core), make_queue("two", core)
-    trie.subscribe("a", subscription(one, "a", 0))
-    trie.subscribe("a", subscription(one, "a", 1))
-    assert trie.count == 1
-    trie.unsubscribe("a", two.client_id)
-    assert trie.count == 1
-
-
 def test_deep_filters_have_a_node_each_and_one_where_they_part() -> None:
     trie = Trie()
     queue = make_queue("one", House().core)
@@ -276,14 +242,3 @@ def test_a_route_of_a_topic_that_nobody_wants_has_no_lists_of_its_own() -> None:
     assert one.groups is other.groups
     assert not one.targets
     assert not one.groups
-
-
-@given(st.lists(FILTERS, min_size=1, max_size=8, unique=True))
-def test_a_subscriber_leaves_nothing_behind(filters: list[str]) -> None:
-    house = House()
-    client = house.client("c")
-    client.subscribe(*((each, 1) for each in filters))
-    client.disconnect()
-    assert house.registry.trie.root.is_empty()
-    assert house.registry.trie.count == 0
-    assert house.registry.subscribers == {}

@@ -187,14 +187,6 @@ def test_runs_are_in_flight_as_single_ones_are(changes: list[tuple[str, int, int
         oracle.check()
 
 
-def test_ids_go_round() -> None:
-    oracle = Oracle()
-    oracle.do("last", LAST_ID - 3)
-    oracle.do("send", 6)
-    assert list(oracle.plain) == [65_533, 65_534, 65_535, 1, 2, 3]
-    oracle.check(1)
-
-
 def test_a_client_that_holds_one_id_makes_no_ring_large() -> None:
     """Its window moves on all the same, round after round of the ids."""
     window = InflightWindow()
@@ -224,13 +216,6 @@ def test_all_ids_can_be_in_flight() -> None:
     window.send(last)
     assert last.packet_id == freed.packet_id
     assert window.values()[-1] is last
-
-
-def test_ids_from_elsewhere_that_meet_in_a_slot_get_one_each() -> None:
-    window = InflightWindow()
-    for packet_id in (1, 32_769, 9, 16_385, LAST_ID):
-        window.put(sent(packet_id))
-    assert [each.packet_id for each in window.values()] == [1, 32_769, 9, 16_385, LAST_ID]
 
 
 def test_what_is_not_there_cannot_be_taken_out() -> None:

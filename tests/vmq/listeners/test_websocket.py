@@ -14,7 +14,6 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from tests.support.wire import (
-    CONNACK,
     PINGREQ_BYTES,
     PINGRESP_BYTES,
     Packet,
@@ -131,15 +130,6 @@ def test_an_mqtt_subprotocol_is_chosen(house: House, offers: tuple[str, ...], ch
     assert client.protocol.subprotocol == chosen
 
 
-@pytest.mark.parametrize("offers", ((), ("chat",)))
-def test_an_upgrade_without_an_mqtt_subprotocol_is_refused(
-    house: House, offers: tuple[str, ...]
-) -> None:
-    client = WebClient(house, offers=offers)
-    assert client.status == HTTPStatus.BAD_REQUEST
-    assert client.transport.closed
-
-
 def test_choosing_a_subprotocol() -> None:
     protocol = ServerProtocol()
     assert choose_subprotocol(protocol, [Subprotocol("mqtt")]) == "mqtt"
@@ -186,15 +176,6 @@ def test_what_is_no_upgrade_ends_the_connection(house: House, request_bytes: byt
 # --- packets in frames
 
 
-def test_mqtt_over_websocket(client: WebClient) -> None:
-    client.send(connect_packet("c"), subscribe_packet(1, ("a", 0)), publish_packet("a", b"x"))
-    assert [each.raw for each in client.take()] == [
-        b"\x20\x02\0\0",
-        b"\x90\x03\0\1\0",
-        publish_packet("a", b"x"),
-    ]
-
-
 @given(st.lists(st.integers(0, 100), max_size=6), st.lists(st.integers(0, 200), max_size=6))
 def test_packets_and_frames_and_chunks_need_not_line_up(
     frame_ends: list[int], chunk_ends: list[int]
@@ -205,33 +186,6 @@ def test_packets_and_frames_and_chunks_need_not_line_up(
         client.protocol.send_binary(frame)
     client.push(chunk_ends)
     assert [each.raw for each in client.take()][2:] == [publish_packet("a", b"x")] * 3
-
-
-@given(st.lists(st.integers(0, 100), min_size=1, max_size=4))
-def test_fragmented_messages(places: list[int]) -> None:
-    client = WebClient(House())
-    first, *rest = cut(connect_packet("c") + PINGREQ_BYTES, places)
-    client.protocol.send_binary(first, fin=not rest)
-    for index, fragment in enumerate(rest):
-        client.protocol.send_continuation(fragment, fin=index == len(rest) - 1)
-    client.push()
-    assert [each.raw for each in client.take()] == [b"\x20\x02\0\0", PINGRESP_BYTES]
-
-
-def test_control_frames_between_fragments(client: WebClient) -> None:
-    raw = connect_packet("c")
-    client.protocol.send_binary(raw[:4], fin=False)
-    client.protocol.send_ping(b"still there?")
-    client.protocol.send_continuation(raw[4:], fin=True)
-    client.push()
-    answer, pong = client.frames
-    assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"still there?")
-    assert bytes(answer.data) == b"\x20\x02\0\0"
-
-
-def test_an_empty_frame_is_nothing(client: WebClient) -> None:
-    client.send(b"", connect_packet("c"), b"")
-    assert [each.type for each in client.take()] == [CONNACK]
 
 
 def test_a_large_write_goes_out_in_frames_that_clients_accept(

@@ -144,16 +144,6 @@ def test_a_run_holds_exactly_the_packets_with_the_same_first_byte_and_topic(
         assert expected == []
 
 
-def test_a_run_ends_at_a_longer_topic_that_begins_alike() -> None:
-    one, other = publish_packet("a", b"x"), publish_packet("ab", b"x")
-    decoder = Decoder()
-    decoder.feed(one + one + other + one)
-    assert decoder.next()
-    assert decoder.run(encode_text("a")) == 2
-    assert decoder.next()
-    assert decoder.data[decoder.start : decoder.end] == other
-
-
 def test_a_run_ends_at_a_packet_above_the_limit() -> None:
     small, large = publish_packet("a", b"x"), publish_packet("a", b"x" * 50)
     decoder = Decoder(20)
@@ -162,20 +152,6 @@ def test_a_run_ends_at_a_packet_above_the_limit() -> None:
     assert decoder.run(encode_text("a")) == 1
     with pytest.raises(ProtocolError, match=r"above session\.max_packet_size = 20"):
         decoder.next()
-
-
-def test_a_run_takes_only_lengths_that_are_spelled_the_shortest_way() -> None:
-    short, long = publish_packet("a", b"x"), b"\x30\x84\x00\0\1ax"
-    decoder = Decoder()
-    decoder.feed(short + short + long + short)
-    assert decoder.next()
-    assert decoder.is_shortest()
-    assert decoder.run(encode_text("a")) == 2
-    assert decoder.next()
-    assert not decoder.is_shortest()
-    assert decoder.data[decoder.body : decoder.end] == b"\0\1ax"
-    assert decoder.next()
-    assert decoder.is_shortest()
 
 
 @pytest.mark.parametrize("length", (0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152))
@@ -200,17 +176,6 @@ def test_a_run_leaves_packets_of_16_kib_to_next() -> None:
     assert decoder.next()
     assert decoder.run(encode_text("a")) == 1
     assert decoder.next()
-
-
-def test_a_run_does_not_take_a_cut_packet() -> None:
-    one = publish_packet("a", b"payload")
-    for end in range(len(one)):
-        decoder = Decoder()
-        decoder.feed(one + one[:end])
-        assert decoder.next()
-        assert decoder.run(encode_text("a")) == 1
-        assert not decoder.next()
-        assert decoder.waiting_bytes() == end
 
 
 def test_a_packet_at_the_limit_passes_and_one_above_is_refused_before_it_arrives() -> None:

@@ -1,13 +1,10 @@
 """Clients inside the process: the embedding API of a broker."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from vmq_hooks import Refuse
 
 from tests.support.wire import (
     publish_packet,
@@ -78,35 +75,6 @@ async def test_a_slow_reader_is_held_to_its_limit(tmp_path: Path) -> None:
         received = await take(messages, 5)
         assert received == [b"%d" % number for number in range(5)]
         assert broker.parts.core.counters.queue_message_drop > 0
-
-
-@pytest.mark.parametrize(
-    ("act", "text"),
-    (
-        (lambda embedded: embedded.publish("a/+", b""), "wildcard"),
-        (lambda embedded: embedded.publish("", b""), "empty"),
-        (lambda embedded: embedded.publish("a", b"", qos=3), "QoS 3"),
-        (lambda embedded: embedded.subscribe("a#").__aenter__(), "misplaced #"),
-        (lambda embedded: embedded.subscribe().__aenter__(), "no topic filter"),
-        (lambda embedded: embedded.subscribe("a", qos=-1).__aenter__(), "QoS -1"),
-    ),
-)
-async def test_wrong_arguments_are_value_errors(
-    embedded: Broker, act: Callable[[Broker], Any], text: str
-) -> None:
-    with pytest.raises(ValueError, match=text):
-        await act(embedded)
-    registry = embedded.registry()
-    assert registry.trie.count == 0
-    await embedded.publish("a", b"x", qos=1)
-
-
-async def test_publishing_from_inside_asks_no_plugin(embedded: Broker) -> None:
-    embedded.hooks.auth_on_publish = lambda *_arguments: Refuse("no")
-    embedded.hooks.resolve()
-    async with embedded.subscribe("a") as messages:
-        await embedded.publish("a", b"x", qos=1)
-        assert (await anext(messages)).payload == b"x"
 
 
 async def test_a_publish_that_is_too_large_is_an_error_and_does_not_end_publishing(

@@ -14,7 +14,7 @@ from tests.vmq.test_store_model import (
     records,
     send,
 )
-from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
+from vmq.mqtt.message import Delivery, Message
 from vmq.store.damage import Damage, LostKeys
 from vmq.store.entries import INLINE_PAYLOAD, decode_message, encode_message
 from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
@@ -123,21 +123,6 @@ def test_inflight_deliveries_come_back_in_order(
     store.db.close()
 
 
-def test_released_delivery_keeps_its_packet_id_at_a_new_place(store: Store, tmp_path: Path) -> None:
-    first, second = delivery(message(LARGE), 0, 2), delivery(message(), 0, 2)
-    send(store, SESSION, first, 1, 11)
-    send(store, SESSION, second, 2, 12)
-    commit(store)
-    store.put_released(SESSION, first, 3)
-    assert first.message is NO_MESSAGE
-    commit(store)
-    assert [key for key in records(store.db) if key[:1] in b"mc"] == []
-    store = reopen(store, tmp_path)
-    found = [(each.order, each.packet_id, each.released) for each in store.load_inflight(SESSION)]
-    store.db.close()
-    assert found == [(2, 12, False), (3, 11, True)]
-
-
 def test_received_packet_ids_come_back(store: Store, tmp_path: Path) -> None:
     for packet_id in (1, 256, 65_535):
         store.put_received(SESSION, packet_id)
@@ -190,23 +175,6 @@ def test_retained_messages_come_back(store: Store, tmp_path: Path) -> None:
 # Messages that several queues share
 
 
-def test_a_shared_payload_is_stored_once(store: Store) -> None:
-    shared = message(share=True)
-    for session in range(1, 51):
-        store.put_waiting(number(session), delivery(shared, 1))
-    commit(store)
-    found = records(store.db)
-    assert sum(b"payload" in value for value in found.values()) == 1
-    assert found[b"m" + number(1)] == encode_message(b"a/b", b"payload")
-    assert found[b"c" + number(1)] == (50).to_bytes(4, "big")
-
-
-def test_an_unshared_small_payload_needs_no_record(store: Store) -> None:
-    store.put_waiting(SESSION, delivery(message(b"x" * INLINE_PAYLOAD), 1))
-    commit(store)
-    assert [key[:1] for key in records(store.db)] == [b"q"]
-
-
 def test_a_large_payload_is_not_written_again_when_it_is_sent(store: Store) -> None:
     made = delivery(message(LARGE), 1)
     store.put_waiting(SESSION, made)
@@ -215,49 +183,6 @@ def test_a_large_payload_is_not_written_again_when_it_is_sent(store: Store) -> N
     assert not any(value is not None and LARGE in value for value in store.dirty.values())
     commit(store)
     assert sorted(key[:1] for key in records(store.db)) == [b"i", b"m"]
-
-
-def test_a_message_goes_with_its_last_entry(store: Store) -> None:
-    shared = message(share=True)
-    entries = [delivery(shared, seq) for seq in (1, 2, 3)]
-    for each in entries:
-        store.put_waiting(SESSION, each)
-    commit(store)
-    store.remove_waiting(SESSION, entries[0])
-    commit(store)
-    assert records(store.db)[b"c" + number(1)] == (2).to_bytes(4, "big")
-    send(store, SESSION, entries[1], 1, 1)
-    store.remove_inflight(SESSION, entries[1])
-    commit(store)
-    assert b"c" + number(1) not in records(store.db)
-    assert b"m" + number(1) in records(store.db)
-    store.remove_waiting(SESSION, entries[2])
-    commit(store)
-    assert records(store.db) == {}
-
-
-def test_a_message_held_and_let_go_in_one_commit_leaves_nothing(store: Store) -> None:
-    made = delivery(message(LARGE), 1)
-    store.put_waiting(SESSION, made)
-    store.remove_waiting(SESSION, made)
-    commit(store)
-    assert records(store.db) == {}
-
-
-def test_a_message_let_go_and_held_in_one_commit_stays(store: Store) -> None:
-    shared = message(share=True)
-    first = delivery(shared, 1)
-    store.put_waiting(SESSION, first)
-    commit(store)
-    store.remove_waiting(SESSION, first)
-    second = delivery(shared, 2)
-    store.put_waiting(SESSION, second)
-    commit(store)
-    assert second.ref == first.ref
-    assert sorted(key[:1] for key in records(store.db)) == [b"m", b"q"]
-    found = store.load_waiting(SESSION, 2)
-    assert found is not None
-    assert found.message.payload == b"payload"
 
 
 def test_a_retained_message_is_stored_again_after_its_record_is_gone(store: Store) -> None:
