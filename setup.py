@@ -191,6 +191,7 @@ COMPILED_CLUSTER = (
     "cluster/vmq_cluster/raft/state.py",
     "cluster/vmq_cluster/raft/replica.py",
     "cluster/vmq_cluster/raft/election.py",
+    "cluster/vmq_cluster/raft/holes.py",
     "cluster/vmq_cluster/raft/following.py",
     "cluster/vmq_cluster/raft/leading.py",
     "cluster/vmq_cluster/raft/group.py",

@@ -3,12 +3,13 @@
 import json
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.page.conftest import PageBroker
 from tests.page.live_page import MARKUP, LivePage, link_of
-from tests.support.wire import Wire
+from tests.support.wire import Wire, connect_packet
 from vmq.testing.process import BrokerProcess
 
 LISTENERS = """
@@ -90,6 +91,26 @@ def test_what_is_wrong_is_seen_first(
     unharmed(page)
     page.picture("worst")
     assert page.faults(axe) == []
+
+
+def test_a_plugin_that_fails_is_wrong_and_to_be_reloaded(
+    page: LivePage, start_page: PageBroker, tmp_path: Path
+) -> None:
+    (tmp_path / "member.py").write_text(
+        "from vmq_hooks import Plugin, hook\n"
+        "class Member(Plugin):\n"
+        "    @hook\n"
+        "    def auth_on_register(self): raise OSError('away')\n"
+    )
+    section = '[plugins.member]\npath = "member.py"\nbreaker_failures = 1\n'
+    broker = start_page(LISTENERS + section, listen=())
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(connect_packet("c", username="u"))
+        wire.expect(b"\x20\x02\x00\x03")
+    page.enter(link_of(broker))
+    page.says("plugin member fails (see the log): what it decides is refused")
+    page.says("vmq plugin reload member")
+    unharmed(page)
 
 
 def test_what_is_wrong_is_told_with_its_age_and_what_helps(

@@ -325,9 +325,9 @@ class Groups(Clock):
                     answer(effect)
             case Led():
                 self.verdict.led(node.name, effect)
-            case Uncertain():
+            case Uncertain(given_up=False):
                 self.verdict.uncertain(node.name, effect)
-            case Removed() | Failed():
+            case Removed() | Failed() | Uncertain():
                 pass
 
     def _transmit(self, node: RaftNode, peer: str, envelope: Envelope) -> None:

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import msgspec
 
-from vmq_cluster.raft.messages import STATE, Batch, Mark, SealedFile
+from vmq_cluster.raft.messages import BLANK, ROWS, STATE, Batch, Mark, SealedFile
 from vmq_cluster.raft.state import LogState
 
 _file = msgspec.msgpack.Decoder(list[Batch])
@@ -17,6 +17,14 @@ _file = msgspec.msgpack.Decoder(list[Batch])
 #: Batches of a segment; sealed segments that are still read batch by batch.
 FULL = 12
 LOOSE = 1
+
+
+def is_blank(batches: Sequence[Batch]) -> bool:
+    """Whether these have the place of what was given up."""
+    return all(
+        each.kind == BLANK or (each.kind == ROWS and not each.marks and not each.body)
+        for each in batches
+    )
 
 
 class SimLog:
@@ -65,6 +73,9 @@ class SimLog:
         span = sum(mark.count for mark in marks) or 1
         return Batch(offset, span, term, kind, marks, b"".join(rows))
 
+    def blank(self, first: int, end: int, term: int) -> Batch:
+        return Batch(first, end - first, term, ROWS, (), b"")
+
     def append(self, batches: Sequence[Batch]) -> None:
         assert batches[0].offset == self.end, (batches[0].offset, self.end)
         is_new = not self.batches
@@ -84,6 +95,9 @@ class SimLog:
             found.append(batch)
             limit -= 100 + len(batch.body)
         return found
+
+    def gap(self, offset: int) -> int:
+        return next((end for first, end in self.damage if first <= offset < end), offset)
 
     def replay(self, end: int) -> Iterator[Batch]:
         at = self._at(end)
@@ -142,10 +156,23 @@ class SimLog:
         self._changed(offset)
         self.durable = self.written = offset
 
-    def mend(self, batches: Sequence[Batch]) -> None:
-        for batch in batches:
-            assert batch in self.batches or batch.offset < self.first
-            self.damage = [each for each in self.damage if each != (batch.offset, batch.end)]
+    def mend(self, batches: Sequence[Batch]) -> bool:
+        before = len(self.damage)
+        for first, end in list(self.damage):
+            here = [each for each in batches if first < each.end and each.offset < end]
+            if not here or first < here[0].offset or here[-1].end < end:
+                continue
+            at, behind = self._at(here[0].offset), self._at(here[-1].end)
+            own = self.batches[at:behind]
+            assert own == here or is_blank(here) or is_blank(own)
+            if (own[0].offset, own[-1].end) == (here[0].offset, here[-1].end):
+                self.batches[at:behind] = here
+                self.damage = [
+                    each
+                    for each in self.damage
+                    if each[1] <= here[0].offset or here[-1].end <= each[0]
+                ]
+        return len(self.damage) < before
 
     # --- what its host does
 
@@ -186,7 +213,7 @@ class SimLog:
             return False
         index = random.randrange(1, len(self.batches))
         batch = self.batches[index]
-        solid = self.starts[max(0, self._count() - 1)]
+        solid = self.solid
         if batch.end <= solid and index not in begins:
             if (batch.offset, batch.end) not in self.damage:
                 self.damage.append((batch.offset, batch.end))
@@ -195,6 +222,11 @@ class SimLog:
             return False
         self.cut_at(batch.offset)
         return True
+
+    @property
+    def solid(self) -> int:
+        """Up to here damage is a range, and not forgotten."""
+        return self.starts[max(0, self._count() - 1)] if self.starts else self.base
 
     def cut_at(self, offset: int) -> None:
         """What lies behind is lost; the segment that is the last then must be whole."""

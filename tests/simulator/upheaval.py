@@ -110,7 +110,7 @@ class Upheaval:
         if not self._is_mended_by_nobody(leader):
             return True
         ends = {name: self.sim.nodes[name].logs[GROUP].end for name in replica.members.voters}
-        first = replica.log.damage[0][0]
+        first = max(begin for begin, _ in replica.log.damage)
         return replica.members.has_majority(
             name for name, end in ends.items() if name == leader or end > first
         )

@@ -6,9 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.simulator.segments import SimLog
+from tests.simulator.segments import SimLog, is_blank
 from vmq_cluster.raft.effects import Ballot, Led, Uncertain
-from vmq_cluster.raft.messages import ROWS, Batch, Mark
+from vmq_cluster.raft.messages import HOLE, ROWS, Batch, Mark
+from vmq_cluster.raft.state import LogState
 
 if TYPE_CHECKING:
     from tests.simulator.groups import Groups
@@ -27,6 +28,8 @@ class History:
     #: How much of it was compared with the log of each node.
     seen: dict[str, int] = field(default_factory=dict)
     uncertain: list[int] = field(default_factory=list)
+    #: What an operator has given up.
+    holes: list[tuple[int, int]] = field(default_factory=list)
     #: From where on, and before which term, what is committed may be lost.
     first: int = 1 << 62
     term: int = 0
@@ -34,6 +37,16 @@ class History:
     @property
     def end(self) -> int:
         return self.batches[-1].end if self.batches else 0
+
+    def has(self, batch: Batch) -> bool:
+        """Whether this is committed, or rightly has the place of something that was given up."""
+        at = bisect_right(self.batches, batch.offset, key=lambda each: each.offset) - 1
+        known = self.batches[at]
+        if known == batch:
+            return True
+        is_there = any(first <= batch.offset and batch.end <= end for first, end in self.holes)
+        fits = known.term == batch.term and batch.end <= known.end
+        return is_there and fits and is_blank([batch])
 
     def cut(self, offset: int) -> None:
         del self.batches[bisect_right(self.batches, offset - 1, key=lambda each: each.offset) :]
@@ -85,7 +98,7 @@ class Verdict:
                 break
             if batch.offset < history.end:
                 at = bisect_right(history.batches, batch.offset, key=lambda each: each.offset) - 1
-                same = history.batches[at] == batch
+                same = history.has(batch)
                 if not same and batch.offset >= history.first and batch.term < history.term:
                     break  # it was committed before the unclean election, which nobody there knew of
                 assert same, f"{name} has {batch} where {history.batches[at]} is committed"
@@ -96,6 +109,8 @@ class Verdict:
     def _take(self, history: History, batch: Batch) -> None:
         assert batch.offset == history.end, f"{batch} is committed without what is before it"
         history.batches.append(batch)
+        if batch.kind == HOLE:
+            history.holes += [each[:2] for each in LogState.of([batch]).holes]
         if batch.kind != ROWS:
             return
         at = batch.offset
@@ -119,8 +134,7 @@ class Verdict:
         if not said:
             return  # it is known; or the log has lost it again, and whoever goes on says from where on
         for batch in log.batches:
-            at = bisect_right(history.batches, batch.offset, key=lambda each: each.offset) - 1
-            if batch.offset >= history.end or history.batches[at] != batch:
+            if batch.offset >= history.end or not history.has(batch):
                 offset = batch.offset
                 break
         else:

@@ -16,6 +16,7 @@ RULES = (
     Path("tests/simulator/test_rules_of_jobs.py"),
     Path("tests/simulator/test_rules_of_logs.py"),
     Path("tests/simulator/test_rules_of_sessions.py"),
+    Path("tests/simulator/test_holes.py"),
     Path("tests/cluster/raft/test_election.py"),
     Path("tests/cluster/raft/test_leading.py"),
 )

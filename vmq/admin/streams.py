@@ -79,6 +79,8 @@ class PartitionRow(Struct):
     #: Of what this node has a replica of: the term of its group; and, where it leads, the offsets that others lack.
     term: int | None = None
     behind: dict[str, int] = {}
+    #: Offsets that no copy had whole, and an operator has given up: first, and the one behind the last.
+    given_up: list[tuple[int, int]] = []
 
 
 class ColumnRow(Struct):
@@ -191,6 +193,7 @@ async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetai
             standing = places.standing(stream.name, row.partition)
             if standing is not None:
                 row.term, row.behind = standing.term, dict(standing.behind)
+                row.given_up = list(standing.given_up)
     found = {}
     if streams.places is not None and any(owners):
         found = await streams.places.ask(stream.name, -1, _PATIENCE)
@@ -407,14 +410,17 @@ async def recover_stream(broker: "BrokerView", name: str, partition: int | None)
     return _shown(broker, name)
 
 
-def accept_loss(broker: "BrokerView", name: str, partition: int | None) -> StreamRow:
+async def accept_loss(broker: "BrokerView", name: str, partition: int | None) -> StreamRow:
     """Notes that an operator knows what may be lost of a stream: no node's health names that any more.
+
+    What no copy has whole is given up, in partitions that this node leads.
 
     Raises:
         NotFoundError: there is no such stream.
-        RefusedError: its partitions are not replicated, or nothing of it may be lost as far as this node knows.
+        RefusedError: its partitions are not replicated, or nothing of it may be lost as far as this node knows; or
+            somebody has what is damaged here, or may have it.
     """
-    wrong = _groups(broker, name).requests.accept_loss(name, partition)
+    wrong = await _groups(broker, name).requests.accept_loss(name, partition)
     if wrong:
         raise RefusedError(wrong)
     return _shown(broker, name)

@@ -69,11 +69,15 @@ class Led:
 
 @dataclass(slots=True, frozen=True)
 class Uncertain:
-    """A group went on though a majority may have forgotten: rows from `first` to before `end` may be lost."""
+    """Rows from `first` to before `end` may be lost: a group went on though a majority may have forgotten.
+
+    `given_up`: an operator has given up what nobody had whole.
+    """
 
     group: str
     first: int
     end: int
+    given_up: bool = False
 
 
 @dataclass(slots=True, frozen=True)

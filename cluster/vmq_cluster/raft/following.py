@@ -7,6 +7,7 @@ disks have damaged; whose disk has to take it sets the pace, and goes on where i
 
 from typing import Final
 
+from vmq_cluster.raft.holes import GivingUp, fill
 from vmq_cluster.raft.messages import (
     Ack,
     Append,
@@ -212,6 +213,7 @@ class Mending:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
+        self.giving_up = GivingUp(replica)
         self._turn = 0
         #: Which range is asked for; another one, when nobody has given anything of it.
         self._range = 0
@@ -221,8 +223,11 @@ class Mending:
     def tick(self, now: float) -> None:
         """Asks one member after another for a range that is damaged here."""
         replica = self._replica
-        names = dict.fromkeys(replica.members.all + replica.state.former)
-        others = [name for name in names if name != replica.name]
+        if not replica.log.damage:
+            return
+        fill(replica)
+        self.giving_up.tick(now)
+        others = replica.others
         if not replica.log.damage or not others or now < self._ask_at:
             return
         self._ask_at = now + replica.options.heartbeat
@@ -238,20 +243,28 @@ class Mending:
     def on_mend(self, sender: str, message: Mend) -> None:
         """Somebody lacks what is committed: whoever has it whole sends it, though it may not know that it is."""
         replica = self._replica
+        first, end, log = message.first, message.end, replica.log
         batches = []
-        if replica.log.first <= message.first < message.end <= replica.log.end:
-            found = replica.log.read(message.first, replica.options.append_bytes)
-            batches = [batch for batch in found if batch.offset < message.end]
-        replica.send(sender, Mended(replica.term, replica.log.first, batches))
+        if log.first <= first < min(end, log.end):
+            found = log.read(first, replica.options.append_bytes)
+            batches = [batch for batch in found if batch.offset < end]
+        behind = end
+        if first < log.first:
+            behind = log.first
+        elif first < log.end:
+            behind = log.gap(first)
+        replica.send(sender, Mended(replica.term, log.first, batches, first, min(behind, end)))
 
-    def on_mended(self, message: Mended, now: float) -> None:
+    def on_mended(self, sender: str, message: Mended, now: float) -> None:
         """Puts what came in its place; or sees that a leader had let go of it."""
         replica = self._replica
+        fits = all(map(self._fits, message.batches))
+        self.giving_up.on_mended(sender, message, fits, now)
         if message.batches:
-            if message.batches[-1].end <= replica.commit and all(map(self._fits, message.batches)):
-                replica.log.mend(message.batches)
-                self._ask_at = now
-                self._misses = 0
+            if message.batches[-1].end <= replica.commit and fits:
+                if replica.log.mend(message.batches):
+                    self._ask_at = now
+                    self._misses = 0
         elif replica.log.damage and replica.log.damage[0][1] <= message.kept:
             replica.trim(message.kept)
 

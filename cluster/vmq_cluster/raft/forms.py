@@ -19,3 +19,5 @@ class StateForm(Struct, array_like=True):
     dots: list[tuple[str, str, list[int]]] = []
     #: Who was a member when somebody went last.
     former: tuple[str, ...] = ()
+    #: What was given up: first, end.
+    holes: list[tuple[int, int]] = []

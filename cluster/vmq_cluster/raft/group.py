@@ -12,6 +12,7 @@ from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import (
     COMPACT,
+    HOLE,
     RETIRED,
     ROWS,
     Ack,
@@ -32,7 +33,7 @@ from vmq_cluster.raft.messages import (
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.recovery import can_lead, objection
 from vmq_cluster.raft.replica import Outlet, Replica
-from vmq_cluster.raft.state import encode_compaction, encode_stores
+from vmq_cluster.raft.state import encode_compaction, encode_hole, encode_stores
 
 #: By how much the term rises when an operator recovers a group: lost voters will not have got that far.
 JUMP: Final = 1 << 20
@@ -141,6 +142,24 @@ class Group:
         self.leading.append(COMPACT, [encode_compaction(end, before)])
         self.leading.step(now)
         return True
+
+    def give_up(self, now: float) -> str:
+        """An operator gives up what is damaged in the leader's log and nobody has whole; returns why it cannot be yet.
+
+        It is asked again until it returns "": then it is in the log, or was there.
+        """
+        replica = self.replica
+        if self.leading is None:
+            return f"{replica.leader} leads it" if replica.leader else "nobody leads it"
+        if not self.leading.is_established:
+            return "most of its copies do not follow yet"
+        if any(each[2] > replica.commit for each in replica.state.holes):
+            return ""
+        found, why = self.mending.giving_up.decide(now)
+        for first, end in found:
+            self.leading.append(HOLE, [encode_hole(first, end)])
+        self.leading.step(now)
+        return why
 
     @property
     def compaction(self) -> tuple[int, int]:
@@ -357,7 +376,7 @@ class Group:
             case Mend():
                 self.mending.on_mend(sender, message)
             case Mended():
-                self.mending.on_mended(message, now)
+                self.mending.on_mended(sender, message, now)
             case Piece():
                 if self.following is not None:
                     self.following.on_piece(message, now)

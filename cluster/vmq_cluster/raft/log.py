@@ -54,6 +54,9 @@ class Log(Protocol):
     ) -> Batch:
         """A batch for this place in the log; a control batch has one row, its bytes."""
 
+    def blank(self, first: int, end: int, term: int) -> Batch:
+        """A batch of rows of which none is left, for offsets of one term: what `mend` gets where nobody has them."""
+
     def append(self, batches: Sequence[Batch]) -> None:
         """Puts batches behind the last. A batch of kind `STATE` begins a segment."""
 
@@ -65,7 +68,13 @@ class Log(Protocol):
         """
 
     def read(self, offset: int, limit: int) -> list[Batch]:
-        """Batches from the one with this offset on, about so many bytes, one at least; none where damage begins."""
+        """Batches from the one with this offset on, about so many bytes, one at least; none where damage begins.
+
+        Behind damage it goes on: what is whole of a segment can be read.
+        """
+
+    def gap(self, offset: int) -> int:
+        """Up to where nothing can be read from an offset on, that is in the log; itself, if that can be."""
 
     def replay(self, end: int) -> Iterator[Batch]:
         """The segment that holds the offset before `end`: its batches before `end`, the first of kind `STATE`."""
@@ -94,5 +103,5 @@ class Log(Protocol):
     def reset(self, offset: int) -> None:
         """Forgets everything: the log begins, and ends, at an offset."""
 
-    def mend(self, batches: Sequence[Batch]) -> None:
-        """Puts committed batches in the place of damaged ones."""
+    def mend(self, batches: Sequence[Batch]) -> bool:
+        """Puts committed batches in the place of damaged ones; returns whether it could use them yet."""

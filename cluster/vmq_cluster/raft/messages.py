@@ -31,6 +31,10 @@ UNCLEAN: Final = 4
 RETIRED: Final = 5
 #: Rows before an offset are compacted, and tombstones gone that are older than a time, by the leader's decision.
 COMPACT: Final = 6
+#: Committed offsets of which nobody has the rows whole any more are given up, by an operator's word.
+HOLE: Final = 7
+#: In the place of the first of them, where they were: the state of the log, for a part of it may have been there.
+BLANK: Final = 8
 
 
 class Mark(Struct, array_like=True, frozen=True):
@@ -52,7 +56,7 @@ class Batch(Struct, array_like=True, frozen=True):
     offset: Number
     span: Annotated[int, Meta(ge=1)]
     term: Number
-    kind: Annotated[int, Meta(ge=0, le=COMPACT)]
+    kind: Annotated[int, Meta(ge=0, le=BLANK)]
     marks: Annotated[tuple[Mark, ...], Meta(max_length=MAX_BATCHES)]
     body: Body
 
@@ -178,11 +182,14 @@ class Mend(Message, tag=8):
 class Mended(Message, tag=9):
     """What was asked for, or nothing: they are damaged here, too.
 
-    `kept` is where the sender's log begins: what the group let go of nobody has to mend.
+    `kept` is where the sender's log begins: what the group let go of nobody has to mend. Where it has nothing from
+    `first` on, which was asked for, it lacks that up to `behind`.
     """
 
     kept: Number
     batches: Annotated[list[Batch], Meta(max_length=MAX_BATCHES)]
+    first: Number = 0
+    behind: Number = 0
 
 
 class Campaign(Message, tag=10):

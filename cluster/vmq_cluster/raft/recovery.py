@@ -59,9 +59,6 @@ def can_lead(replica: Replica, others: Mapping[str, int]) -> bool:
         replica: the leader's.
         others: how much of it each has that can be reached and counts.
     """
-    names = {
-        name
-        for name, end in others.items()
-        if not replica.log.damage or end >= replica.log.damage[-1][1]
-    }
+    behind = max((end for _, end in replica.log.damage), default=0)
+    names = {name for name, end in others.items() if end >= behind}
     return replica.members.has_majority(names | {replica.name})

@@ -128,6 +128,12 @@ class Replica:
         return members if self.knows_members or not members.voters else self.ballot.members
 
     @property
+    def others(self) -> list[str]:
+        """Who may have what is damaged here: all members, and those who were."""
+        names = dict.fromkeys(self.members.all + self.state.former)
+        return [name for name in names if name != self.name]
+
+    @property
     def last_term(self) -> int:
         return self.state.terms.at(self.log.end - 1)
 
@@ -136,6 +142,16 @@ class Replica:
         """Offsets that may be lost and that retention has not passed: first, end, and the term that said so."""
         first = self.log.first
         return tuple(each for each in self.state.uncertain if each[1] > first)
+
+    @property
+    def given_up(self) -> tuple[tuple[int, int], ...]:
+        """Offsets that an operator has given up, as is committed, and that retention has not passed."""
+        first, commit = self.log.first, self.commit
+        return tuple(
+            (begin, end)
+            for begin, end, decided in self.state.holes
+            if end > first and decided <= commit
+        )
 
     def is_current(self, last_term: int, end: int) -> bool:
         """Whether a log that ends so has all that this one has: what an elected leader must have."""
@@ -214,6 +230,9 @@ class Replica:
     def advance(self, commit: int) -> None:
         """So much is known to be committed."""
         if commit > self.commit:
+            for first, end, decided in self.state.holes:
+                if self.commit < decided <= commit:
+                    self.outlet.emit(Uncertain(self.group, first, end, True))
             self.commit = commit
             self.log.commit(commit)
             self.outlet.emit(Committed(self.group, commit))

@@ -6,7 +6,7 @@ an old leader's batch said when that batch is cut; the producer's retry would th
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Self
 
 import msgspec
@@ -14,7 +14,18 @@ import msgspec
 from vmq_cluster.raft.dots import DOTTED, RowDots
 from vmq_cluster.raft.forms import StateForm
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import COMPACT, MEMBERS, RETIRED, ROWS, STATE, UNCLEAN, Batch, Mark
+from vmq_cluster.raft.messages import (
+    BLANK,
+    COMPACT,
+    HOLE,
+    MEMBERS,
+    RETIRED,
+    ROWS,
+    STATE,
+    UNCLEAN,
+    Batch,
+    Mark,
+)
 
 #: What `Producers.place` says of rows beside how many are known already.
 GAP: Final = -1
@@ -89,6 +100,15 @@ class Terms:
         index = bisect_right(self.starts, offset, key=_offset) - 1
         return self.starts[index][0] if index >= 0 else 0
 
+    def runs(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """What lies between two offsets, by terms: first, end, and the term."""
+        at = bisect_right(self.starts, first, key=_offset)
+        while first < end:
+            behind = min(end, self.starts[at][0]) if at < len(self.starts) else end
+            yield first, behind, self.at(first)
+            first = behind
+            at += 1
+
     def trim(self, first: int) -> None:
         """Nobody asks for terms before the one that the log's first offset follows."""
         index = bisect_right(self.starts, first - 1, key=_offset) - 1
@@ -105,7 +125,7 @@ _form = msgspec.msgpack.Decoder(StateForm)
 _members = msgspec.msgpack.Decoder(Members)
 _stores = msgspec.msgpack.Decoder(list[str])
 _range = msgspec.msgpack.Decoder(tuple[int, int, int])
-_compaction = msgspec.msgpack.Decoder(tuple[int, int])
+_two = msgspec.msgpack.Decoder(tuple[int, int])
 
 
 class LogState:
@@ -125,6 +145,8 @@ class LogState:
         #: that said so.
         self.compaction = (0, 0)
         self.compaction_end = 0
+        #: What was given up: first, end, and where the batch ends that said so.
+        self.holes: list[tuple[int, int, int]] = []
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Self:
@@ -136,7 +158,7 @@ class LogState:
 
     def add(self, batch: Batch) -> None:
         """This batch is in the log now."""
-        if batch.kind == STATE:
+        if batch.kind in (STATE, BLANK):
             self._load(batch)
         self.terms.add(batch.term, batch.offset)
         if batch.kind == ROWS:
@@ -157,7 +179,9 @@ class LogState:
         elif batch.kind == RETIRED:
             self.producers.retire(_stores.decode(batch.body))
         elif batch.kind == COMPACT:
-            self._compact(_compaction.decode(batch.body), batch)
+            self._compact(_two.decode(batch.body), batch)
+        elif batch.kind == HOLE:
+            self.holes.append((*_two.decode(batch.body), batch.end))
 
     def _compact(self, decision: tuple[int, int], batch: Batch) -> None:
         if decision != self.compaction:
@@ -178,10 +202,21 @@ class LogState:
     def encode(self, first: int) -> bytes:
         """The body of a batch of kind `STATE`, in a log that is kept from `first` on."""
         self.terms.trim(first)
+        self.holes = [each for each in self.holes if each[1] > first]
+        return self._encode(self.terms.starts)
+
+    def encode_blank(self, offset: int) -> bytes:
+        """The body of one of kind `BLANK`: what is known now, and terms only as they were up to there.
+
+        So all that is said of the log behind it is true, and committed, if early.
+        """
+        return self._encode([each for each in self.terms.starts if each[0] < offset])
+
+    def _encode(self, terms: list[tuple[int, int]]) -> bytes:
         known = sorted((*who, number) for who, number in self.producers.next.items())
         return _encoder.encode(
             StateForm(
-                self.terms.starts,
+                terms,
                 self.members,
                 known,
                 [],
@@ -189,6 +224,7 @@ class LogState:
                 self.compaction,
                 [(*who, list(runs)) for who, runs in self.producers.dots.runs.items()],
                 self.former,
+                [(first, end) for first, end, _ in self.holes],
             )
         )
 
@@ -207,6 +243,8 @@ class LogState:
             self.producers.dots.runs[store, boot] = runs
         self.uncertain = form.uncertain
         self._compact(form.compaction, batch)
+        known = {(first, end): decided for first, end, decided in self.holes}
+        self.holes = [(*each, known.get(each, batch.end)) for each in form.holes]
 
 
 def encode_members(members: Members) -> bytes:
@@ -227,6 +265,11 @@ def encode_range(first: int, end: int, term: int) -> bytes:
 def encode_compaction(end: int, before: int) -> bytes:
     """The body of a batch of kind `COMPACT`."""
     return _encoder.encode((end, before))
+
+
+def encode_hole(first: int, end: int) -> bytes:
+    """The body of a batch of kind `HOLE`."""
+    return _encoder.encode((first, end))
 
 
 def genesis(members: Members) -> bytes:

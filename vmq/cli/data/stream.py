@@ -233,6 +233,12 @@ def accept_loss(
     /health of the nodes that have a copy names them until then, or until
     retention has passed them. Asked of a node that has a copy; what is lost
     later is named again.
+
+    Asked of the node that leads a partition, it also gives up what is damaged
+    there and no copy has whole: readers skip these offsets then, and new
+    copies are made. All who have, or had, a copy are asked before. Refused
+    while one may have it: one that cannot be reached is waited for, for a
+    minute.
     """
     return ask.post("/stream/accept-loss", name=name, partition=partition)
 

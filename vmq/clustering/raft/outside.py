@@ -15,8 +15,8 @@ class Outside(Protocol):
     def on_committed(self, group: str, end: int) -> None:
         """A group has committed more."""
 
-    def on_uncertain(self, group: str, first: int, end: int) -> None:
-        """Rows may be missing."""
+    def on_uncertain(self, group: str, first: int, end: int, given_up: bool) -> None:
+        """Rows may be missing; or are, by an operator's word."""
 
     def on_unknown(self, group: str) -> None:
         """A member of a group speaks that is not open here."""

@@ -303,6 +303,17 @@ class Places:
         for group in self.here.uncertain:
             if ranges := self._unaccepted(group):
                 yield self._loss(group, _joined(ranges))
+        yield from self._damaged()
+
+    def _damaged(self) -> Iterator[str]:
+        """What this node leads, and is damaged here: it keeps others from having copies."""
+        for group, standing in self.here.standings.items():
+            if standing.damage and group in self.keys:
+                yield (
+                    f"{self._what(group)}: offsets {_listed(standing.damage)} are damaged here, where it is led, and "
+                    "fetched from whoever has them; if nobody does, it gets no new copies before "
+                    "'vmq stream accept-loss' at this node gives them up"
+                )
 
     def _unaccepted(self, group: str) -> list[tuple[int, int]]:
         accepted = self.accepted.get(group, 0)
@@ -322,19 +333,24 @@ class Places:
                 found[group] = self.here.uncertain[group][-1][2]
         return found
 
-    def tell_loss(self, group: str, first: int, end: int) -> None:
-        """Has the log say that offsets of a group may be lost."""
-        log.error("%s", self._loss(group, [(first, end)]))
+    def tell_loss(self, group: str, first: int, end: int, given_up: bool) -> None:
+        """Has the log say that offsets of a group may be lost, or are."""
+        if given_up:
+            what = self._what(group)
+            log.warning("%s: offsets %d to %d are given up: no copy had them", what, first, end)
+        else:
+            log.error("%s", self._loss(group, [(first, end)]))
 
     def _loss(self, group: str, ranges: Iterable[tuple[int, int]]) -> str:
-        key = self.keys.get(group)
-        what = f"group {group}" if key is None else f"stream {key[0]!r}, partition {key[1]}"
-        offsets = ", ".join(f"{first} to {end}" for first, end in ranges)
         return (
-            f"{what}: offsets {offsets} may be lost: "
+            f"{self._what(group)}: offsets {_listed(ranges)} may be lost: "
             "most of its replicas had forgotten, or were given up; "
             "'vmq stream accept-loss' once you know what that means for you"
         )
+
+    def _what(self, group: str) -> str:
+        key = self.keys.get(group)
+        return f"group {group}" if key is None else f"stream {key[0]!r}, partition {key[1]}"
 
     def _numbers_of(self, groups: Iterable[str]) -> dict[str, list[int]]:
         """The partitions that groups are of, by stream."""
@@ -355,6 +371,10 @@ def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if (more := len(found) - _MOST_RANGES) > 0:
         found[: more + 1] = [(found[0][0], found[more][1])]
     return found
+
+
+def _listed(ranges: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(f"{first} to {end}" for first, end in ranges)
 
 
 def _numbers(numbers: list[int]) -> str:

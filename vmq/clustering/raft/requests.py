@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 #: Seconds that a recovered partition has to be led, and between two looks.
 _LEADING: Final = 5.0
 _SOON: Final = 0.02
+#: Seconds in which all say whether they have what is damaged here, and most have noted that it is given up.
+_GIVING_UP: Final = 5.0
+_NOTED: Final = "what is damaged here is given up once most of its copies have noted that"
+_BUT: Final = (
+    "copies that lack what is damaged here cannot follow: "
+    "if most do, 'vmq stream recover' goes on without them"
+)
 
 
 class GroupRequests:
@@ -114,18 +121,55 @@ class GroupRequests:
                     await asyncio.sleep(_SOON)
         return ""
 
-    def accept_loss(self, stream: str, number: int | None) -> str:
-        """Notes that an operator knows what may be lost; returns what is wrong with that, "" if nothing is."""
+    async def accept_loss(self, stream: str, number: int | None) -> str:
+        """Notes that an operator knows what may be lost, and gives up what is damaged here and nobody has.
+
+        Returns what is wrong with that, "" if nothing is.
+        """
         found = self._places.losses(stream, number)
-        if not found:
+        given_up = await self._give_up(stream, number)
+        if not found and given_up is None:
             return (
                 f"nothing of stream {stream!r} may be lost, as far as this node knows; "
-                "a node knows it of what it has a copy of"
+                "a node knows it of what it has a copy of, and gives up what is damaged of what it leads"
             )
         for group, term in found.items():
             self._records.write(Loss(term), "loss", group)
         self._places.accepted = self._records.accepted()
-        return ""
+        return given_up or ""
+
+    async def _give_up(self, stream: str, number: int | None) -> str | None:
+        """Gives up what is damaged of what this node leads; returns why it cannot, "" if it is done.
+
+        None: nothing is damaged. Everybody is asked before whether he has it, so it takes a moment.
+        """
+        places = self._places.places.items()
+        groups = {
+            place.group: key[1]
+            for key, place in places
+            if key[0] == stream and number in (None, key[1])
+        }
+        wrong: dict[str, str] = {}
+        was_damaged = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GIVING_UP):
+                while wrong := await self._thread_gives_up(list(groups)):
+                    was_damaged = True
+                    await asyncio.sleep(_SOON)
+        if not wrong:
+            return "" if was_damaged else None
+        told = [
+            f"partition {at}: {wrong[each] or _NOTED}"
+            for each, at in groups.items()
+            if each in wrong
+        ]
+        return f"stream {stream!r}: {'; '.join(told[:10])}; {_BUT}"
+
+    async def _thread_gives_up(self, groups: list[str]) -> dict[str, str]:
+        found: dict[str, str] = await asyncio.wrap_future(
+            self._thread.post(self._thread.give_up, groups)
+        )
+        return found
 
     def follow(self) -> None:
         """Hands over what this node leads and somebody wants led elsewhere."""

@@ -220,8 +220,8 @@ class GroupService:
         if group in self._system:
             self._system[group].look()
 
-    def on_uncertain(self, group: str, first: int, end: int) -> None:
-        self._events.append(lambda: self.places.tell_loss(group, first, end))
+    def on_uncertain(self, group: str, first: int, end: int, given_up: bool) -> None:
+        self._events.append(lambda: self.places.tell_loss(group, first, end, given_up))
 
     def on_unknown(self, group: str) -> None:
         self._events.append(lambda: self._on_unknown(group))

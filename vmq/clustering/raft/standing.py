@@ -18,6 +18,9 @@ class Standing:
 
     term: int
     behind: Mapping[str, int]
+    #: What it leads and is damaged here, as (first, end); and what was given up.
+    damage: tuple[tuple[int, int], ...] = ()
+    given_up: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class Observer:
             self._standings.pop(name, None)
             return None
         replica = group.replica
-        self._standings[name] = Standing(replica.term, _behind(group))
+        damage = () if group.leading is None else tuple(replica.log.damage)
+        self._standings[name] = Standing(replica.term, _behind(group), damage, replica.given_up)
         if own not in replica.members.voters:
             return None
         if replica.abstains:

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from vmq.clustering.raft import opened as groups_of_node
 from vmq.clustering.raft.ballots import Ballots
 from vmq.clustering.raft.envelopes import checked
+from vmq.clustering.raft.opened import Opened
 from vmq.clustering.raft.outside import Outside
 from vmq.clustering.raft.produce import ELSEWHERE, Take
 from vmq.clustering.raft.taking import Taker
@@ -57,20 +58,6 @@ _RETRY: Final = 0.5
 _ANSWER: Final = 10.0
 #: Logs that are synced at the same time.
 _SYNCS: Final = 8
-
-
-@dataclass(slots=True)
-class Opened:
-    """A group of this node."""
-
-    partition: ReplicaPartition
-    keys: Keys | None
-    #: Whom its first members are; who is one begins its log with that.
-    first: tuple[str, ...]
-    group: Group | None = None
-    #: The voters that it is to have, if this node leads it.
-    wanted: tuple[str, ...] = ()
-    failure: str = ""
 
 
 class GroupThread:
@@ -241,7 +228,9 @@ class GroupThread:
                     self._looks.set(effect.group, now + LOOK)
                     self._outside.on_led(effect.group, effect.leader, effect.term)
                 case Uncertain():
-                    self._outside.on_uncertain(effect.group, effect.first, effect.end)
+                    self._outside.on_uncertain(
+                        effect.group, effect.first, effect.end, effect.given_up
+                    )
                 case Failed():
                     self._fail(effect.group, effect.reason)
                 case Save() | Removed():
@@ -459,20 +448,11 @@ class GroupThread:
 
         Returns why not, by group.
         """
-        wrong = {}
-        for name in [*system, *names]:
-            opened = self.opened.get(name)
-            group = None if opened is None else opened.group
-            if opened is None or group is None:
-                failure = "" if opened is None else opened.failure
-                wrong[name] = failure or "this node has no replica of it"
-                continue
-            if name in system and self.name not in group.replica.members.voters:
-                continue
-            why = self._do(group, group.recover, time.monotonic())
-            if why != "":
-                wrong[name] = why or opened.failure
-        return wrong
+        return groups_of_node.recover(self.opened, self.name, names, system, self._do)
+
+    def give_up(self, names: list[str]) -> dict[str, str]:
+        """Gives up what is damaged here and nobody has, of groups that this node leads; returns why not yet."""
+        return groups_of_node.give_up(self.opened, names, self._do)
 
     def _aim(self, opened: Opened, now: float) -> None:
         group, wanted = opened.group, opened.wanted

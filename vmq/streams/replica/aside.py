@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -10,13 +11,13 @@ import crc32c
 from vmq.streams.log.columns import within
 from vmq.streams.log.copying import SegmentCopy
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.frame import END, Frame, check, parse, write_options
+from vmq.streams.log.frame import END, BadFrameError, Frame, check, parse, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.segment import Header, Sealed, file_name
-from vmq.streams.replica.batches import rows_in
+from vmq.streams.log.segment import Header, PlacedFrame, Sealed, SegmentFlawError, walk
+from vmq.streams.replica.batches import batch_of, rows_in
 from vmq.streams.replica.segment import LooseSegment
-from vmq_cluster.raft.messages import SealedFile
+from vmq_cluster.raft.messages import Batch, SealedFile
 from vmq_cluster.raft.state import LogState
 
 _PIECE: Final = 1 << 20
@@ -41,6 +42,9 @@ def describe(sealed: Sealed, header: Header) -> SealedFile:
     """
     segment = LooseSegment.load(sealed.path, header)
     try:
+        if segment.end != sealed.end:
+            text = f"it is to end at offset {sealed.end}"
+            raise DamagedError(sealed.path, segment.index.size, segment.end, text)
         batches = list(segment.heads(segment.end))
         with segment.file as fd:
             size = os.fstat(fd).st_size
@@ -144,26 +148,47 @@ class Digests:
 
 
 class Mend:
-    """A damaged segment, made anew from batches that others have.
+    """A damaged segment, made anew from what is whole of it, and from batches that others have.
 
     Others may have merged or compacted theirs, each by itself: where batches do not fit on what is there, it begins
     again in the form of a compacted segment, into which parts of batches fit as well.
+
+    Args:
+        path: the damaged file.
+        own: what is whole of it.
+        first: where it begins.
+        end: where it ends.
+        header: the partition's.
     """
 
-    def __init__(self, folder: Path, first: int, end: int, header: Header) -> None:
+    def __init__(
+        self, path: Path, own: list[PlacedFrame], first: int, end: int, header: Header
+    ) -> None:
         self.first = first
         self.end = end
-        self._path = folder / (file_name(first) + ".mend.tmp")
-        self._begin(header)
+        self._damaged = path
+        self._own = own
+        self._path = path.with_name(path.name + ".mend.tmp")
+        is_compacted = any(placed.frame.compacted for placed in own)
+        self._begin(header.compacted if is_compacted else header)
 
     def _begin(self, header: Header) -> None:
         self._header = header
         self._path.write_bytes(header.raw)
         self.index = Index(self.first, len(header.raw))
+        self._next = 0
 
     def add(self, messages: Sequence[bytes]) -> None:
         """Takes the next batches; others are passed over. Raises `OSError`, `BadFrameError`."""
-        with self._path.open("ab") as file:
+        if not self._add(messages):
+            self._begin(self._header.compacted)
+            self._add(messages)
+
+    def _add(self, messages: Sequence[bytes]) -> bool:
+        """Returns False where something does not fit."""
+        with self._path.open("ab") as file, self._damaged.open("rb") as damaged:
+            if not self._add_own(file, damaged.fileno()):
+                return False
             for raw in messages:
                 view = memoryview(raw)
                 frame = parse(view, 0)
@@ -171,16 +196,40 @@ class Mend:
                 check(view, 0, frame)
                 if frame.offset > self.index.end or frame.end <= self.index.end:
                     continue
-                if self._header.is_compacted:
-                    self._convert(file, frame, raw)
-                elif frame.compacted or frame.offset < self.index.end or frame.end > self.end:
+                is_put = self._put(file, frame, raw)
+                if not is_put or not self._add_own(file, damaged.fileno()):
+                    return False
+        return True
+
+    def _add_own(self, file: BinaryIO, fd: int) -> bool:
+        """Takes what is whole here as far as it follows; returns False where it does not fit."""
+        while self._next < len(self._own):
+            position, frame = self._own[self._next]
+            if frame.offset > self.index.end:
+                break
+            if frame.end > self.index.end:
+                raw = os.pread(fd, frame.size, position)
+                try:
+                    check(memoryview(raw), 0, frame)
+                except BadFrameError:
+                    del self._own[self._next]  # just now
                     break
-                else:
-                    file.write(raw)
-                    self.index.add(frame.offset, frame.span, frame.rows, frame.size, frame.time)
-            else:
-                return
-        self._begin(self._header.compacted)
+                if not self._put(file, frame, raw):
+                    return False
+            self._next += 1
+        return True
+
+    def _put(self, file: BinaryIO, frame: Frame, raw: bytes) -> bool:
+        """Writes a batch, or what is wanted of it, in the form of this segment; returns False if it cannot be."""
+        does_fit = frame.offset == self.index.end and frame.end <= self.end
+        if does_fit and frame.compacted == self._header.is_compacted:
+            file.write(raw)
+            self.index.add(frame.offset, frame.span, frame.rows, frame.size, frame.time)
+        elif self._header.is_compacted:
+            self._convert(file, frame, raw)
+        else:
+            return False
+        return True
 
     def _convert(self, file: BinaryIO, frame: Frame, raw: bytes) -> None:
         """Takes what is wanted of a batch in the form of a compacted segment."""
@@ -195,6 +244,22 @@ class Mend:
         copy.add(rows, first, end)
         copy.flush(told)
 
+    def read(self, offset: int, limit: int) -> list[Batch]:
+        """Batches from the one that holds an offset on, of what is there already. Raises `OSError`."""
+        place = self.index.find(offset)
+        found: list[Batch] = []
+        if place is None:
+            return found
+        with self._path.open("rb") as file, suppress(SegmentFlawError):
+            fd = file.fileno()
+            for position, frame in walk(fd, place[0], self.index.size, place[1]):
+                if frame.end > offset:
+                    found.append(batch_of(frame, os.pread(fd, frame.size, position)))
+                    limit -= frame.size
+                    if limit <= 0:
+                        break
+        return found
+
     def finish(self) -> Path | None:
         """The file that is to have the place of what is damaged, once it is whole. Raises `OSError`."""
         if self.index.end < self.end:
@@ -204,3 +269,7 @@ class Mend:
             file.flush()
             os.fsync(file.fileno())
         return self._path
+
+    def drop(self) -> None:
+        """It is not wanted any more. Raises `OSError`."""
+        self._path.unlink(missing_ok=True)

@@ -53,6 +53,15 @@ class Codec:
         head, body = encode(batch, offset, newest, self._schema_size, options, "", told)
         return Batch(offset, rows.num_rows, term, ROWS, marks, b"".join((head, body)))
 
+    def blank(self, first: int, end: int, term: int) -> Batch:
+        """A batch of rows that are all gone, as in a compacted segment."""
+        header = self._header.compacted
+        empty = pa.RecordBatch.from_pylist([], schema=header.schema)
+        told = tell(ROWS, term, (), b"") if term else ""
+        size, span = len(header.raw), end - first
+        head, body = encode(empty, first, 0, size, _PLAIN, "", told, span)
+        return Batch(first, span, term, ROWS, (), b"".join((head, body)))
+
     def message(self, batch: Batch) -> bytes:
         """A batch as it lies in a segment."""
         if batch.kind == ROWS:

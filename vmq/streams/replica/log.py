@@ -9,6 +9,7 @@ For one thread, that of the node's groups. Readers are shown what is committed (
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +56,7 @@ class ReplicaLog:
         self._folder = folder = partition.folder
         self._header = header = partition.header
         self._codec, self._aside = Codec(header), FilesAside(folder, header)
+        self.blank = self._codec.blank
         self._digests = Digests(header)
         #: Rises when a segment is another one that may not be compacted yet.
         self.changes = 0
@@ -68,6 +70,7 @@ class ReplicaLog:
         self.base, self.old, self.segments = loaded.base, loaded.old, loaded.segments
         partition.flaws.update(loaded.flaws)
         self._damaged = DamagedRanges(folder, header, partition.flaws, loaded.damage)
+        self.gap = self._damaged.gap
         lost = bool(paths) and forgets(loaded, folder, partition.options.durability, noted)
         self.mark = ForgottenMark(folder, lost)
         self.forgot = self.mark.is_set
@@ -197,7 +200,7 @@ class ReplicaLog:
 
     def _read(self, segment: LooseSegment, offset: int, limit: int) -> list[Batch]:
         if self._damaged.meets(segment.base, segment.end):
-            return []
+            return self._damaged.read(offset, limit)
         try:
             return segment.read(offset, limit)
         except BadFrameError as error:
@@ -207,7 +210,7 @@ class ReplicaLog:
 
     def _read_old(self, sealed: Sealed, offset: int, limit: int) -> list[Batch]:
         if self._damaged.meets(sealed.base, sealed.end):
-            return []
+            return self._damaged.read(offset, limit)
         try:
             segment = LooseSegment.load(sealed.path, self._header)
         except DamagedError as damage:
@@ -390,7 +393,9 @@ class ReplicaLog:
 
     def files(self, offset: int) -> list[SealedFile]:
         """The first of the sealed segments that hold an offset or what comes behind; from the first if it is gone."""
-        wanted = [each for each in self.old if each.end > offset][:NAMED]
+        behind = (each for each in self.old if each.end > offset)
+        whole = takewhile(lambda each: not self._damaged.meets(each.base, each.end), behind)
+        wanted = islice(whole, NAMED)
         return list(self._digests.named(wanted, self._partition.note))
 
     def read_file(self, file: SealedFile, position: int, limit: int) -> bytes:
@@ -444,20 +449,16 @@ class ReplicaLog:
         yield from self.old
         yield from self.segments
 
-    def _base_of(self, end: int) -> int:
-        """Where the segment begins that ends there."""
-        return next(each.base for each in self._files() if each.end == end)
-
-    def mend(self, batches: Sequence[Batch]) -> None:
+    def mend(self, batches: Sequence[Batch]) -> bool:
         """Puts committed batches in the place of damaged ones; what is not whole yet is kept aside."""
-        if not self.damage or not batches:
-            return
+        before = self.damage
         messages = [self._codec.message(each) for each in batches]
-        mended = self._damaged.mend(batches[0].offset, batches[-1].end, messages, self._base_of)
+        mended = self._damaged.mend(batches[0].offset, batches[-1].end, messages)
         if mended is not None:
             self._uncompact()
             self._replace(*mended)
             self._partition.flaws.pop(mended[0], None)  # what readers met until just now
+        return self.damage != before
 
     # --- what is written anew
 

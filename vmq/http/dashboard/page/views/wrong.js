@@ -8,6 +8,7 @@ import { nothing, panel, tile } from "../widgets.js";
 /** What a reason looks like, the command that cures it or shows more, and the view that says why. */
 const CURES = [
   [/^listener (\S+) /, (found) => `vmq listener start ${word(found[1])}`, null],
+  [/plugin (\S+) fails/, (found) => `vmq plugin reload ${word(found[1])}`, "#/plugins"],
   [/store cannot write/, () => "df -h; vmq config show | grep data_dir", null],
   [/durable work is refused/, () => "vmq session list --sort -queue_size --limit 10", "#/clients?sort=-queue_size"],
   [/memory is high/, () => "vmq session list --sort -queue_size --limit 10", "#/clients?sort=-queue_size"],

@@ -1,0 +1,57 @@
+"""What no copy has whole, among all other faults: given up by an operator, it keeps no copy from being made."""
+
+from typing import Any
+
+import pytest
+
+from tests.simulator import holes
+from tests.simulator.seeds import each_seed
+from tests.simulator.switched_off import switched_off
+from vmq_cluster.raft import following
+from vmq_cluster.raft.holes import GivingUp, blanks
+from vmq_cluster.raft.replica import Replica
+
+SEEDS = 12
+#: A change elsewhere may move the seed that shows a rule: the next ones are tried, too.
+MORE = 60
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "fsync"])
+def test_all_copies_are_there_again_once_nobody_has_what_is_given_up(durability: str) -> None:
+    given_up = 0
+    for seed in each_seed(SEEDS):
+        with seed:
+            given_up += holes.go(seed.number, durability, 150).given_up
+    assert given_up, "something was"
+
+
+def _fill_early(replica: Replica) -> None:
+    """As soon as it is in the log."""
+    for first, end in list(replica.log.damage):
+        if any(begin <= first < behind for begin, behind, _ in replica.state.holes):
+            replica.log.mend(blanks(replica.log, replica.state, first, end))
+
+
+def _ask_members(self: Replica) -> list[str]:
+    return [name for name in self.members.all if name != self.name]
+
+
+RULES: dict[str, list[tuple[Any, str, Any]]] = {
+    "nothing is given up before all have been asked": [
+        (GivingUp, "_objection", lambda self, first, now: "")
+    ],
+    "blanks are put where that is committed": [(following, "fill", _fill_early)],
+    "who was a member is asked as well": [(Replica, "others", property(_ask_members))],
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_is_needed(name: str) -> None:
+    with switched_off(RULES[name], [GivingUp, Replica]):
+        for seed in range(MORE):
+            try:
+                holes.go(seed, ("memory", "os", "fsync")[seed % 3], 150)
+            except AssertionError as error:
+                if "not so after" not in str(error):
+                    return
+    pytest.fail(f"nothing broke without: {name}")

@@ -1,0 +1,73 @@
+"""The groups of this node, as their thread has them; and what an operator gives up of them.
+
+That is copies that are lost, and what no copy has whole. Called in the thread.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vmq.streams.log.keys import Keys
+from vmq.streams.replica.partition import ReplicaPartition
+from vmq_cluster.raft.group import Group
+
+
+@dataclass(slots=True)
+class Opened:
+    """A group of this node."""
+
+    partition: ReplicaPartition
+    keys: Keys | None
+    #: Whom its first members are; who is one begins its log with that.
+    first: tuple[str, ...]
+    group: Group | None = None
+    #: The voters that it is to have, if this node leads it.
+    wanted: tuple[str, ...] = ()
+    failure: str = ""
+
+
+def recover(
+    opened: Mapping[str, Opened],
+    own: str,
+    names: Sequence[str],
+    system: Sequence[str],
+    do: Callable[..., Any],
+) -> dict[str, str]:
+    """Has groups without a leader go on with this node's replica alone, those of no stream (`system`) if it counts.
+
+    Returns why not, by group. `own`: this node's name in groups. `do`: lets a group do something.
+    """
+    wrong = {}
+    for name in [*system, *names]:
+        found = opened.get(name)
+        group = None if found is None else found.group
+        if found is None or group is None:
+            failure = "" if found is None else found.failure
+            wrong[name] = failure or "this node has no replica of it"
+            continue
+        if name in system and own not in group.replica.members.voters:
+            continue
+        why = do(group, group.recover, time.monotonic())
+        if why != "":
+            wrong[name] = why or found.failure
+    return wrong
+
+
+def give_up(
+    opened: Mapping[str, Opened], names: Sequence[str], do: Callable[..., Any]
+) -> dict[str, str]:
+    """Has groups give up what is damaged here and nobody has; those that are in need of it.
+
+    Returns why they cannot, or not yet, by group; "": it is on its way.
+    """
+    found = {}
+    for name in names:
+        each = opened.get(name)
+        if each is None or each.group is None or each.group.leading is None:
+            continue
+        if not each.group.replica.log.damage:
+            continue
+        why = do(each.group, each.group.give_up, time.monotonic())
+        found[name] = each.failure if why is False else why
+    return found
