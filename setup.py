@@ -89,6 +89,7 @@ COMPILED = (
     "vmq/runtime/client_ids.py",
     "vmq/listeners/trust.py",
     "vmq/listeners/addresses.py",
+    "vmq/listeners/single_server.py",
     "vmq/listeners/acceptor.py",
     "vmq/listeners/listener.py",
     "vmq/listeners/time_limits.py",

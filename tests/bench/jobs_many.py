@@ -20,6 +20,7 @@ import psutil
 
 from tests.cluster_processes.jobs import job_cluster
 from tests.support.until import reach
+from vmq.bench.load.usage import resident
 from vmq.testing.process import BrokerProcess
 
 LISTEN = ("resp://127.0.0.1:0",)
@@ -63,22 +64,18 @@ class Wire:
         assert done == [b":%d" % len(ids)], done
 
 
-def rss(broker: BrokerProcess) -> int:
-    """Resident memory of the broker, in bytes."""
-    found: int = psutil.Process(broker.pid).memory_info().rss
-    return found
-
-
 def measure_queues(queues: int, folder: Path) -> None:
     """Prints what queues with a job of 16 bytes each take."""
     args = ("--allow-anonymous",)
     with BrokerProcess.start(LISTEN, data_dir=folder, args=args) as broker:
         wire = Wire(broker)
         wire.add(b"x" * 16, [b"warm"] * BATCH)
-        idle = rss(broker)
+        idle = resident(broker.pid)
         for first in range(0, queues, BATCH):
             wire.add(b"x" * 16, [b"queue-%d" % each for each in range(first, first + BATCH)])
-        print(f"{queues} queues with a job each: {(rss(broker) - idle) / queues:.0f} bytes a queue")
+        print(
+            f"{queues} queues with a job each: {(resident(broker.pid) - idle) / queues:.0f} bytes a queue"
+        )
 
 
 def is_indexed(folder: Path) -> bool:
@@ -94,14 +91,14 @@ def measure(
     env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(memory * MIB)}
     args = ("--allow-anonymous",)
     with BrokerProcess.start(LISTEN, data_dir=folder, env=env, args=args) as broker:
-        idle = most = rss(broker)
+        idle = most = resident(broker.pid)
         wire = Wire(broker)
         began = monotonic()
         for number in range(0, jobs, batch):
             wire.add(b"x" * size, [b"q"] * batch, number if keys else -1)
             if not number % 100_000:
-                most = max(most, rss(broker))
-        most = max(most, rss(broker))
+                most = max(most, resident(broker.pid))
+        most = max(most, resident(broker.pid))
         spent = monotonic() - began
         if indexed:
             reach(lambda: is_indexed(folder), "segments have no indexes", 600)
@@ -116,10 +113,10 @@ def measure(
         print(
             f"after SIGKILL a job is given and acknowledged {spent:.2f} s after the start, with {cpu:.2f} s of CPU"
         )
-        print(f"{(rss(broker) - idle) / MIB:.0f} MiB above idle")
+        print(f"{(resident(broker.pid) - idle) / MIB:.0f} MiB above idle")
         for _ in range(min(jobs, 200_000) // BATCH - 1):
             wire.work()
-        print(f"after some work {(rss(broker) - idle) / MIB:.0f} MiB above idle")
+        print(f"after some work {(resident(broker.pid) - idle) / MIB:.0f} MiB above idle")
 
 
 def measure_copies(jobs: int, size: int, memory: int, batch: int, *, keys: bool) -> None:
@@ -127,14 +124,15 @@ def measure_copies(jobs: int, size: int, memory: int, batch: int, *, keys: bool)
     env = {"VMQ_LIMITS__MAX_JOB_MEMORY": str(memory * MIB)}
     with job_cluster("a", "b", "c", env=env) as cluster:
         brokers = [node.process for node in cluster.cluster.running]
-        idle = [rss(each) for each in brokers]
+        idle = [resident(each.pid) for each in brokers]
         most = list(idle)
         wire = Wire(brokers[0])
         began = monotonic()
         for number in range(0, jobs, batch):
             wire.add(b"x" * size, [b"q"] * batch, number if keys else -1, 60_000)
             if not number % 20_000:
-                most = [max(each) for each in zip(most, map(rss, brokers), strict=True)]
+                now = [resident(each.pid) for each in brokers]
+                most = [max(each) for each in zip(most, now, strict=True)]
         above = [f"{(high - low) / MIB:.0f}" for high, low in zip(most, idle, strict=True)]
         print(
             f"added {jobs} in {monotonic() - began:.0f} s; at most {', '.join(above)} MiB above idle"
@@ -150,7 +148,7 @@ def measure_copies(jobs: int, size: int, memory: int, batch: int, *, keys: bool)
         spent = monotonic() - began
         print(f"one of those that were there {spent:.2f} s after the start")
         above = [
-            f"{(rss(node.process) - low) / MIB:.0f}"
+            f"{(resident(node.process.pid) - low) / MIB:.0f}"
             for node, low in zip(cluster.cluster.running, idle, strict=True)
         ]
         print(f"{', '.join(above)} MiB above idle")

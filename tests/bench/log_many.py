@@ -22,6 +22,7 @@ from tests.support.until import reach
 from tests.support.wire import publish_packet
 from tests.vmq.cli.program import here
 from vmq import is_compiled
+from vmq.bench.load.usage import resident
 from vmq.testing.process import BrokerProcess
 
 NAMES = "abc"
@@ -87,11 +88,6 @@ def settle(brokers: list[BrokerProcess]) -> None:
         before = now
 
 
-def memory(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=2000)
@@ -109,7 +105,9 @@ def main() -> None:
         settle(brokers)
         found = shares(brokers, arguments.seconds)
         for name, broker, share in zip(NAMES, brokers, found, strict=True):
-            print(f"node {name}: {share:.2%} of a core, {memory(broker.pid) >> 20} MiB", flush=True)
+            print(
+                f"node {name}: {share:.2%} of a core, {resident(broker.pid) >> 20} MiB", flush=True
+            )
         peer = Peer(brokers[0].tcp, "bench", clean=True)
         times, end, number = [], time.perf_counter() + arguments.seconds, 0
         while time.perf_counter() < end:

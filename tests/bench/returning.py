@@ -26,6 +26,7 @@ import plyvel
 from tests.bench.durable import Measured, Peer, Watch
 from tests.support.wire import PINGREQ_BYTES, publish_packet
 from vmq import is_compiled
+from vmq.bench.load.usage import resident
 from vmq.testing.process import BrokerProcess
 
 ORDERS = ("created", "reversed", "shuffled", "ended")
@@ -49,11 +50,6 @@ def start(folder: Path) -> BrokerProcess:
     return BrokerProcess.start(data_dir=folder, args=("--allow-anonymous",), timeout=600.0)
 
 
-def resident(broker: BrokerProcess) -> int:
-    """Bytes of memory."""
-    return int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1]) * 4096
-
-
 def prepare(folder: Path, sessions: int, messages: int) -> float:
     """Makes the sessions, and what waits for them; returns the bytes of memory that a message takes."""
     frames = [publish_packet(topic(each), PAYLOAD, qos=1, packet_id=1) for each in range(sessions)]
@@ -62,7 +58,7 @@ def prepare(folder: Path, sessions: int, messages: int) -> float:
             peer = Peer(broker.tcp, f"session-{each}", clean=False)
             peer.subscribe(topic(each))
             peer.close()
-        publisher, before = Peer(broker.tcp, "publisher", clean=True), resident(broker)
+        publisher, before = Peer(broker.tcp, "publisher", clean=True), resident(broker.pid)
         for _ in range(messages):
             for numbers in groups(range(sessions)):
                 publisher.socket.sendall(b"".join(frames[each] for each in numbers))
@@ -70,7 +66,7 @@ def prepare(folder: Path, sessions: int, messages: int) -> float:
                 while left:
                     left -= publisher.take_acks()
         publisher.close()
-        return (resident(broker) - before) / (sessions * messages)
+        return (resident(broker.pid) - before) / (sessions * messages)
 
 
 def come_back(broker: BrokerProcess, numbers: Iterable[int], messages: int) -> None:

@@ -11,7 +11,7 @@ from tests.vmq.test_store_model import check_sizes, commit
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
 from vmq.core.queue import Queue
-from vmq.core.waiting import PENDING_BYTES, PENDING_IN_MEMORY
+from vmq.core.waiting import PENDING_BYTES
 from vmq.mqtt.message import Message
 from vmq.store.entries import StoredSession
 from vmq.store.lines import is_end
@@ -275,30 +275,6 @@ def options_of(*, window: int, limit: int, lifo: bool, oldest: bool, step: int) 
     options.drop_oldest = oldest
     options.max_msgs_per_drain_step = step
     return options
-
-
-@pytest.mark.parametrize("lifo", (False, True))
-def test_more_than_memory_holds_waits_in_the_store(path: Path, lifo: bool) -> None:
-    """The client is there and slow: what is not held in memory is loaded again, in its order."""
-    count = 2 * PENDING_IN_MEMORY + 500
-    options = options_of(window=1, limit=-1, lifo=lifo, oldest=False, step=100)
-    line = Line(start(path), options=options)
-    line.go_online()
-    for index in range(count):
-        line.deliver(b"%d" % index, 1)
-        assert line.queue.waiting() == index
-    pending = line.queue.pending
-    assert pending is not None
-    assert len(pending) <= PENDING_IN_MEMORY
-    received = []
-    while line.queue.inflight:
-        ((_, _, packet_id, payload),) = line.take()
-        received.append(int(payload))
-        acknowledge(line.queue, puback_packet(packet_id))
-        line.settle()
-    line.store.db.close()
-    waited = range(1, count)
-    assert received == [0, *(reversed(waited) if lifo else waited)]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -91,7 +91,7 @@ async def rights(
         return [Step("rights", OK, "no plugin is asked: it is free")]
     unknown: list[Step] = []
     if subscriber is None and question.username is None:
-        what = "its user name is not known: the plugins are asked as for a client that has none"
+        what = "its user name is not known: the plugins are asked as for one without (--user NAME: as for that)"
         unknown.append(Step("user", NOTE, what))
     if not found:
         reason = "none of the plugins that the listener names in authz_plugins runs, so nobody can accept it"

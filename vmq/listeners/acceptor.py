@@ -1,12 +1,16 @@
 """Takes connections off a listening socket, no faster than the event loop can follow.
 
-An event loop's own server empties the whole backlog in one pass: thousands of handshakes then stand
-before the next message of a client that is long in. This one takes a batch a pass. A pass that
-lasts too long halves the batch and has the rest wait, in the kernel's backlog, for as long as the
-pass lasted: accepting never gets more than about half of a busy loop, and never nothing.
+An event loop's own server empties the whole backlog in one pass, or takes one client a pass however many there are:
+thousands of handshakes stand before the next message of a client that is long in, or a fleet that comes back waits for
+minutes. This one takes a batch a pass. A pass that lasts too long halves the batch and has the rest wait, in the
+kernel's backlog, for as long as the pass lasted: accepting never gets more than about half of a busy loop, and never
+nothing.
 
 To look for one more than there is costs a system call. A pass looks for one alone while clients
 come one by one, and for twice as many as the last where that found all that it looked for.
+
+While they come one by one, uvloop's own server can take them, which costs half as much (`SingleServer`). It knows no
+pause and no want of files: at the first sign of either, or of a crowd, it gives the socket back.
 """
 
 import asyncio
@@ -19,6 +23,7 @@ from typing import Any, Final
 from mypy_extensions import mypyc_attr
 
 from vmq.core.context import Core
+from vmq.listeners.single_server import SingleServer
 from vmq.listeners.sockets import AcceptedSocket
 
 log = logging.getLogger("vmq.listeners")
@@ -27,6 +32,8 @@ log = logging.getLogger("vmq.listeners")
 LARGEST_BATCH: Final = 64
 #: So many passes in a row that found the one that they looked for: more may be waiting.
 ONE_BY_ONE: Final = 4
+#: After so many looks in a row that found one client, and nobody behind, uvloop's server takes them.
+ALONE: Final = 8
 #: Seconds: nobody waits longer for the next batch.
 LONGEST_PAUSE: Final = 1.0
 #: Seconds to wait for file descriptors or memory.
@@ -109,6 +116,10 @@ class Acceptor:
         self.proto = sock.proto
         self.loop = asyncio.get_running_loop()
         self.is_uvloop = type(self.loop).__module__.partition(".")[0] == "uvloop"
+        #: Takes clients that come one by one, instead of `on_ready`.
+        self.server: SingleServer | None = None
+        #: Looks in a row that found one client, and nobody behind.
+        self.alone: int = 0
         self.loop.add_reader(sock.fileno(), self.on_ready)
 
     def close(self) -> None:
@@ -117,9 +128,42 @@ class Acceptor:
             return
         self.is_closed = True
         self.loop.remove_reader(self.sock.fileno())
+        if self.server is not None:
+            self.server.stop()
         if self.resuming is not None:
             self.resuming.cancel()
         self.sock.close()
+
+    def use_server(
+        self, backlog: int, offer: Callable[[], Any], may_offer: Callable[[], bool]
+    ) -> None:
+        """Has uvloop's server, if that is the event loop, take clients that come one by one.
+
+        Args:
+            backlog: how many may wait.
+            offer: makes what takes the bytes of a client that is in already.
+            may_offer: whether the next client may come in without having been looked at.
+        """
+        if self.is_uvloop:
+            core, drift = self.core, self.max_drift
+            self.server = SingleServer(
+                self.sock, backlog, core, drift, offer, may_offer, self.take_back
+            )
+            self.let_server()
+
+    def let_server(self) -> None:
+        if self.server is not None and self.server.start():
+            self.loop.remove_reader(self.sock.fileno())
+
+    def take_back(self) -> None:
+        """The server takes nobody any more: clients come through `on_ready` again."""
+        self.alone = 0
+        self.loop.add_reader(self.sock.fileno(), self.on_ready)
+
+    def look_at_all(self) -> None:
+        """There are other limits: whoever comes next is looked at first."""
+        if self.server is not None:
+            self.server.give_back()
 
     def on_ready(self) -> None:
         """Somebody waits to be let in."""
@@ -145,6 +189,9 @@ class Acceptor:
         except (BlockingIOError, ConnectionAbortedError, InterruptedError):
             self.expected = max(1, taken)
             self.found = 0
+            self.alone = self.alone + 1 if taken == 1 else 0
+            if self.alone >= ALONE:
+                self.let_server()
             return
         except OSError as error:
             # No files or no memory left; or a fault that trying again at once would not mend.

@@ -78,7 +78,7 @@ class Listener:
         self.hooks = registry.core.hooks
         #: Where it listens, with its real port once it is open.
         self.url = self.options.url
-        #: Connections now, those in their handshake included.
+        #: Now, those in their handshake included.
         self.connections: int = 0
         self._config = config
         self._opened = opened
@@ -97,13 +97,14 @@ class Listener:
         scheme = self.endpoint.scheme
         self.is_unix = scheme == "unix"
         self.is_websocket = self.endpoint.is_websocket
+        #: Nobody need know an address before there is a transport.
+        self._is_plain = scheme == "tcp" or scheme == "tls"
         assert scheme != "http" and scheme != "grpc" and scheme != "grpc+tls"
         # Connections of another protocol are made by a subclass, which has them named otherwise.
         seen = "tcp" if scheme == "resp" or scheme == "resp+tls" else scheme
+        limit = config.network.write_buffer
         #: What its connections have in common.
-        self.context = ListenerContext(
-            self._on_opened, self._on_closed, name, seen, config.network.write_buffer
-        )
+        self.context = ListenerContext(self._on_opened, self._on_closed, name, seen, limit)
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._proxies = Networks(self.options.proxy_protocol_trusted)
         forwarders = Networks(self.options.xff_trusted_intermediate)
@@ -145,13 +146,14 @@ class Listener:
         Raises:
             OSError: somebody else has begun to listen on the address meanwhile.
         """
-        sock = self._sock
+        sock, network = self._sock, self._config.network
         assert sock is not None, "not opened"
-        network = self._config.network
         sock.listen(network.backlog)
         self._sock = None
-        drift = network.max_event_loop_drift
-        self._acceptor = Acceptor(self.name, sock, self.arrive, self.registry.core, drift)
+        core, drift = self.registry.core, network.max_event_loop_drift
+        self._acceptor = Acceptor(self.name, sock, self.arrive, core, drift)
+        if self._is_plain:
+            self._acceptor.use_server(network.backlog, self._offer, self._may_offer)
 
     def close(self) -> None:
         """Lets nobody in any more; connections that are past their handshake stay."""
@@ -178,8 +180,8 @@ class Listener:
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._origins = Origins(self.name, self.options)
         self.context.limit_replies(config.network.write_buffer)
-
-    # Certificates
+        if self._acceptor is not None:
+            self._acceptor.look_at_all()
 
     def reload_certificates(self) -> bool:
         """Takes up the files as they are now, for new handshakes; False if it could not.
@@ -228,6 +230,18 @@ class Listener:
         else:
             self.adopt(sock, self.enter(address, ""))
 
+    def _may_offer(self) -> bool:
+        """Whether the next client may come in without its address having been looked at."""
+        limit = self.options.max_connections
+        if self.options.proxy_protocol or self.registry.core.options.max_connections_per_ip:
+            return False
+        return not limit or self.connections < limit
+
+    def _offer(self) -> Any:
+        """A client is in: it has an address when it has a transport (`_on_opened`, `TlsEntry.begun`)."""
+        self.connections += 1
+        return self.enter(None, "")
+
     def adopt_begun(self, sock: AcceptedSocket, begun: bytes) -> None:
         """Another process has let a connection in, and read the beginning of what it says."""
         self.connections += 1
@@ -257,8 +271,7 @@ class Listener:
         making = loop.connect_accepted_socket(self._made_for, cast(Any, sock)).__await__()
         try:
             waiter = next(making)
-        except (OSError, RuntimeError) as error:
-            # Gone before we looked.
+        except (OSError, RuntimeError) as error:  # gone before we looked
             self.turned_away("unknown", str(error), expected=True)
             sock.close()
             return
@@ -332,7 +345,11 @@ class Listener:
         return self._network
 
     def _on_opened(self, connection: Connection) -> None:
-        connection.transport.set_write_buffer_limits(high=self._config.network.write_buffer)
+        transport = connection.transport
+        transport.set_write_buffer_limits(high=self._config.network.write_buffer)
+        if self._is_plain and not connection.network:
+            address = transport.get_extra_info("peername")
+            connection.network = self.network(address, connection.peer)
         self._opened(connection, self)
         if not addresses.arrived(connection):
             connection.close(addresses.reason(connection.core, connection.network))
@@ -452,14 +469,18 @@ class TlsEntry:
         self.listener = listener
         self.address = address
         self.peer = peer
-        host = split_peer(peer)[0] if peer or not isinstance(address, tuple) else str(address[0])
-        self.network = listener.network_of_host(host)
+        self.network = ""
 
     def describe(self) -> str:
         """Whom it comes from, for logs."""
         return self.peer or peer_of(self.address)
 
     def begun(self, tls: Tls) -> None:
+        if self.address is None:
+            self.address = tls.get_extra_info("peername")
+            self.peer = self.peer or ("" if self.address else "unknown")
+        host = split_peer(self.peer)[0] if self.peer else str(self.address[0])
+        self.network = self.listener.network_of_host(host)
         self.listener.handshake_awaited(tls, self)
 
     def due(self, tls: Tls) -> None:

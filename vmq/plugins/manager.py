@@ -355,7 +355,8 @@ class Plugins:
             else:
                 await self.enable(name)
         except PluginError as error:
-            log.error("plugin not changed: %s", error)
+            if not runs:  # else the reload has told
+                log.error("plugin not started: %s", error)
             return str(error)
         return None
 

@@ -48,6 +48,7 @@ async def test_who_is_not_known_is_asked_about_as_nobody(config: Config) -> None
         question = question_of(registry, "away", None, Message("t", b""))
         first, _ = await rights(node, registry, question, "")
         assert (first.step, first.verdict) == ("user", NOTE)
+        assert first.reason.endswith("(--user NAME: as for that)")
         question = question_of(registry, "away", "bob", Subscription("t"))
         assert (question.username, question.hook) == ("bob", "auth_on_subscribe")
         assert question.subscriber_id == SubscriberId("away")

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from vmq.broker import Broker
-from vmq.config.options import BrokerOptions, Config, ListenerOptions
+from vmq.config.options import BrokerOptions, Config, LimitOptions, ListenerOptions
 from vmq.listeners.sockets import bind
 
 TIMEOUT = 30.0
@@ -75,8 +75,20 @@ def test_an_address_of_somebody_else_is_refused(host: str) -> None:
         listening(host, 0)
 
 
+def is_connection(file: int) -> bool:
+    """Whether it is a socket, and none that listens."""
+    if not stat.S_ISSOCK(os.fstat(file).st_mode):
+        return False
+    sock = socket.socket(fileno=file)
+    try:
+        return not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    finally:
+        sock.detach()
+
+
+@pytest.mark.parametrize("most", [0, 100])
 def test_the_event_loop_does_not_close_a_descriptor_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """uvloop closes the descriptor itself; what it closes as well may be another's file."""
     closed: list[int] = []
@@ -84,7 +96,7 @@ def test_the_event_loop_does_not_close_a_descriptor_twice(
 
     def close_file(fd: int) -> None:
         """The broker's other threads close files of theirs meanwhile, as they should."""
-        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+        if is_connection(fd):
             closed.append(fd)
         else:
             close(fd)
@@ -93,6 +105,8 @@ def test_the_event_loop_does_not_close_a_descriptor_twice(
         config = Config(
             broker=BrokerOptions(data_dir=str(tmp_path)),
             listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
+            # With a limit by address all come through our own accepting.
+            limits=LimitOptions(max_connections_per_ip=most),
         )
         async with Broker(config) as broker:
             port = int(broker.addresses[0].rpartition(":")[2])

@@ -75,7 +75,9 @@ async def test_code_is_swapped_under_traffic(tmp_path: Path) -> None:
         assert broker.plugins.counters["stamp"].get("stamps", "", None).value == count
 
 
-async def test_a_new_configuration_is_followed(tmp_path: Path) -> None:
+async def test_a_new_configuration_is_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "stamp.py"
     write(file, "1")
     section = options(path=str(file))
@@ -98,6 +100,10 @@ async def test_a_new_configuration_is_followed(tmp_path: Path) -> None:
         wrong = msgspec.structs.replace(section, own_options={"colour": "red"})
         (problem,) = await follow(stamp=wrong)
         assert "plugins.stamp.colour" in problem
+        told = [each.message for each in caplog.records if each.levelno == logging.ERROR]
+        assert told == [f"plugin not reloaded, the old code goes on: {problem}"]
+        (problem,) = await follow(stamp=wrong, other=wrong)
+        assert caplog.messages[-1] == f"plugin not started: {problem}"
         assert broker.plugins.loaded["stamp"].options.priority == 4, "the old one goes on"
         peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
         await peer.expect(PINGRESP_BYTES)

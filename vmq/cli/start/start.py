@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from vmq.cli.start.foreground import on_signal, say_page, say_ready, settle_memory
+from vmq.cli.start.foreground import (
+    on_signal,
+    say_page,
+    say_ready,
+    settle_memory,
+    untrack_transports,
+)
 from vmq.cli.terminal import settings
 from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
@@ -325,6 +331,7 @@ def serves_streams(config: "Config") -> bool:
 def settle(config: "Config", keeps_memory: bool = False) -> None:
     """Have the process as it is to be while it serves; takes a moment, so before clients are let in."""
     settle_memory()
+    untrack_transports()
     if serves_streams(config):
         take_short_turns()
     if keeps_memory or config.cluster.listen:

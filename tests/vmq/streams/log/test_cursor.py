@@ -53,21 +53,6 @@ def test_only_the_columns_that_are_wanted_come_in_their_order(
     assert sum(chunk.rows.num_rows for chunk in chunks) == (15 if topic is None else 8)
 
 
-def test_a_range_a_filter_and_a_limit(partition: Partition) -> None:
-    assert offsets(partition, 0) == list(range(15))
-    assert offsets(partition, 8, 12) == [8, 9, 10, 11]
-    assert offsets(partition, 0, None, topic="a/+") == list(range(0, 15, 2))
-    assert offsets(partition, 0, None, 3, topic="b/x") == [1, 3, 5]
-    assert offsets(partition, 15) == []
-
-
-def test_offsets_advance_over_rows_that_do_not_match(partition: Partition) -> None:
-    (chunk,) = LogReader(partition, None, "nothing").read(3, 14)
-    assert (chunk.rows.num_rows, chunk.next) == (0, 14)
-    (chunk,) = LogReader(partition, None, "a/x").read(3, None, 2)
-    assert (chunk.rows.num_rows, chunk.next) == (2, 7)
-
-
 def test_a_read_of_nothing_still_has_its_schema(partition: Partition) -> None:
     for arguments in ((15, None, None), (3, 3, None), (3, None, 0)):
         (chunk,) = LogReader(partition, ["qos"]).read(*arguments)
@@ -93,24 +78,6 @@ def test_a_wrong_column_or_filter_is_refused(partition: Partition) -> None:
         LogReader(partition, ["qos", "qos"])
     with pytest.raises(StreamError, match="not a topic filter"):
         LogReader(partition, None, "a/#/b")
-
-
-def test_a_cursor_follows_the_writer(partition: Partition) -> None:
-    with Cursor(partition, 12) as cursor:
-        assert cursor.read(None) is not None
-        assert cursor.read(None) is None
-        put(partition, rows_from(15, 2))
-        span = cursor.read(None)
-        assert span is not None
-        assert (span.offset, span.rows.num_rows) == (15, 2)
-        put(partition, rows_from(17, 1))
-        partition.roll()
-        assert cursor.read(None) is not None
-        assert cursor.read(None) is None
-        put(partition, rows_from(18, 1))
-        span = cursor.read(None)
-        assert span is not None
-        assert (cursor.offset, span.rows.num_rows) == (19, 1)
 
 
 def test_a_cursor_does_not_see_what_is_not_published(partition: Partition) -> None:
