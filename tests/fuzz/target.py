@@ -226,6 +226,9 @@ def play(house: House, data: bytes, limits: Limits, prepare: Callable[[House], N
     for peer in peers:
         peer.lose()
     limits.check(house)
+    registry = house.registry
+    if house.store is None and (len(registry.subscribers) > 1 or registry.trie.count):
+        raise Violation("something is left of peers that are gone")
     bystander.ping()
 
 

@@ -6,6 +6,7 @@ from tests.simulator.seeds import each_seed
 from tests.simulator.switched_off import switched_off
 from tests.simulator.world import World
 from vmq.clustering.running.links import LinkLives
+from vmq.clustering.slots.reach import Reach
 
 SEEDS = 5
 
@@ -112,6 +113,17 @@ def _go_on(self: LinkLives, peer: str) -> None:
         self._linked(peer, life)
 
 
+def _nobody(self: Reach) -> list[int]:
+    return []
+
+
+def _are_up(self: Reach) -> bool:
+    return all(peer.is_up and not peer.is_leaving for peer in self.peers.values())
+
+
 def test_without_new_links_to_a_new_store_a_publisher_waits_for_ever() -> None:
-    with switched_off([(LinkLives, "renew", _go_on)], [LinkLives]):
+    """Slots would else be with nodes that everybody hears."""
+    reach = [(Reach, "wider", _nobody), (Reach, "is_whole", _are_up)]
+    rules = [(LinkLives, "renew", _go_on), *reach]
+    with switched_off(rules, [LinkLives, Reach]):
         assert longest_wait(5) > 59

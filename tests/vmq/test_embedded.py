@@ -298,12 +298,3 @@ async def test_what_the_broker_writes_in_the_pass_of_the_end_still_arrives(house
         assert client.is_closed
         received = [message async for message in client.messages()]
     assert [message.payload for message in received] == [b"1", b"2"]
-
-
-async def test_what_arrived_before_the_client_closes_is_still_read(house: House) -> None:
-    async with local(house) as client, asyncio.timeout(TIMEOUT):
-        await client.subscribe(["a"], 1)
-        house.publish("a", b"1", 1)
-        client.close()
-        received = [message async for message in client.messages()]
-    assert [message.payload for message in received] == [b"1"]

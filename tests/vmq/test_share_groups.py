@@ -96,27 +96,6 @@ def test_a_qos_2_message_that_was_released_goes_to_nobody_else(house: House) -> 
     lives.expect()
 
 
-def test_a_durable_member_that_leaves_hands_over_what_it_may(durable: House) -> None:
-    durable.options.max_inflight_messages = 2
-    leaves, stays = members(durable, "leaves", "stays", clean=False, qos=2)
-    leaves.subscribe(("mine", 1))
-    stays.block()
-    durable.publish("t", b"qos 2", 2)
-    durable.publish("t", b"qos 1", 1)
-    durable.publish("t", b"waits", 1)
-    durable.publish("mine", b"own", 1)
-    stays.unblock()
-    leaves.lose()
-    assert stays.payloads() == [b"qos 1", b"waits"]
-    durable.restart()
-    client = durable.client("leaves", clean=False)
-    packets = client.take()
-    assert [(packet.payload, packet.dup) for packet in packets] == [
-        (b"qos 2", True),
-        (b"own", False),
-    ]
-
-
 @pytest.mark.parametrize("size", (1, 2000))
 def test_after_a_restart_as_before_another_member_gets_what_was_stored_for_the_first(
     durable: House, size: int

@@ -8,7 +8,6 @@ from tests.conftest import BrokerFactory
 from tests.vmq.cli.program import run
 from vmq.cli.main import main
 from vmq.store import tools as store_tools
-from vmq.store.store import StoreError
 from vmq.store.tools import Progress, StoreReport
 
 
@@ -84,17 +83,6 @@ def test_the_configuration_says_where_the_store_is(asked: list[Path], tmp_path: 
     file.write_text('[broker]\ndata_dir = "from/file"\n')
     assert main(["store", "check", "--config", str(file)]) == 0
     assert asked == [Path("from/file")]
-
-
-def test_a_store_that_cannot_be_used_is_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path, progress: Progress | None = None) -> StoreReport:
-        raise StoreError(f"{path} is in use")
-
-    monkeypatch.setattr(store_tools, "check", refuse)
-    assert main(["store", "check", "--data-dir", "x"]) == 1
-    assert capsys.readouterr().err == "vmq: error: x is in use\n"
 
 
 @pytest.mark.parametrize("command", ["check", "repair"])

@@ -30,37 +30,6 @@ async def test_sessions(local: Site) -> None:
     assert (status, answer) == (404, {"error": "there is no session of client 'me'"})
 
 
-async def test_queues_and_why(local: Site) -> None:
-    registry = local.broker.registry()
-    peer = Peer(registry, "me", clean=False)
-    await until(lambda: "me" in registry.subscribers)  # the owner of its slot has it
-    peer.subscribe(("t", 1))
-    await until(lambda: b"\x90\x03" in peer.received)
-    peer.leave()
-    publisher = Peer(registry, "pub")
-    publisher.publish("t", b"hello", qos=1)
-    await until(lambda: b"\x40\x02" in publisher.received)
-    asked = {"client_id": "me", "payload_bytes": "2"}
-    _, answer = await ask(local, "GET", "/queue", params=asked)
-    assert [(row["payload"], row["truncated"]) for row in answer["rows"]] == [("he", True)]
-    asked = {"client_id": "pub", "topic": "t", "qos": "1"}
-    _, answer = await ask(local, "GET", "/why", params=asked)
-    assert answer["recipients"][0]["outcome"] == "stored"
-    _, answer = await ask(local, "DELETE", "/queue", params={"client_id": "me"})
-    assert answer == {"client_id": "me", "mountpoint": "", "purged": 1}
-
-
-async def test_retained_messages(local: Site) -> None:
-    peer = Peer(local.broker.registry(), "me")
-    peer.publish("a/xb", b"1", retain=True)
-    _, answer = await ask(local, "GET", "/retained", params={"filter": "a/+"})
-    assert [row["topic"] for row in answer["rows"]] == ["a/xb"]
-    _, answer = await ask(local, "GET", "/retained/message", params={"topic": "a/xb"})
-    assert answer["payload"] == "1"
-    _, answer = await ask(local, "DELETE", "/retained", params={"filter": "#"})
-    assert answer == {"filter": "#", "mountpoint": "", "deleted": 1}
-
-
 async def test_listeners_options_and_metrics(local: Site) -> None:
     _, answer = await ask(local, "POST", "/listener/stop", json={"name": "tcp"})
     assert answer["status"] == "stopped"
