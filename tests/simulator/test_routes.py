@@ -115,8 +115,8 @@ def _in_reach(self: SubscribeBarrier) -> set[str]:
 @pytest.mark.parametrize(
     ("part", "seed"),
     [
-        ((ClusterRoutes, "_release", _by_any_epoch), 23),
-        ((SubscribeBarrier, "_members", _in_reach), 59),
+        ((ClusterRoutes, "_release", _by_any_epoch), 17),
+        ((SubscribeBarrier, "_members", _in_reach), 20),
     ],
     ids=["what an owner said before", "who is away"],
 )

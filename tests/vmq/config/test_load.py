@@ -160,7 +160,7 @@ configurations = st.builds(
     queue=st.builds(
         QueueOptions,
         max_inflight_messages=st.integers(0, 65_535),
-        max_online_messages=st.integers(-1, 1 << 62),
+        max_online_messages=st.integers(-1, 1 << 60),
         drop=st.sampled_from(["newest", "oldest"]),
     ),
     store=st.builds(

@@ -3,10 +3,8 @@
 import pytest
 
 from tests.vmq.streams.support import options, payloads
-from tests.vmq.streams.test_catalog import Opener, append, opened
+from tests.vmq.streams.test_catalog import Opener, append
 from vmq.streams.log.errors import StreamError
-
-__all__ = ["opened"]
 
 
 async def test_a_declared_stream_is_fed_until_nobody_declares_it(opened: Opener) -> None:
