@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.attacks.size import size
-from tests.attacks.test_damage import commit, keys_in
+from tests.attacks.test_damage import keys_in
 from tests.conftest import BrokerFactory
 from tests.support.until import reach
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
 from tests.vmq.cli.program import run
 from tests.vmq.http.conftest import get
+from tests.vmq.test_store_model import commit
 from tests.vmq.workers.several import Several
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.opening import open_store

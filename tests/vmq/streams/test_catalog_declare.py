@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.vmq.streams.support import options, payloads
-from tests.vmq.streams.test_catalog import Opener, append
+from tests.vmq.streams.support import Opener, options, payloads
+from tests.vmq.streams.test_catalog import append
 from vmq.streams.log.errors import StreamError
 
 
