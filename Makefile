@@ -73,7 +73,8 @@ test: ## run the whole suite
 	@$(MAKE) mosquitto haproxy chromium curl databases java
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
 	@[ $(SPARK_CLASSES) -nt $(VENV)/.dev ] || CI=1 $(BIN)/python -m tests.spark.classes & \
-		CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS) && wait || { wait; exit 1; }
+		status=0; CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS) || status=$$?; \
+		wait; exit $$status
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
@@ -210,7 +211,8 @@ $(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/bin/python
 
 # Spark's Python workers import PySpark from archives without bytecode, half a second each; where there are none, they import
 # what pip has installed and compiled.
-WITHOUT_ARCHIVES = rm -f "$$($(BIN)/python -c 'import pyspark; print(*pyspark.__path__)')"/python/lib/*.zip
+WITHOUT_ARCHIVES = $(BIN)/python -c 'import pathlib, pyspark; \
+	[each.unlink() for each in pathlib.Path(pyspark.__file__).parent.glob("python/lib/*.zip")]'
 
 $(VENV)/.spark: $(VENV)/.runtime
 	@echo "==> setup: Spark"

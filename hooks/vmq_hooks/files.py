@@ -23,6 +23,9 @@ SETTLE_SECONDS: Final = 0.2
 #: A file changed this short ago may change again without a new time stamp, so it is read again.
 _TIMESTAMP_TRUST_NS: Final = 2_000_000_000
 
+#: How a complaint ends.
+_IN_FORCE: Final = "what was read before stays in force"
+
 
 class FileError(ValueError):
     """A file that cannot be used; the text names file, line and what is accepted.
@@ -200,10 +203,14 @@ class WatchedFile(Generic[Content]):
             data = await self._wait_written(broker, data)
             is_new = await broker.run_in_thread(self._take, data)
         except FileError as error:
-            self._complain(broker, str(error))
+            if self._is_news(str(error)):
+                broker.log.error("%s; %s", error, _IN_FORCE)
             return
-        except Exception as error:  # noqa: BLE001 - the plugin's `parse` raised it; the file is followed all the same
-            self._complain(broker, f"{self.path}: {type(error).__name__}: {error}", error)
+        except Exception as error:
+            # A defect of the plugin's `parse`: the file is followed all the same.
+            problem = f"{self.path}: {type(error).__name__}: {error}"
+            if self._is_news(problem):
+                broker.log.error("%s; %s", problem, _IN_FORCE, exc_info=error)
             return
         self._complaint = ""
         if is_new:
@@ -213,11 +220,10 @@ class WatchedFile(Generic[Content]):
             except Exception as error:
                 broker.log.error("%s: after a change", self.path, exc_info=error)
 
-    def _complain(self, broker: Broker, problem: str, error: Exception | None = None) -> None:
-        """Logs once that the file is refused; with a traceback where that is a defect of the plugin."""
-        if problem != self._complaint:
-            self._complaint = problem
-            broker.log.error("%s; what was read before stays in force", problem, exc_info=error)
+    def _is_news(self, problem: str) -> bool:
+        """Whether this is not what the file was refused for at the last look."""
+        before, self._complaint = self._complaint, problem
+        return problem != before
 
     async def _wait_written(self, broker: Broker, data: bytes) -> bytes:
         """What the file holds when nobody writes any more: an editor may just have emptied it."""

@@ -9,7 +9,7 @@ nothing.
 To look for one more than there is costs a system call. A pass looks for one alone while clients
 come one by one, and for twice as many as the last where that found all that it looked for.
 
-While they come one by one, uvloop's own server can take them, which costs half as much (`SingleServer`). It knows no
+While they come one by one, uvloop's own server can take them, which costs less (`SingleServer`). It knows no
 pause and no want of files: at the first sign of either, or of a crowd, it gives the socket back.
 """
 

@@ -1,6 +1,6 @@
 """uvloop's own server, for clients that come one by one.
 
-It makes a transport for half of what `connect_accepted_socket` takes. But it knows no pause; it takes one client a turn
+It makes a transport for less than `connect_accepted_socket` takes. But it knows no pause; it takes one client a turn
 of the event loop, however many wait; and where there is no file left it closes everybody who waits, and tells nobody.
 So it is used only while there is nothing to decide, and gives the socket back at the first sign of anything else. That
 a next client can have a file is looked at each time: only what opens one before that client comes can still take it.

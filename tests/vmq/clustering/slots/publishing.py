@@ -1,5 +1,6 @@
 """Publishes at QoS 1 as a session does: what grows becomes one publication; and a client that takes it."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -43,7 +44,7 @@ def publish(
             origin.publish(origin.reserve([target]), publication, told)
 
 
-class Subscribed:
+class Subscribed(ABC):
     """A client of a node that takes and acknowledges, and what was published for it."""
 
     def __init__(self, node: SessionNode) -> None:
@@ -56,9 +57,9 @@ class Subscribed:
         self.published: list[bytes] = []
         self.safe: list[bytes] = []
 
+    @abstractmethod
     def take(self) -> None:
         """What the nodes want done; `take_steps` is a part of it."""
-        raise NotImplementedError
 
     def take_steps(self) -> None:
         """What is for the client."""
