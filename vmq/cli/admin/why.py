@@ -129,7 +129,7 @@ def why(
     """
     if topic is None:
         if not is_job_id(client_id):
-            raise UsageError(f"TOPIC is missing; {client_id!r} is no id of a job, which goes alone")
+            raise UsageError(f"TOPIC is missing; only a job's id goes alone, not {client_id!r}")
         return ask.get("/why/job", id=client_id)
     asked = Explained(client_id, topic, qos, retain, size, user, mountpoint)
     return asked.ask(ask, subscribe, receive, publisher)
