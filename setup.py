@@ -212,6 +212,8 @@ MYPY_OPTIONS = [
     "--ignore-missing-imports",
     "--follow-imports=silent",
     "--explicit-package-bases",
+    # Nothing is read from a cache here, and groups side by side would lock each other out of its database.
+    f"--cache-dir={os.devnull}",
 ]
 
 # Only PyInit is called from outside: hidden, the other functions call each other directly, in a file and across files.
