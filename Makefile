@@ -42,7 +42,6 @@ unexport PYTHONDONTWRITEBYTECODE
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 # The wheel that is tested holds the same C as the working tree: it is compiled once (setup.py).
 export VMQ_OBJECTS ?= $(CURDIR)/build/objects
-SPARK_CLASSES := $(VENV)/spark-classes.jsa
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
 .PHONY: help run demo spark build test test-pure test-wheel deb test-deb docs check format bench fuzz corpus soak chaos attack reference vendor lock clean
@@ -67,14 +66,12 @@ spark: build $(VENV)/.spark ## install PySpark into .venv, and the Java that it 
 build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
-# Spark starts often in tests: an archive of its classes is made meanwhile, and used as soon as it is there.
 test: ## run the whole suite
 	@$(MAKE) --jobs 3 build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json
 	@$(MAKE) mosquitto haproxy chromium curl databases java
+	$(compile_tests)
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
-	@[ $(SPARK_CLASSES) -nt $(VENV)/.dev ] || CI=1 $(BIN)/python -m tests.spark.classes & \
-		status=0; CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS) || status=$$?; \
-		wait; exit $$status
+	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
@@ -238,6 +235,12 @@ $(NODE_TESTS)/node_modules/.package-lock.json: $(wildcard $(NODE_TESTS)/package-
 	@echo "==> setup: MQTT.js for the client tests"
 	@npm ci --prefix $(NODE_TESTS) --no-audit --no-fund --loglevel=error
 	@touch $@
+
+# pytest rewrites each file of tests before it is compiled: in a fresh tree each of its processes would do that for all files.
+define compile_tests
+	@[ -d tests/__pycache__ ] || { collect="$(BIN)/python -m pytest --collect-only -q"; echo "==> setup: the files of tests"; \
+		$$collect tests/vmq > /dev/null 2>&1 & $$collect --ignore tests/vmq > /dev/null 2>&1; wait; } || true
+endef
 
 # The clients, and the broker that figures are compared with. Debian starts the broker on installing it, on our port.
 .PHONY: mosquitto

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,14 +18,11 @@ CONF = {
 }
 #: The quick one of Java's compilers: what ends within minutes does not earn back what the other one takes.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Spark's classes as Java has them in its memory (`tests.spark.classes`): half of what a start takes is saved.
-CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 
 
 def quick_java() -> dict[str, str]:
-    """What is in the environment of programs whose Spark is to start soon."""
-    archive = f" -XX:SharedArchiveFile={CLASSES} -Xlog:disable" if CLASSES.is_file() else ""
-    return {"SPARK_SUBMIT_OPTS": QUICK_JAVA + archive}
+    """What is in the environment of programs whose Spark is to end soon."""
+    return {"SPARK_SUBMIT_OPTS": QUICK_JAVA}
 
 
 def local_session(master: str, conf: Mapping[str, str]) -> SparkSession:
