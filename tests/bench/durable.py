@@ -101,7 +101,8 @@ class Peer:
 
     def recv(self) -> bytes:
         data = self.socket.recv(1 << 18)
-        assert data, "closed by the broker"
+        if not data:
+            raise ConnectionAbortedError("closed by the broker")
         return data
 
     def subscribe(self, topic: str) -> None:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ PACE = 0.001
 ACKS = ("none", "leader", "quorum")
 DURABILITY = ("memory", "os", "fsync")
 TIMEOUT = 60.0
+#: Of publishers: they are clients of one cluster.
+NUMBERS = count()
 HEARTBEATS = "heartbeat_interval = 0.5\nheartbeat_timeout = 2.0\n"
 
 
@@ -102,7 +105,7 @@ class Publisher:
     """Publishes to one topic."""
 
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
-        self.peer = Peer(broker.tcp, f"{topic}-{broker.pid}", clean=True)
+        self.peer = Peer(broker.tcp, f"{topic}-{next(NUMBERS)}", clean=True)
         self._topic = f"{topic}/t"
         self._next = 0
 
