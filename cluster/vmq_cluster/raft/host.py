@@ -13,6 +13,7 @@ from random import Random
 
 from vmq_cluster.raft.effects import Ballot, Effect, Failed, Send
 from vmq_cluster.raft.group import Group
+from vmq_cluster.raft.leading import AT_NO_TIME
 from vmq_cluster.raft.log import Log
 from vmq_cluster.raft.messages import AnyMessage, Append, Envelope, Piece
 from vmq_cluster.raft.options import RaftOptions
@@ -31,6 +32,8 @@ class Host:
         self.groups: dict[str, Group] = {}
         #: The groups that are ticked.
         self.awake: dict[str, Group] = {}
+        #: Those whose leaders are here and have told less than is committed.
+        self._telling: dict[str, Group] = {}
         self._random = random
         #: The nodes that can be reached, and since when.
         self._up: dict[str, float] = {}
@@ -117,6 +120,7 @@ class Host:
         self._touched.add(group)
         found = self.groups.pop(group, None)
         self.awake.pop(group, None)
+        self._telling.pop(group, None)
         if found is not None and found.leading is not None:
             found.leading.end()  # who waits for an answer asks elsewhere
 
@@ -127,6 +131,10 @@ class Host:
             self.awake[name] = group
         else:
             self.awake.pop(name, None)
+        if _tells_at(group) < AT_NO_TIME and self.groups.get(name) is group:
+            self._telling[name] = group
+        else:
+            self._telling.pop(name, None)
 
     def _guard(self, group: Group, what: Callable[..., None], *arguments: object) -> None:
         """Lets a group do something; if its disk fails, it alone is closed."""
@@ -171,6 +179,18 @@ class Host:
             self._guard(group, group.peer_down, peer, count, now)
         for group in list(self.awake.values()):
             self._guard(group, group.tick, now)
+        return self.finish()
+
+    @property
+    def tells_at(self) -> float:
+        """When `tell` is to be called at the latest."""
+        return min([_tells_at(each) for each in self._telling.values()], default=AT_NO_TIME)
+
+    def tell(self, now: float) -> list[Effect]:
+        """Leaders that are here tell what is committed, where nothing else went to say so."""
+        for group in list(self._telling.values()):
+            if group.leading is not None and _tells_at(group) <= now:
+                self._guard(group, group.leading.step, now)
         return self.finish()
 
     def receive(self, envelope: Envelope, now: float) -> list[Effect]:
@@ -218,6 +238,10 @@ class Host:
         for group in self.groups.values():
             if group.leading is not None and peer in group.leading.progress:
                 self._ended.append((group, peer, 0))
+
+
+def _tells_at(group: Group) -> float:
+    return AT_NO_TIME if group.leading is None else group.leading.tells_at
 
 
 def _portions(items: list[tuple[str, AnyMessage]]) -> list[list[tuple[str, AnyMessage]]]:

@@ -27,8 +27,9 @@ from vmq_cluster.raft.messages import (
 from vmq_cluster.raft.replica import Replica
 from vmq_cluster.raft.state import encode_members, encode_range
 
-#: No time yet.
+#: No time yet, and none to come.
 NEVER: Final = float("-inf")
+AT_NO_TIME: Final = float("inf")
 
 
 class Progress:
@@ -100,6 +101,8 @@ class Leading:
         self.awake = True
         #: It was quiet, and has not been ticked since.
         self._asleep = False
+        #: When somebody is to be told what is committed.
+        self.tells_at = AT_NO_TIME
         self._beat_at = now
         self._check_at = now + replica.options.election_timeout
         self._set_members(now)
@@ -348,6 +351,7 @@ class Leading:
         if self.is_established:
             self._go_on_changing(now)
         self._go_on_handing_over(now)
+        self.tells_at = AT_NO_TIME
         for name, progress in self.progress.items():
             self._speak(name, progress, now)
         self.awake = not self.is_quiet()
@@ -408,8 +412,13 @@ class Leading:
                 break  # damaged here
             self._append(name, progress, batches, now)
             is_due = False
-        news = progress.told < replica.commit or progress.told_first < log.first
-        if is_due or (news and not progress.probing):
+        if progress.told < replica.commit or progress.told_first < log.first:
+            tells_at = progress.sent + options.tell_within
+            if not progress.probing and now >= tells_at:
+                is_due = True
+            elif not progress.probing:
+                self.tells_at = min(self.tells_at, tells_at)
+        if is_due:
             self._append(name, progress, [], now)
 
     def _window(self, progress: Progress) -> int:

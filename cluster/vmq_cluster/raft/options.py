@@ -18,6 +18,9 @@ class RaftOptions:
     crowd: int = 100
     #: How many groups one tick wakes: a node that had thousands of leaders is replaced in batches.
     wakes: int = 200
+    #: What is committed is told with the rows that come next, or so much after the last ones: else a batch would take
+    #: eight messages instead of four.
+    tell_within: float = 0.005
     #: What one message carries of a log, of a file, and how many messages are under way to a replica.
     append_bytes: int = 1 << 20
     piece_bytes: int = 256 * 1024

@@ -10,8 +10,9 @@ from tests.simulator.segments import SimLog
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.raft.effects import Ballot, Effect, Failed, Send
 from vmq_cluster.raft.host import Host
+from vmq_cluster.raft.leading import AT_NO_TIME
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import STATE, Append, Batch, Envelope, Nudge, decode, encode
+from vmq_cluster.raft.messages import STATE, Append, Batch, Envelope, Mark, Nudge, decode, encode
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import genesis
 
@@ -149,6 +150,38 @@ def test_a_few_groups_stand_at_a_time() -> None:
         assert stood - before <= RaftOptions().wakes
         before = max(before, stood)
         assert hosts.now < 10
+
+
+def test_what_is_committed_is_told_with_the_next_rows_or_soon_after_the_last() -> None:
+    """Four messages a batch: rows and an answer for each of two followers; with word of the commit they were eight."""
+    hosts = Hosts(1)
+    hosts.run(6)
+    leader = next(name for name, count in hosts.led().items() if count)
+    host = hosts.hosts[leader]
+    group = host.groups["g0"]
+
+    def put(number: int) -> int:
+        before = hosts.sent
+        assert group.append([Mark("store", "boot", number, 1)], [b"row"], 0, hosts.now)
+        hosts.carry(leader, host.finish(group))
+        return hosts.sent - before
+
+    def commits() -> set[int]:
+        return {each.groups["g0"].replica.commit for each in hosts.hosts.values()}
+
+    assert put(0) == 4
+    assert len(commits()) == 2
+    hosts.now += 0.004
+    assert put(1) == 4
+    assert sorted(commits()) == [group.replica.commit - 1, group.replica.commit]
+    assert hosts.now < host.tells_at <= hosts.now + 0.005
+    hosts.carry(leader, host.tell(hosts.now))
+    assert len(commits()) == 2, "it is not time yet"
+    hosts.now = host.tells_at
+    hosts.carry(leader, host.tell(hosts.now))
+    assert commits() == {group.replica.commit}
+    assert host.tells_at == AT_NO_TIME
+    assert not host.is_busy
 
 
 def test_a_node_that_was_held_up_first_hears_what_the_others_said() -> None:

@@ -29,9 +29,8 @@ LIMIT: Final = 16 << 20
 LITTLE: Final = 4096
 #: Bytes that wait for all partitions of a node, if nobody says another number.
 NODE_LIMIT: Final = 128 << 20
-#: Seconds until a batch is handed in again of which nothing is heard.
+#: Seconds until a batch of which nothing is heard is handed in again, and until messages are kept, if that is wanted.
 AGAIN: Final = 1.0
-#: Seconds without news after which messages are kept, of a stream that wants that.
 PATIENCE: Final = 1.0
 #: Bytes that a batch of few rows counts for beside them, of those that are kept: there may be many.
 _BATCH: Final = 1024
@@ -77,6 +76,9 @@ class Road(Protocol):
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Has something called later."""
 
+    def soon(self, what: Callable[[], None], is_alone: bool) -> None:
+        """Has something called when messages leave (`vmq.clustering.delivery.pace`)."""
+
     def boot(self) -> str:
         """What tells this producer from its earlier lives; each one is above those before."""
 
@@ -109,9 +111,10 @@ class Producer:
         keeper: keeps messages while there is no quorum; None: publishers wait.
     """
 
-    #: Batches under way; and what stands in front of this store's name.
+    #: Batches under way; what stands in front of this store's name; whether publishers wait until messages are safe.
     window = WINDOW
     prefix = ""
+    is_awaited = True
 
     def __init__(
         self,
@@ -150,9 +153,8 @@ class Producer:
         self._heard_at = 0.0
         self._is_due = False
         self._paused: list[Output] = []
-        self.is_closed = False
-        #: What is taken is not handed in yet.
-        self.is_held = False
+        #: `is_held`: what is taken is not handed in yet.
+        self.is_closed = self.is_held = False
         #: Nothing was heard for long: what comes is kept.
         self._is_keeping = False
         #: The keeper is at work; and it writes new numbers, before which nothing may be handed in.
@@ -211,7 +213,7 @@ class Producer:
             self.flush()
         elif not self._is_due:
             self._is_due = True
-            self._road.later(0.0 if not self._waiting else 0.002, self._on_due)
+            self._road.soon(self._on_due, self.is_awaited and self._backlog.size == size)
         if self.keeps and not self._is_watched:
             self._watch()
         return self.taken
@@ -289,24 +291,23 @@ class Producer:
 
     def _drop_kept(self) -> None:
         """Once a leader has all that is kept."""
-        if self._keeper is None or self._is_writing or self._is_renumbering:
-            return
-        if not any(each.is_kept for each in self._waiting):
-            self._keeper.drop()
+        is_busy = self._is_writing or self._is_renumbering
+        if self._keeper is not None and not is_busy:
+            if not any(each.is_kept for each in self._waiting):
+                self._keeper.drop()
 
     # --- on their way
 
     def flush(self) -> None:
-        """Hands in what has gathered, as far as the window lets."""
-        rows = self._gathering.topics
-        is_full = self._gathered >= BATCH_BYTES or len(rows) >= BATCH_ROWS
-        if self.is_closed or self.is_held or not self.group:
-            if is_full and not self.is_closed:
-                self._close_batch()
+        """Hands in what has gathered, unless it is to gather still, as far as the window lets."""
+        if self.is_closed:
             return
-        if rows and (len(self._waiting) < self.window or is_full):
+        rows, may_go = self._gathering.topics, bool(self.group) and not self.is_held
+        is_full = self._gathered >= BATCH_BYTES or len(rows) >= BATCH_ROWS
+        is_time = may_go and not self._is_due and len(self._waiting) < self.window
+        if is_full or (rows and is_time):
             self._close_batch()
-        if self._is_renumbering:
+        if not may_go or self._is_renumbering:
             return
         while self._flying < min(len(self._waiting), self.window):
             sent = self._waiting[self._flying]
@@ -365,8 +366,7 @@ class Producer:
         self.flush()
 
     def _begin_anew(self) -> None:
-        self._flying = 0
-        self._attempt += 1
+        self._flying, self._attempt = 0, self._attempt + 1
 
     def _go_on(self) -> None:
         if not self._flying:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.delivery.pace import Pace
 from vmq.clustering.messages.raft import Produce, Produced
 from vmq.clustering.raft.appender import ReplicatedAppender
 from vmq.clustering.raft.dotted import DottedProducer, DottedRow
@@ -82,6 +83,7 @@ class Roads:
         self._appenders: dict[str, ReplicatedAppender] = {}
         #: Streams whose messages wait for earlier ones that go another way.
         self._held: set[str] = set()
+        self.soon = Pace(self.now, self.later).soon
         self._questions: dict[int, Callable[[int, str], None]] = {}
         self._question = 0
         #: Rows whose times were too far ahead.
@@ -124,6 +126,7 @@ class Roads:
             for (name, _), producer in self._all():
                 if name == stream.name:
                     producer.early = stream.options.acknowledged_by != "quorum"
+                    producer.is_awaited = stream.options.acknowledged_by != "none"
                     producer.keeps = producer.may_keep and stream.options.without_quorum == "keep"
         return found
 
@@ -173,6 +176,7 @@ class Roads:
             self._kept.keeper(key, is_synced=known.options.durability == "fsync"),
         )
         made.keeps = known.options.without_quorum == "keep"
+        made.is_awaited = known.options.acknowledged_by != "none"
         made.is_held = stream in self._held
         self._producers[key] = made
         return made
@@ -190,6 +194,7 @@ class Roads:
         is_early = known.options.acknowledged_by != "quorum"
         on_loss = partial(self._lose, stream)
         made = DottedProducer(group, is_early, self, on_loss, self.backlog)
+        made.is_awaited = known.options.acknowledged_by != "none"
         made.is_held = stream in self._held
         self._dotted[key] = made
         return made

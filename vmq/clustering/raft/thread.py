@@ -161,7 +161,9 @@ class GroupThread:
         is_over = False
         for count in range(_PASS):
             try:
-                wait = 0.0 if count else max(0.0, due - time.monotonic())
+                wait = 0.0
+                if not count:
+                    wait = max(0.0, min(due, self.host.tells_at) - time.monotonic())
                 work = self._work.get(timeout=wait) if wait else self._work.get_nowait()
             except queue.Empty:
                 break
@@ -175,6 +177,8 @@ class GroupThread:
             self._append(name, each, now)
         if now >= due:
             self._tick(now)
+        elif now >= self.host.tells_at:
+            self._effects += self.host.tell(now)
         self._finish(now)
         self._outside.on_pass()
         return not is_over

@@ -78,6 +78,7 @@ async def test_what_no_copy_has_is_given_up_and_new_copies_are_made(tmp_path: Pa
         tail = ("stream", "tail", "s", "-n", "1000", "--from", "earliest", "--json")
         shown = await asyncio.to_thread(here, *tail, *at_leader)
         assert len(shown.out.splitlines()) == len(left), shown.err
+        await until(lambda: groups(d).places.is_here("s", 0))
         location = streams_of(d).listeners[0].url
         assert await asyncio.to_thread(read, location, "s") == left, "Arrow Flight"
         async with peer_of(d) as peer:

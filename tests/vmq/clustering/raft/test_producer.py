@@ -47,6 +47,9 @@ class Road:
         self.count += 1
         self.calls.append((self.time + seconds, self.count, what))
 
+    def soon(self, what: Callable[[], None], is_alone: bool) -> None:
+        self.later(0.0 if is_alone else 0.003, what)
+
     def candidates(self, _group: str) -> list[str]:
         return ["a", "b", "c"]
 
@@ -382,3 +385,22 @@ def test_rows_that_come_whole_are_safe_with_one_number(count: int) -> None:
     assert producer.add(rows, 10) == count
     road.run(5)
     assert producer.safe.reached == count
+
+
+@pytest.mark.parametrize(("is_awaited", "alone"), [(True, 1), (False, 0)])
+def test_what_comes_alone_leaves_at_once_if_somebody_waits_for_it(
+    is_awaited: bool, alone: int
+) -> None:
+    road = Road()
+    road.delay = (0.01, 0.01)  # none overtakes another
+    producer = Producer("g", False, road, lambda _count: None)
+    producer.is_awaited = is_awaited
+    put(producer, b"first")
+    road.run(0.0)
+    assert road.asked == alone
+    put(producer, b"second")
+    road.run(0.0029)
+    assert road.asked == alone, "what is under way has others gather"
+    road.run(0.5)
+    assert road.asked == alone + 1
+    assert road.rows == [b"first", b"second"]
