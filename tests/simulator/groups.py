@@ -26,6 +26,7 @@ from vmq_cluster.raft.effects import (
 )
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
+from vmq_cluster.raft.leading import AT_NO_TIME
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import ROWS, STATE, Batch, Campaign, Envelope, Mark, decode, encode
 from vmq_cluster.raft.options import RaftOptions
@@ -57,6 +58,8 @@ class RaftNode:
     #: How long its disk takes for a sync, and until when it is busy.
     slow: float = 0.002
     busy: float = 0.0
+    #: When it was last to tell what is committed.
+    tells_at: float = 0.0
     syncing: set[str] = field(default_factory=set)
 
     @property
@@ -280,6 +283,13 @@ class Groups(Clock):
                 self._do(node, host, effect)
         for group in host.groups:
             self._sync(node, group)
+        if host.tells_at not in (AT_NO_TIME, node.tells_at):
+            node.tells_at = host.tells_at
+            self.later(max(0.0, node.tells_at - self.now), self._tell, node, host)
+
+    def _tell(self, node: RaftNode, host: Host) -> None:
+        if node.host is host:
+            self.carry_out(node, host.tell(self.now))
 
     def _open_again(self, node: RaftNode, group: str) -> None:
         """The log of a group failed: it is opened in another life, which has forgotten what is not there any more."""

@@ -12,7 +12,8 @@ from vmq_cluster.raft.holes import GivingUp, blanks
 from vmq_cluster.raft.replica import Replica
 
 SEEDS = 12
-#: A change elsewhere may move the seed that shows a rule: the next ones are tried, too.
+#: Seeds that show a rule; a change elsewhere may move them: others are tried, too.
+KNOWN = {"blanks are put where that is committed": (111, 462)}
 MORE = 60
 
 
@@ -48,7 +49,7 @@ RULES: dict[str, list[tuple[Any, str, Any]]] = {
 @pytest.mark.parametrize("name", RULES)
 def test_each_rule_is_needed(name: str) -> None:
     with switched_off(RULES[name], [GivingUp, Replica]):
-        for seed in range(MORE):
+        for seed in (*KNOWN.get(name, ()), *range(MORE)):
             try:
                 holes.go(seed, ("memory", "os", "fsync")[seed % 3], 150)
             except AssertionError as error:
