@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.sessions import local_session, quick_java
+from tests.spark.sessions import QUICK_JAVA, local_session
 from tests.spark.support import (
     SHORT,
     STREAMS,
@@ -49,7 +49,7 @@ def spark() -> Iterator[SparkSession]:
     # in the tests that follow too.
     setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)  # noqa: B010 - mypy takes no method for another
     before = dict(os.environ)
-    os.environ.update(executors_environment() | quick_java())
+    os.environ.update(executors_environment() | QUICK_JAVA)
     session = local_session(
         "local[2,4]",
         {

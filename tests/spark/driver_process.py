@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-from tests.spark.sessions import quick_java
+from tests.spark.sessions import QUICK_JAVA
 from tests.spark.support import executors_environment
 
 #: What a driver passes through until both of its queries run, in order. The first and `OFFSETS` are seen from outside.
@@ -42,7 +42,7 @@ class DriverProcess:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.driver", *arguments],
-                env={**os.environ, **executors_environment(), **quick_java()},
+                env={**os.environ, **executors_environment(), **QUICK_JAVA},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -16,13 +16,9 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
 }
-#: The quick one of Java's compilers: what ends within minutes does not earn back what the other one takes.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-def quick_java() -> dict[str, str]:
-    """What is in the environment of programs whose Spark is to end soon."""
-    return {"SPARK_SUBMIT_OPTS": QUICK_JAVA}
+#: What is in the environment of programs whose Spark is to end soon: the quick one of Java's compilers, for what ends
+#: within minutes does not earn back what the other one takes.
+QUICK_JAVA = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def local_session(master: str, conf: Mapping[str, str]) -> SparkSession:

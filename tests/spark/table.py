@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.spark.sessions import local_session, quick_java
+from tests.spark.sessions import QUICK_JAVA, local_session
 from tests.spark.support import executors_environment
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Table:
 @contextmanager
 def table_of(server: str, stream: str, folder: Path) -> Iterator[Table]:
     """A table of all that a stream has and gets; `server` is a node that stays."""
-    os.environ.update(executors_environment() | quick_java())
+    os.environ.update(executors_environment() | QUICK_JAVA)
     spark = local_session("local[1,4]", {"spark.driver.memory": "1g"})
     source = spark.readStream.format("vmq").option("server", server).option("stream", stream)
     query = (

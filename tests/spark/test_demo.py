@@ -13,7 +13,7 @@ import pytest
 from vmq_spark import status
 from vmq_spark.tables import committed_files
 
-from tests.spark.sessions import quick_java
+from tests.spark.sessions import QUICK_JAVA
 from tests.spark.support import executors_environment
 from tests.support.tools import missing, require_tool
 from tests.vmq.cli.program import Program
@@ -49,7 +49,7 @@ def test_the_demo_goes_on_when_its_driver_is_killed(tmp_path: Path) -> None:
     pipeline = keep / "data" / "plugins" / "vmq_spark" / "pipelines" / "sensors"
     tables = pipeline / "tables"
     arguments = ("demo", "--self-test", "--devices", "40", "--window", "5s", "--keep", str(keep))
-    with Program(*arguments, env=executors_environment() | quick_java()) as demo:
+    with Program(*arguments, env=executors_environment() | QUICK_JAVA) as demo:
         try:
             finished = demo.finish(timeout=2 * PATIENCE)
         finally:

@@ -35,6 +35,8 @@ def test_a_file_stays_together_and_so_do_those_that_share_spark() -> None:
     assert scope_of("tests/spark/test_sink.py::test_a") == "tests/spark/"
     assert scope_of("tests/spark/test_sink.py::test_b") == scope_of("tests/spark/test_batch.py::c")
     assert scope_of(f"{APPLICATIONS[0]}::test_a") == APPLICATIONS[0]
+    simulated = [f"tests/simulator/test_walks.py::{each}" for each in ("test_a", "test_b[1]")]
+    assert [scope_of(each) for each in simulated] == simulated, "they share nothing"
 
 
 def test_what_is_named_is_there() -> None:

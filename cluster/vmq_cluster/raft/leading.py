@@ -412,14 +412,12 @@ class Leading:
                 break  # damaged here
             self._append(name, progress, batches, now)
             is_due = False
-        if progress.told < replica.commit or progress.told_first < log.first:
-            tells_at = progress.sent + options.tell_within
-            if not progress.probing and now >= tells_at:
-                is_due = True
-            elif not progress.probing:
-                self.tells_at = min(self.tells_at, tells_at)
-        if is_due:
+        has_news = progress.told < replica.commit or progress.told_first < log.first
+        tells_at = progress.sent + options.tell_within
+        if is_due or (has_news and not progress.probing and now >= tells_at):
             self._append(name, progress, [], now)
+        elif has_news and not progress.probing:
+            self.tells_at = min(self.tells_at, tells_at)
 
     def _window(self, progress: Progress) -> int:
         """How many messages with batches may be under way; others are not to wait for who lacks much."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final, Protocol
 
+from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.raft.produce import DONE, MISSING, REFUSED
 from vmq.core.output import Output
 from vmq.durable import Durable
@@ -27,10 +28,9 @@ PAUSE: Final = 1 << 20
 LIMIT: Final = 16 << 20
 #: Bytes of one partition that hold up nobody.
 LITTLE: Final = 4096
-#: Bytes that wait for all partitions of a node, if nobody says another number.
-NODE_LIMIT: Final = 128 << 20
-#: Seconds until a batch of which nothing is heard is handed in again, and until messages are kept, if that is wanted.
+#: Seconds until a batch is handed in again of which nothing is heard.
 AGAIN: Final = 1.0
+#: Seconds without news after which messages are kept, of a stream that wants that.
 PATIENCE: Final = 1.0
 #: Bytes that a batch of few rows counts for beside them, of those that are kept: there may be many.
 _BATCH: Final = 1024
@@ -87,46 +87,33 @@ class Road(Protocol):
         """Whose rows these are."""
 
 
-class Backlog:
-    """The bytes that wait for leaders, of all partitions of a node.
-
-    A partition may have as much of the memory as is free still (dynamic thresholds, as switches share their buffers):
-    one without a leader takes half of it at most, of `n` each a part of n + 1, and those that are led always have room.
-    """
-
-    def __init__(self, limit: int = NODE_LIMIT) -> None:
-        self.limit = limit
-        self.size = 0
-
-
 class Producer:
     """One partition's. In the event loop.
 
     Args:
         group: its group; "": the partition has no place yet, and what it is given waits for that (`move_to`).
-        early: a leader is enough.
+        acks: when messages are safe, as `acks` of streams says.
         road: how batches come there.
         on_loss: told of how many messages were refused.
         backlog: what waits on this node.
         keeper: keeps messages while there is no quorum; None: publishers wait.
     """
 
-    #: Batches under way; what stands in front of this store's name; whether publishers wait until messages are safe.
+    #: Batches under way; and what stands in front of this store's name.
     window = WINDOW
     prefix = ""
-    is_awaited = True
 
     def __init__(
         self,
         group: str,
-        early: bool,
+        acks: str,
         road: Road,
         on_loss: Callable[[int], None],
         backlog: Backlog | None = None,
         keeper: KeepsMessages | None = None,
     ) -> None:
         self.group = group
-        self.early = early
+        self.acks = acks
         self._road = road
         self._on_loss = on_loss
         self._backlog = Backlog() if backlog is None else backlog
@@ -153,8 +140,9 @@ class Producer:
         self._heard_at = 0.0
         self._is_due = False
         self._paused: list[Output] = []
-        #: `is_held`: what is taken is not handed in yet.
-        self.is_closed = self.is_held = False
+        self.is_closed = False
+        #: What is taken is not handed in yet.
+        self.is_held = False
         #: Nothing was heard for long: what comes is kept.
         self._is_keeping = False
         #: The keeper is at work; and it writes new numbers, before which nothing may be handed in.
@@ -213,7 +201,7 @@ class Producer:
             self.flush()
         elif not self._is_due:
             self._is_due = True
-            self._road.soon(self._on_due, self.is_awaited and self._backlog.size == size)
+            self._road.soon(self._on_due, self.acks != "none" and self._backlog.size == size)
         if self.keeps and not self._is_watched:
             self._watch()
         return self.taken
@@ -291,10 +279,10 @@ class Producer:
 
     def _drop_kept(self) -> None:
         """Once a leader has all that is kept."""
-        is_busy = self._is_writing or self._is_renumbering
-        if self._keeper is not None and not is_busy:
-            if not any(each.is_kept for each in self._waiting):
-                self._keeper.drop()
+        if self._keeper is None or self._is_writing or self._is_renumbering:
+            return
+        if not any(each.is_kept for each in self._waiting):
+            self._keeper.drop()
 
     # --- on their way
 
@@ -343,7 +331,7 @@ class Producer:
 
         if candidates:
             to = candidates[self._turn % len(candidates)]
-            if road.hand_in(self.group, to, sent, self.early, answer):
+            if road.hand_in(self.group, to, sent, self.acks != "quorum", answer):
                 return True
         self._turn += 1
         road.later(SOON, self._go_on)
@@ -366,7 +354,8 @@ class Producer:
         self.flush()
 
     def _begin_anew(self) -> None:
-        self._flying, self._attempt = 0, self._attempt + 1
+        self._flying = 0
+        self._attempt += 1
 
     def _go_on(self) -> None:
         if not self._flying:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.delivery.pace import Pace
 from vmq.clustering.messages.raft import Produce, Produced
@@ -14,7 +15,7 @@ from vmq.clustering.raft.dotted import DottedProducer, DottedRow
 from vmq.clustering.raft.kept import KeptMessages, gathering_of, produce, size_of
 from vmq.clustering.raft.places import Key, Places
 from vmq.clustering.raft.produce import ELSEWHERE, Take
-from vmq.clustering.raft.producer import Backlog, Producer, Sent
+from vmq.clustering.raft.producer import Producer, Sent
 from vmq.clustering.raft.records import node_of
 from vmq.core.output import Output
 from vmq.runtime.metrics import Family, Sample
@@ -125,8 +126,7 @@ class Roads:
             self._appenders[stream.name] = found
             for (name, _), producer in self._all():
                 if name == stream.name:
-                    producer.early = stream.options.acknowledged_by != "quorum"
-                    producer.is_awaited = stream.options.acknowledged_by != "none"
+                    producer.acks = stream.options.acknowledged_by
                     producer.keeps = producer.may_keep and stream.options.without_quorum == "keep"
         return found
 
@@ -169,14 +169,13 @@ class Roads:
             return None
         made = Producer(
             "" if place is None else place.group,
-            known.options.acknowledged_by != "quorum",
+            known.options.acknowledged_by,
             self,
             lambda count: self._lose(stream, count),
             self.backlog,
             self._kept.keeper(key, is_synced=known.options.durability == "fsync"),
         )
         made.keeps = known.options.without_quorum == "keep"
-        made.is_awaited = known.options.acknowledged_by != "none"
         made.is_held = stream in self._held
         self._producers[key] = made
         return made
@@ -191,10 +190,9 @@ class Roads:
         if known is None or self._is_closed:
             return None
         group = "" if place is None else place.group
-        is_early = known.options.acknowledged_by != "quorum"
+        acks = known.options.acknowledged_by
         on_loss = partial(self._lose, stream)
-        made = DottedProducer(group, is_early, self, on_loss, self.backlog)
-        made.is_awaited = known.options.acknowledged_by != "none"
+        made = DottedProducer(group, acks, self, on_loss, self.backlog)
         made.is_held = stream in self._held
         self._dotted[key] = made
         return made

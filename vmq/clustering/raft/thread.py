@@ -161,9 +161,8 @@ class GroupThread:
         is_over = False
         for count in range(_PASS):
             try:
-                wait = 0.0
-                if not count:
-                    wait = max(0.0, min(due, self.host.tells_at) - time.monotonic())
+                until = 0.0 if count else min(due, self.host.tells_at)
+                wait = max(0.0, until - time.monotonic())
                 work = self._work.get(timeout=wait) if wait else self._work.get_nowait()
             except queue.Empty:
                 break

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulator.seeds import each_seed
+from vmq.clustering.delivery.backlog import Backlog
 from vmq.clustering.messages.raft import MAX_ROWS
 from vmq.clustering.raft.produce import DONE, ELSEWHERE, MISSING
-from vmq.clustering.raft.producer import BATCH_BYTES, LIMIT, PAUSE, Backlog, Producer, Sent
+from vmq.clustering.raft.producer import BATCH_BYTES, LIMIT, PAUSE, Producer, Sent
 from vmq.core.output import Output
 from vmq.streams.log.gathering import Gathering
 from vmq_cluster.raft.messages import Mark
@@ -96,7 +97,7 @@ def test_every_message_is_there_once_in_order() -> None:
         with seed:
             road = Road(seed.number)
             road.loss = (0.0, 0.1, 0.4)[seed.number % 3]
-            producer = Producer("g", False, road, lambda _count: None)
+            producer = Producer("g", "quorum", road, lambda _count: None)
             for number in range(200):
                 put(producer, b"%d" % number)
                 if road.random.random() < 0.05:
@@ -116,7 +117,7 @@ def test_who_leads_is_found_however_many_batches_are_under_way(batches: int, lea
     road = Road()
     road.delay = (0.01, 0.01)
     road.leader = "nobody"
-    producer = Producer("g", False, road, lambda _count: None)
+    producer = Producer("g", "quorum", road, lambda _count: None)
     for number in range(batches):
         put(producer, b"%d" % number)
         road.run(road.time + 0.003)
@@ -129,7 +130,7 @@ def test_who_leads_is_found_however_many_batches_are_under_way(batches: int, lea
 
 def test_what_is_lost_with_a_majority_is_followed_by_the_rest() -> None:
     road = Road()
-    producer = Producer("g", False, road, lambda _count: None)
+    producer = Producer("g", "quorum", road, lambda _count: None)
     for number in range(5):
         put(producer, b"%d" % number)
         road.run(road.time + 0.1)
@@ -147,7 +148,7 @@ def test_what_is_lost_with_a_majority_is_followed_by_the_rest() -> None:
 def test_what_waits_goes_to_the_group_that_a_partition_has_now() -> None:
     road = Road()
     road.leader = "nobody"
-    producer = Producer("g", False, road, lambda _count: None)
+    producer = Producer("g", "quorum", road, lambda _count: None)
     for number in range(3):
         put(producer, b"%d" % number)
         road.run(road.time + 0.01)
@@ -164,7 +165,7 @@ def test_what_waits_goes_to_the_group_that_a_partition_has_now() -> None:
 def test_nobody_waits_for_a_partition_that_is_no_more() -> None:
     road = Road()
     road.leader = "nobody"
-    producer = Producer("g", False, road, lambda _count: None)
+    producer = Producer("g", "quorum", road, lambda _count: None)
     for number in range(3):
         put(producer, b"%d" % number)
     road.run(1)
@@ -178,7 +179,7 @@ def test_nobody_waits_for_a_partition_that_is_no_more() -> None:
 def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
     road = Road()
     road.leader = "nobody"
-    producer = Producer("g", False, road, lambda _count: None)
+    producer = Producer("g", "quorum", road, lambda _count: None)
     paused: list[int] = []
 
     class Publisher:
@@ -203,7 +204,7 @@ def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
 
 def test_what_has_no_place_waits_for_it() -> None:
     road = Road()
-    producer = Producer("", False, road, lambda _count: None)
+    producer = Producer("", "quorum", road, lambda _count: None)
     put(producer, b"0")
     road.run(10)
     assert (road.asked, producer.safe.reached) == (0, 0)
@@ -274,7 +275,7 @@ def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None
             number = 0
             for _life in range(4):
                 before = [payload for _, payloads in disk.kept for payload in payloads]
-                producer = Producer("g", False, road, lambda _count: None, keeper=disk)
+                producer = Producer("g", "quorum", road, lambda _count: None, keeper=disk)
                 producer.restore("g", disk.sent())
                 given = list(before)
                 for _ in range(road.random.randint(1, 30)):
@@ -294,7 +295,7 @@ def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None
                 disk.life += 1
                 road.calls.clear()  # what is under way is lost, and what the disk has stays
             road.leader = "a"
-            last = Producer("g", False, road, lambda _count: None, keeper=disk)
+            last = Producer("g", "quorum", road, lambda _count: None, keeper=disk)
             last.restore("g", disk.sent())
             road.run(road.time + 400)
             assert (last.waiting, last.size) == (0, 0)
@@ -311,7 +312,7 @@ def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more() -> N
     disk = Disk(road)
     disk.kept = [(Mark("node", "0000", 3, 2), [b"0", b"1"])]
     road.known.add(Mark("node", "0000", 0, 3))
-    producer = Producer("", False, road, lambda _count: None, keeper=disk)
+    producer = Producer("", "quorum", road, lambda _count: None, keeper=disk)
     producer.keeps = False
     producer.restore("g", disk.sent())
     put(producer, b"2")
@@ -327,7 +328,7 @@ def test_rows_that_come_whole_are_cut_into_batches_that_travel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     road = Road()
-    producer = Producer("g", False, road, lambda _count: None)
+    producer = Producer("g", "quorum", road, lambda _count: None)
     rows = Gathering()
     rows.add_run(b"t", [b"%d" % number for number in range(3 * MAX_ROWS)], 1, "c", 0)
     rows.add_run(b"t", [b"x" * BATCH_BYTES, b"y" * 10], 1, "c", 0)
@@ -359,7 +360,7 @@ def test_the_bytes_that_wait_on_a_node_are_bounded_and_one_that_is_led_has_room(
     lost.leader = "nobody"
     backlog = Backlog(1000)
     producers = [
-        Producer("g", False, road if each == 3 else lost, lambda _count: None, backlog)
+        Producer("g", "quorum", road if each == 3 else lost, lambda _count: None, backlog)
         for each in range(4)
     ]
     for number, size, is_pause in steps:
@@ -379,7 +380,7 @@ def test_the_bytes_that_wait_on_a_node_are_bounded_and_one_that_is_led_has_room(
 @pytest.mark.parametrize("count", [1, 3])
 def test_rows_that_come_whole_are_safe_with_one_number(count: int) -> None:
     road = Road()
-    producer = Producer("g", False, road, lambda _count: None)
+    producer = Producer("g", "quorum", road, lambda _count: None)
     rows = Gathering()
     rows.add_run(b"t", [b"%d" % n for n in range(count)], 0, "c", 0)
     assert producer.add(rows, 10) == count
@@ -387,14 +388,11 @@ def test_rows_that_come_whole_are_safe_with_one_number(count: int) -> None:
     assert producer.safe.reached == count
 
 
-@pytest.mark.parametrize(("is_awaited", "alone"), [(True, 1), (False, 0)])
-def test_what_comes_alone_leaves_at_once_if_somebody_waits_for_it(
-    is_awaited: bool, alone: int
-) -> None:
+@pytest.mark.parametrize(("acks", "alone"), [("quorum", 1), ("leader", 1), ("none", 0)])
+def test_what_comes_alone_leaves_at_once_if_somebody_waits_for_it(acks: str, alone: int) -> None:
     road = Road()
     road.delay = (0.01, 0.01)  # none overtakes another
-    producer = Producer("g", False, road, lambda _count: None)
-    producer.is_awaited = is_awaited
+    producer = Producer("g", acks, road, lambda _count: None)
     put(producer, b"first")
     road.run(0.0)
     assert road.asked == alone
