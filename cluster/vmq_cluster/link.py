@@ -137,7 +137,7 @@ class Link:
             ClusterError: it cannot.
         """
         self._nearby = {**others}
-        await self._start_unix(own.removeprefix(_UNIX))
+        self._start_unix(own.removeprefix(_UNIX))
 
     async def start(self, listen: str) -> str:
         """Listens at an address; returns it with the real port.
@@ -147,7 +147,7 @@ class Link:
         """
         check_address(listen, self._key)
         if listen.startswith(_UNIX):
-            return await self._start_unix(listen.removeprefix(_UNIX))
+            return self._start_unix(listen.removeprefix(_UNIX))
         if self._public is not None:
             gatekeeper = Gatekeeper(self._public, self.warn)
             self._sockets.append(gatekeeper)
@@ -174,12 +174,12 @@ class Link:
         address: str = listener.transport.getsockopt(zmq.LAST_ENDPOINT)
         return address
 
-    async def _start_unix(self, path: str) -> str:
+    def _start_unix(self, path: str) -> str:
         listener = UnixListener(
             self.received, self.received_at_once, self.warn, self._key, self._patience
         )
         try:
-            address = await listener.open(path)
+            address = listener.open(path)
         except OSError as error:
             raise ClusterError(f"cannot listen at {_UNIX}{path}: {error.strerror}") from None
         self._sockets.append(listener)

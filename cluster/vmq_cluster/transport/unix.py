@@ -27,6 +27,7 @@ from typing import Any, Final, cast
 from mypy_extensions import i64
 
 from vmq_cluster.messages import MAX_FRAME
+from vmq_cluster.transport.accepting import Accepting
 from vmq_cluster.transport.refusals import Refusals
 from vmq_cluster.transport.sockets import READS, SMALL_BUFFER, Warn
 from vmq_cluster.transport.unix_paths import bound
@@ -246,14 +247,14 @@ class UnixListener:
         self._received_at_once = received_at_once
         self._key = key
         self._patience = patience
-        self._server: asyncio.Server | None = None
+        self._accepting: Accepting | None = None
         self._connections: set[_Heard] = set()
         self._named = 0
         self.warn = warn
         self.address = ""
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def open(self, path: str) -> str:
+    def open(self, path: str) -> str:
         """Listens at a path; returns the address.
 
         Raises:
@@ -261,14 +262,8 @@ class UnixListener:
         """
         self.address = f"ipc://{path}"
         listening = bound(path)
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_unix_server(
-                cast("Any", self._connection), sock=listening, backlog=_BACKLOG
-            )
-        except BaseException:
-            listening.close()
-            raise
+        listening.listen(_BACKLOG)
+        self._accepting = Accepting(listening, self._connection, self.warn)
         return self.address
 
     def _connection(self) -> _Heard:
@@ -282,7 +277,8 @@ class UnixListener:
 
     def came(self, connection: _Heard) -> None:
         """Somebody has connected, and is given a while to say who it is."""
-        if len(self._connections) >= _MAX_CONNECTIONS:
+        # One that was accepted as this was closed comes afterwards.
+        if self.closed.done() or len(self._connections) >= _MAX_CONNECTIONS:
             connection.abort()
             return
         self._connections.add(connection)
@@ -310,8 +306,8 @@ class UnixListener:
             log.exception("cannot take what a node sent")
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None:
+            self._accepting.close()
             with suppress(OSError):
                 Path(self.address.removeprefix("ipc://")).unlink()
         for connection in list(self._connections):
