@@ -116,6 +116,7 @@ COMPILED = (
     "vmq/jobs/sharing/outbox.py",
     "vmq/jobs/sharing/context.py",
     "vmq/jobs/sharing/walk.py",
+    "vmq/jobs/sharing/vouching.py",
     "vmq/jobs/sharing/adding.py",
     "vmq/jobs/sharing/ending.py",
     "vmq/jobs/sharing/federation.py",

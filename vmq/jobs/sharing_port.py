@@ -10,6 +10,9 @@ from vmq.jobs.queue import Job, JobPage, JobQueue, JobWaiter
 #: The queue of a job that is not here and is done.
 UNKNOWN: Final = b"$unknown"
 
+#: Told whether a job is on its hosts.
+Told = Callable[[bool], object]
+
 
 class RemoteWaiter(JobWaiter):
     """A node that has workers; `ended` is called when it is one no more."""
@@ -62,7 +65,11 @@ class JobSharing:
     def ended(self, job: Job) -> None:
         """A job that others may have is done."""
 
-    def wait(self, jobs: list[Job], deadline: float, told: Callable[[bool], object]) -> None:
+    def is_sure(self, job: Job) -> bool:
+        """Whether a job that does not wait for its copies is known to be on its hosts."""
+        return True
+
+    def wait(self, jobs: list[Job], deadline: float, told: Told) -> None:
         """Has somebody told once whether jobs are all on their hosts; if one is not to be, none is."""
         told(True)
 

@@ -155,8 +155,7 @@ class JobStock(JobQueues):
             return self.add_to_groups(queue, body, now, how, maxlen, key, job_id)
         known = self.with_key(queue, key, now) if key else None
         if known is not None:
-            if known.state == WAITING:
-                self.unsettled.append(known)
+            self.unsettled.append(known)
             return known
         limit: i64 = rules.maxlen if maxlen < 0 else maxlen
         if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
@@ -285,8 +284,7 @@ class JobStock(JobQueues):
         queues = [self.queue(queue.name + b"@" + name, now) for name in names]
         known = self.with_key(queues[0], key, now) if key else None
         if known is not None:
-            if known.state == WAITING:
-                self.unsettled.append(known)
+            self.unsettled.append(known)
             return known
         if queue.paused_in:
             self.refuse(queue, 0)
@@ -377,8 +375,20 @@ class JobStock(JobQueues):
         if known is None:
             return None
         self.counts.deduplicated += 1
-        known.job.is_vouched = known.job.is_vouched or known.job.state != WAITING
         return known.job
+
+    def waited_for(self) -> list[Job]:
+        """Jobs that were just asked for and may not be on their hosts: whoever asked is told when they are.
+
+        Somebody counts on the others from now on.
+        """
+        found: list[Job] = []
+        for job in self.unsettled:
+            if job.state == WAITING or not self.sharing.is_sure(job):
+                found.append(job)
+            else:
+                job.is_vouched = True
+        return found
 
     def find_key(self, name: tuple[bytes, bytes], now: float) -> JobKey | None:
         """A key that keeps others out; its job is in memory from now on."""

@@ -34,13 +34,15 @@ class Faults:
         self.world = world
         self.kinds = kinds
         self.ends: list[tuple[float, Callable[[], None]]] = []
+        #: How likely one begins in a step in which there is none.
+        self.chance = 0.2 if "soon" in kinds else 0.02
 
     def step(self) -> None:
         world = self.world
         for each in [each for each in self.ends if each[0] <= world.now]:
             self.ends.remove(each)
             each[1]()
-        if self.kinds and not self.ends and world.random.random() < 0.02:
+        if self.kinds and not self.ends and world.random.random() < self.chance:
             getattr(self, "_" + world.random.choice(self.kinds))()
 
     def end_all(self) -> None:
@@ -115,11 +117,18 @@ class Faults:
 
         self.ends.append((world.now + 1, end))
 
+    def _soon(self) -> None:
+        """The same as soon as all copies are mended, however short the last trouble is over."""
+        if self.world.is_mended():
+            self._lose_host()
+
     def _wipe(self) -> None:
         """A host with its disk, and all nodes on it."""
+        if self.world.is_whole():
+            self._lose_host()
+
+    def _lose_host(self) -> None:
         world = self.world
-        if not world.is_whole():
-            return
         host = world.random.choice(HOSTS)
         names = [name for name in world.members if world.nodes[name].host == host]
         world.lose_acknowledgements()

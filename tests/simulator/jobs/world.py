@@ -102,6 +102,8 @@ class JobWorld:
         self.lost_disks: set[str] = set()
         #: Nodes that left in order: what they had is with others.
         self.left: set[str] = set()
+        #: Keys of jobs whose producers were not told anything yet: at which node, in which of its lives.
+        self.untold: list[tuple[bytes, str, int]] = []
         #: Nodes that died by themselves, and when.
         self.killed: dict[str, float] = {}
         for name in self.nodes:
@@ -308,20 +310,28 @@ class JobWorld:
         promise = self.promises.setdefault(job.id, promise)
         is_second = self._keeps_out(key)
         boot = node.boots
-        waits = [each for each in node.machine.unsettled if each.state == WAITING]
+        waits = node.machine.waited_for()
+
+        if key:
+            self.untold.append((key, name, boot))
 
         def told(is_there: bool) -> None:
+            if key and not is_there:
+                self.untold.remove((key, name, boot))
             if is_there and node.boots == boot and node.is_up:
                 node.told.append(on_told)
 
         def on_told() -> None:
+            if key:
+                self.untold.remove((key, name, boot))
             told_id = job.twin or job.id
             taken = self.keys.setdefault(key, TakenKey(copies, self.losses))
             is_other = told_id not in taken.ids and not self.promises[told_id].is_troubled
             self.doubled += is_second and self.is_settled() and is_other
             taken.ids.add(told_id)
+            # Who is told of another's job counts on that, though its node died before it told anybody.
+            self.promises[told_id].is_told = True
             if not job.twin:
-                promise.is_told = True
                 taken.copies = min(taken.copies, copies)
 
         if waits:
@@ -342,6 +352,17 @@ class JobWorld:
         """Whether a job with this key is known to all, whatever was lost since."""
         taken = self.keys.get(key) if key and self.is_settled() else None
         return taken is not None and self.losses - taken.losses < min(taken.copies, 2)
+
+    def _ask_again(self) -> None:
+        """A producer whose node died before it was told anything adds its job again, under its key, at another one."""
+        for each in list(self.untold):
+            key, name, boot = each
+            node = self.nodes[name]
+            if (not node.is_up or node.boots != boot) and self.random.random() < 0.2:
+                self.untold.remove(each)
+                up = [other for other in self.alive() if not self.nodes[other].held_up]
+                if up:
+                    self.add(self.random.choice(up), key)
 
     def pile(self, name: str) -> None:
         """A producer adds a job that is on one host."""
@@ -442,6 +463,8 @@ class JobWorld:
             self.trouble()
         self._make_links()
         self._deliver()
+        if adds:
+            self._ask_again()
         for name in self.alive():
             node = self.nodes[name]
             if node.held_up:
@@ -462,9 +485,14 @@ class JobWorld:
             self._work(worker)
 
     def is_whole(self) -> bool:
+        """Whether each node is there, reaches all others for a while, and has mended all copies."""
+        return self.is_settled() and self.is_mended()
+
+    def is_mended(self) -> bool:
         """Whether each node is there, reaches all others, and has mended all copies."""
-        return self.is_settled() and all(
-            self.nodes[each].replicas.mender.is_over() for each in self.members
+        seen = [self.nodes[each].replicas for each in self.members]
+        return self._all_there() and all(
+            each.mender.is_over() and each.peers.are_all_up() for each in seen
         )
 
     def close(self) -> None:

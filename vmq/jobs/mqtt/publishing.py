@@ -26,7 +26,7 @@ from vmq.jobs.mqtt.copied import acknowledge_when_copied
 from vmq.jobs.mqtt.delayed import QUEUE, Kept
 from vmq.jobs.mqtt.received import has_come, received_key, remembering
 from vmq.jobs.options import AddOptions, check_queue, options_from
-from vmq.jobs.queue import WAITING, Job
+from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.rules import OFF
 from vmq.jobs.stock import LONGEST
@@ -279,7 +279,7 @@ class MqttPublishing:
             options.key or key,
             options.replicate,
         )
-        return [each for each in self.machine.unsettled if each.state == WAITING]
+        return self.machine.waited_for()
 
     def end(self, client: Any, asked: Asked, is_early: bool = False) -> None:
         """The job is there; `is_early`: a session does not know its packet id before it is on its hosts, too."""

@@ -306,10 +306,12 @@ class RespUser(JobOutput):
 
 def unsettled(machine: JobMachine, is_async: bool, now: float) -> list[Job]:
     """What was just added and is not on its hosts; where nobody waits for that, it is queued all the same."""
-    jobs = [each for each in machine.unsettled if each.state == WAITING]
+    jobs = machine.waited_for()
     if not is_async:
         return jobs
     for each in jobs:
+        if each.state != WAITING:
+            continue
         if not each.key or not machine.sharing.asks_for(each.key):
             machine.settle(each, now)
         else:

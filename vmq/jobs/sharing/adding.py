@@ -17,6 +17,8 @@ from vmq.jobs.queues import JOB_BYTES, key_name, window_of
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.messages import Copies, Drop, Lacks
+from vmq.jobs.sharing.vouching import JobVouching
+from vmq.jobs.sharing_port import Told
 
 #: Seconds until a host that does not answer is asked again, and one more; doubled each time, up to the last.
 _FIRST_RETRY: Final = 0.2
@@ -26,9 +28,6 @@ _LONG: Final = 60
 
 #: Seconds by which the clock of another node may be ahead: a job was not added later than that.
 _AHEAD: Final = 86_400
-
-#: Told whether a job is on its hosts.
-Told = Callable[[bool], object]
 
 
 class PendingCopies:
@@ -82,6 +81,7 @@ class CopyAdder:
         self.here = here
         self.machine = here.machine
         self.peers = here.peers
+        self.vouching = JobVouching(here)
         self.pending: dict[bytes, PendingCopies] = {}
         #: Asks other nodes for the key of a job (`vmq.jobs.sharing.keys`).
         self.claim: Callable[[PendingCopies, float], None] | None = None
@@ -114,6 +114,7 @@ class CopyAdder:
         nodes = self.peers.choose(needed - 1, [here.me])
         copies = self.machine.share(job, wanted, [here.me, *nodes])
         copies.confirm(here.me)
+        pending.next_try = now + _FIRST_RETRY  # asking for its key may have taken longer
         self._offer(job, nodes, now)
         self._look_at(pending, now)
 
@@ -139,7 +140,10 @@ class CopyAdder:
         """
         pending = self.pending.get(job.id)
         if pending is None:
-            told(job.state != WAITING)
+            if job.state == WAITING:
+                told(False)
+            else:
+                self.vouching.wait(job, deadline, told, self.here.clock())
             return
         is_first = pending.deadline == float("inf")
         pending.told.append((deadline, told))
@@ -155,6 +159,7 @@ class CopyAdder:
 
     def on_stored(self, sender: int, jobs: list[bytes], now: float) -> None:
         """A node has these."""
+        self.vouching.on_stored(sender, jobs, now)
         for job_id in jobs:
             job = self.machine.find(job_id)
             if job is not None and job.copies is not None and job.state != ACKED:
@@ -199,6 +204,7 @@ class CopyAdder:
 
     def tick(self, now: float) -> None:
         """Asks again, or gives up."""
+        self.vouching.tick(now)
         for pending in list(self.pending.values()):
             job = pending.job
             if job.is_gone or job.state != WAITING:

@@ -4,7 +4,7 @@ Of two that ask at once the one with the lower id goes on, the other asks again.
 jobs with one key the one that nobody took goes. For that it is enough that one of them hears of the other's job.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from vmq.jobs.queue import ACKED, ACTIVE, QUEUED, WAITING, Job, JobPage
 from vmq.jobs.queues import key_name
@@ -21,7 +21,7 @@ _MEETING: Final = 3.0
 _COPYING: Final = 30.0
 #: Seconds in which a copy of a node that was not asked for a key may still be under way, and keys of that time.
 _LATE: Final = 5.0
-_MOST_LATE: Final = 10_000
+_MOST: Final = 10_000
 #: Keys that a node that came up is told of in one tick.
 _TOLD: Final = 1000
 
@@ -54,6 +54,8 @@ class KeyClaims:
         self.newcomers: set[int] = set()
         #: The same of what is paged out.
         self.untold_pages: list[JobPage] = []
+        #: Jobs here that go once it is sure that another one, which stays, is on its hosts.
+        self.yielding: dict[tuple[bytes, bytes], tuple[bytes, bytes]] = {}
         adder.claim = self.begin
 
     def receive(self, sender: int, entry: Claim | Claimed | KeyHeld, now: float) -> None:
@@ -105,7 +107,11 @@ class KeyClaims:
 
     def on_claimed(self, sender: int, claimed: Claimed, now: float) -> None:
         """Another node has looked for a key."""
-        claim = self.claims.get(key_name(claimed.queue, claimed.key))
+        name = key_name(claimed.queue, claimed.key)
+        if claimed.is_added and self.yielding.get(name) == (claimed.job, claimed.known):
+            del self.yielding[name]
+            self._yield(name, claimed.job, now)
+        claim = self.claims.get(name)
         if claim is None or claim.job.id != claimed.job:
             return
         claim.left.discard(sender)
@@ -174,16 +180,21 @@ class KeyClaims:
         elif known is None or known.job.id == claim.job:
             self._pass_over(name, claim, now)
             self._answer(sender, claim, b"", False)
-        elif known.job.state == WAITING and not known.job.is_gone:
-            job = known.job
-
-            def told(is_there: bool) -> None:
-                self._answer(sender, claim, job.id if is_there else b"", is_there)
-
-            self.adder.wait(job, now + _COPYING, told, adds=False)
         else:
-            known.job.is_vouched = True
-            self._answer(sender, claim, known.job.id, True)
+            self._answer_for(sender, claim, known.job, now)
+
+    def _answer_for(self, sender: int, claim: Claim, job: Job, now: float) -> None:
+        """The key of a claim is that of a job here: it stands for the other once it is sure to be on its hosts."""
+        if job.is_gone or (job.state != WAITING and self.adder.vouching.is_sure(job)):
+            job.is_vouched = True
+            self._answer(sender, claim, job.id, True)
+            return
+        is_added = job.state != WAITING  # it is not dropped if too few hosts have it for now
+
+        def told(is_there: bool) -> None:
+            self._answer(sender, claim, job.id if is_there or is_added else b"", is_there)
+
+        self.adder.wait(job, now + _COPYING, told, adds=False)
 
     def _pass_over(self, name: tuple[bytes, bytes], claim: Claim, now: float) -> None:
         """Who adds does not reach some nodes of which this one still gets what they sent before, as one that died."""
@@ -191,9 +202,7 @@ class KeyClaims:
         if nodes:
             late = self.adder.late
             late.pop(name, None)
-            late[name] = (now + _LATE, nodes)
-            if len(late) > _MOST_LATE:
-                del late[next(iter(late))]
+            bounded(late)[name] = (now + _LATE, nodes)
 
     def _forget_late(self, now: float) -> None:
         late = self.adder.late
@@ -228,12 +237,31 @@ class KeyClaims:
             if may_count(job):
                 self.here.send(sender, own)
             return
-        is_queued = job.state == QUEUED or (job.state == ACTIVE and job.is_delayed)
-        is_served = job.copies is None or not job.copies.is_away
-        if is_queued and is_served and not job.is_gone and not own.is_taken:
+        if is_untaken(job):
+            bounded(self.yielding)[name] = job.id, held.job
+            self.here.send(sender, Claim(job.id, *name, self.here.peers.unreached()))
+
+    def _yield(self, name: tuple[bytes, bytes], job_id: bytes, now: float) -> None:
+        """A job goes, since another one with its key is on its hosts and stays."""
+        known = self.machine.find_key(name, now)
+        if known is not None and known.job.id == job_id and is_untaken(known.job):
             self.here.counts.doubles += 1
-            self.machine.release(job)
-            self.machine.end(job)
+            self.machine.release(known.job)
+            self.machine.end(known.job)
+
+
+def is_untaken(job: Job) -> bool:
+    """Whether this node serves a job, and no worker was given it."""
+    is_queued = job.state == QUEUED or (job.state == ACTIVE and job.is_delayed)
+    is_served = job.copies is None or not job.copies.is_away
+    return is_queued and is_served and not job.is_gone and not job.deliveries
+
+
+def bounded(keys: dict[tuple[bytes, bytes], Any]) -> dict[tuple[bytes, bytes], Any]:
+    """Makes room for one more key, the oldest of many goes."""
+    if len(keys) >= _MOST:
+        del keys[next(iter(keys))]
+    return keys
 
 
 def may_count(job: Job) -> bool:

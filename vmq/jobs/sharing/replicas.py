@@ -9,7 +9,7 @@ from vmq.jobs.ids import is_job_id, is_repeated
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.paging.columns import split_ids
 from vmq.jobs.queue import ACKED, Job, JobPage, JobQueue
-from vmq.jobs.sharing.adding import CopyAdder, Told
+from vmq.jobs.sharing.adding import CopyAdder
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.federation import Federation
@@ -44,7 +44,7 @@ from vmq.jobs.sharing.paged import PagedCopies
 from vmq.jobs.sharing.peers import JobPeer, JobPeers
 from vmq.jobs.sharing.serving import JobServing
 from vmq.jobs.sharing.walk import JobWalk
-from vmq.jobs.sharing_port import UNKNOWN, JobSharing, RemoteWaiter
+from vmq.jobs.sharing_port import UNKNOWN, JobSharing, RemoteWaiter, Told
 
 #: Minutes that an id says at most, in seconds: the job may live longer.
 _LONGEST: Final = 0xFFFF * 60
@@ -131,6 +131,9 @@ class JobReplicas(JobSharing):
         self.federation.serve(waiter, jobs, now)
 
     # What clients ask
+
+    def is_sure(self, job: Job) -> bool:
+        return self.adder.vouching.is_sure(job)
 
     def wait(self, jobs: list[Job], deadline: float, told: Told) -> None:
         if not jobs:

@@ -7,11 +7,11 @@ import pytest
 
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.world import JobWorld, Promise
+from tests.vmq.jobs.sharing.keys import HOSTS, Keys
 from vmq.jobs.queue import AWAY, QUEUED, WAITING, Job
 from vmq.jobs.storage.restoring import ASK_AFTER
 
 COUNT = 60
-HOSTS = ["a", "b", "c"]
 
 
 class Paged:
@@ -153,6 +153,10 @@ def test_a_job_stays_of_which_somebody_was_told_that_it_has_his_key(tmp_path: Pa
     queue = second.machine.queue(QUEUE, second.clock_now)
     again = second.machine.add(queue, b"y", second.clock_now, key=b"k", replicate=3)
     assert again.id == job_id
+    told: list[bool] = []
+    second.replicas.wait(second.machine.waited_for(), float("inf"), told.append)
+    while not told:
+        world.step(adds=False)
     for node in (second, third):
         node.replicas.ending.on_drop(job_id)
     assert second.machine.find(job_id) is not None
@@ -174,34 +178,6 @@ def test_who_starts_asks_as_soon_as_all_others_are_there(paged: Paged) -> None:
     assert not paged.served(first), "somebody who may serve them was not heard yet"
     paged.passes(ASK_AFTER)
     assert paged.served(first)
-
-
-class Keys:
-    """Nodes of which clients add jobs with one key."""
-
-    def __init__(self, folder: Path) -> None:
-        self.world = JobWorld(1, folder, HOSTS)
-        self.world.is_idle = True
-        self.nodes: list[SimNode] = list(self.world.nodes.values())
-        self.passes(3)
-
-    def passes(self, seconds: float) -> None:
-        for _ in range(round(seconds * 10)):
-            self.world.step(adds=False)
-
-    def begin(self, node: SimNode, token: bytes, replicate: int = 2) -> Job:
-        queue = node.machine.queue(QUEUE, node.clock_now)
-        job_id = b"D-00000000-%s-05a1" % (token * 24)
-        now = node.clock_now
-        job = node.machine.add(queue, b"x", now, key=b"k", replicate=replicate, job_id=job_id)
-        self.world._send(node.name)
-        return job
-
-    def told(self, job: Job) -> bytes:
-        """The id that who adds a job is told."""
-        while job.state == WAITING and not job.is_gone:
-            self.passes(0.1)
-        return job.twin or job.id
 
 
 @pytest.fixture
