@@ -18,9 +18,10 @@ from vmq.version import is_compiled
 def test_without_a_rule_a_promise_breaks(name: str) -> None:
     """In a seed that the rule itself passes."""
     ablation = ABLATIONS[name]
+    kinds, how = ablation.kinds, {"piles": ablation.piles, "is_late": ablation.is_late}
     for seed in ablation.seeds:
         with ablation.off():
-            broken = run(seed, ablation.kinds, piles=ablation.piles)
+            broken = run(seed, kinds, **how)
         assert faulty(broken), f"{ablation.meaning}: seed {seed} gets on without: {dict(broken)}"
-        kept = run(seed, ablation.kinds, piles=ablation.piles)
+        kept = run(seed, kinds, **how)
         assert faulty(kept) == [], dict(kept)
