@@ -13,10 +13,11 @@ from vmq.streams.catalog import Stream
 from vmq.streams.extents import LOOK
 from vmq.streams.far import Located, locate
 from vmq.streams.log.columns import ramp
-from vmq.streams.log.cursor import LogReader, PartitionLog, offset_at
+from vmq.streams.log.cursor import LogReader, PartitionLog
 from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
 from vmq.streams.log.message import StreamMessage
 from vmq.streams.log.schema import projected
+from vmq.streams.log.times import offset_at
 from vmq.streams.places import Page, PageQuery, PartitionPlaces
 
 T = TypeVar("T")

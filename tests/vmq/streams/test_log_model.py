@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
 from vmq.streams.far import FarCursor, FarLog, locate
-from vmq.streams.log.cursor import Cursor, LogReader, offset_at
+from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.merging import join, merge
+from vmq.streams.log.times import offset_at
 
 
 class LogModel(RuleBasedStateMachine):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.config.columns import TypedColumn
-from vmq.streams.log.columns import Projection, as_stream, offsets_of, within
+from vmq.streams.log.columns import Projection, as_stream, within
 from vmq.streams.log.conditions import Condition
 from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.log.frame import END
@@ -32,16 +32,13 @@ from vmq.streams.log.segment import (
     SegmentFlawError,
     index_path,
     read_packed,
-    read_span,
     unpack,
-    walk,
 )
 
 if TYPE_CHECKING:  # a process of SQL reads what it is shown, and starts the sooner
     from vmq.streams.log.archive import PartitionArchive
 
 _TOPIC = STORED.get_field_index("topic")
-_TIMESTAMP = STORED.get_field_index("timestamp")
 
 
 class Chunk(NamedTuple):
@@ -461,39 +458,3 @@ class LogReader:
             result = result.slice(0, limit)
             following = offsets[limit - 1].as_py() + 1
         return Chunk(result, following)
-
-
-def offset_at(partition: PartitionLog, time: int) -> int:
-    """The first offset whose timestamp is `time` (microseconds) or later; the end if there is none.
-
-    Raises:
-        DamagedError: a batch is not what was written.
-    """
-    with partition.changed:
-        sealed = [(each.base, each.time) for each in partition.sealed]
-        if partition.archive is not None:
-            sealed[:0] = [(each.base, each.time) for each in partition.archive.segments]
-        bases = [each for each, newest in sealed if newest >= time][:1]
-        base = bases[0] if bases else partition.active.index.base
-        end = partition.end
-    if base >= end or partition.damage is not None:
-        return end
-    with Cursor(partition, base) as cursor:
-        place = cursor.open()
-        limit, _ = cursor.limits(place)
-        with partition.changed:
-            found = place.index.find_time(time)
-        assert found is not None
-        try:
-            for position, frame in walk(place.fd, found[0], limit, found[1]):
-                if frame.rows and frame.time >= time:
-                    begin = place.fd, place.header, position, limit, frame.offset
-                    rows = read_span(*begin, [_TIMESTAMP]).rows
-                    times = rows.column(0).cast(pa.int64())
-                    first = pc.index(pc.greater_equal(times, time), value=True).as_py()
-                    return int(offsets_of(rows, frame.offset)[first].as_py())
-        except SegmentFlawError as flaw:
-            damage = flaw.damage(place.path)
-            partition.note(damage)
-            raise damage from None
-    return end

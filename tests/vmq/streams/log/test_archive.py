@@ -13,9 +13,10 @@ from tests.vmq.streams.support import Clock, make, options, put, read_all, row, 
 from vmq.config.values import read_archive
 from vmq.streams.log import archive as module
 from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined
-from vmq.streams.log.cursor import Cursor, LogReader, offset_at
+from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.times import offset_at
 from vmq.streams.parking import Parking, take_in
 from vmq.streams.tidying.janitor import Janitor
 

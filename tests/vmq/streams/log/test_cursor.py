@@ -4,10 +4,11 @@ import pyarrow as pa
 import pytest
 
 from tests.vmq.streams.support import make, put, read_all, row, rows_from
-from vmq.streams.log.cursor import Cursor, LogReader, offset_at
+from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import READ
+from vmq.streams.log.times import offset_at
 
 
 @pytest.fixture

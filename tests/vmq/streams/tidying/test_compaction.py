@@ -12,6 +12,7 @@ import pytest
 from tests.vmq.streams.support import Clock, Row, make, put, read_all, row
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition
+from vmq.streams.log.times import offset_at
 from vmq.streams.stored import StoredPartition
 from vmq.streams.tidying import compaction
 from vmq.streams.tidying.compaction import compact, read_note
@@ -153,6 +154,8 @@ def test_a_segment_of_which_no_row_is_left_is_as_old_as_its_rows_were(tmp_path: 
     Janitor(lambda: [partition]).tidy()
     Janitor(lambda: [partition]).tidy()
     assert partition.earliest == 0
+    assert [each.rows for each in partition.sealed] == [0, 0, 1]
+    assert offset_at(partition, row(7)["timestamp"]) == 149, "a time of rows that are gone"
     partition.close()
 
 
