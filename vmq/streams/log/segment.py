@@ -7,6 +7,8 @@ buffer of their own: a file that is cut or goes away under a memory map would en
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, NoReturn
@@ -377,7 +379,10 @@ class OpenSegment:
 
 
 class Sealed(NamedTuple):
-    """A segment that is complete. `inode` tells it from a merged copy that takes its place; `rows` only count."""
+    """A segment that is complete. `inode` tells it from a merged copy that takes its place; `rows` only count.
+
+    `time` is the highest of its rows, -1 where it is damaged.
+    """
 
     path: Path
     base: int
@@ -407,6 +412,9 @@ def expired(
 ) -> Iterator[tuple[Sealed, bool]]:
     """The oldest segments that are too old or too many; True: there is no room for them.
 
+    One of which no time is known (it has no rows, or is damaged) is no older than what lies behind it: who reads from
+    an offset in it goes on, and what can be read of it is not taken before its time.
+
     Args:
         sealed: those of a partition, the oldest first.
         size: bytes of all its segments.
@@ -420,9 +428,15 @@ def expired(
     if options.retention_age_seconds is not None:
         oldest = int((now - options.retention_age_seconds) * 1_000_000)
     room = options.retention_bytes // options.partitions if options.retention_bytes else None
-    for each in sealed:
+    for place, each in enumerate(sealed):
         is_too_much = is_gone or (room is not None and size > room)
-        if not is_too_much and each.time >= oldest:
+        if not is_too_much and oldest <= _newest(islice(sealed, place, None)):
             return
         yield each, is_too_much
         size -= each.size + beside.get(each.path, 0)
+
+
+def _newest(sealed: Iterable[Sealed]) -> float:
+    """The highest time of the first of some segments that is known to have one."""
+    known = (each.time for each in sealed if each.time > 0 or (each.time == 0 and each.rows))
+    return next(known, inf)

@@ -119,7 +119,7 @@ def _take_damaged(found: Loaded, path: Path, end: int, damage: DamagedError) -> 
     """What is committed and cannot be read is fetched from others."""
     base = int(path.stem)
     file = path.stat()
-    found.old.append(Sealed(path, base, end, file.st_size, 0, file.st_ino, False, end - base))
+    found.old.append(Sealed(path, base, end, file.st_size, -1, file.st_ino, False, end - base))
     found.flaws[path] = damage
     found.damage.append((base, end))
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.vmq.streams.replica.support import partition_in, seen
 from tests.vmq.streams.replica.test_log import fetch, filled
+from tests.vmq.streams.support import Clock
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END
 from vmq.streams.log.segment import Sealed
@@ -43,6 +44,18 @@ def give_up(log: ReplicaLog) -> None:
     state = LogState.of(log.replay(log.end))
     first, end = log.damage[0]
     log.mend(blanks(log, state, first, end))
+
+
+def holed(folder: Path, **given: object) -> tuple[ReplicaPartition, list[tuple[int, int]]]:
+    """A partition whose first segment is a hole, and a batch of the second; what is left (see `seen`)."""
+    partition, leader = filled(folder, 6, **given)
+    rows, gone = seen(partition), [(0, partition.sealed[0].end)]
+    partition.sealed[0].path.write_bytes(bytes(partition.sealed[0].size))
+    partition.note(DamagedError(partition.sealed[0].path, 0, 0, "a test"))
+    gone.append(flip_batch(partition, partition.sealed[1], 2, head=False))
+    while leader.log.damage:
+        give_up(leader.log)
+    return partition, [row for row in rows if not any(at <= row[0] < end for at, end in gone)]
 
 
 def mend(log: ReplicaLog, source: ReplicaLog) -> None:
@@ -132,6 +145,30 @@ def test_the_state_that_begins_a_segment_is_given_up_and_known(tmp_path: Path) -
     assert other is not None
     assert LogState.of(other.replay(sealed.end)).members.voters == ("a", "b", "c")
     new.shut()
+    one.shut()
+
+
+def test_retention_takes_a_hole_with_what_lies_behind_it(tmp_path: Path) -> None:
+    """No time is known of it. Who reads from an offset in it goes on."""
+    one, left = holed(tmp_path, retention_age="1h")
+    one.clock = clock = Clock()
+    assert seen(one) == left
+    assert one.sealed[0].rows == 0
+    assert one.retained_from() == 0
+    clock.now += 7200
+    assert one.retained_from() == one.sealed[-1].end
+    one.shut()
+
+
+def test_retention_takes_nothing_because_it_is_damaged(tmp_path: Path) -> None:
+    """Others may have it whole; what nobody has is given up by an operator."""
+    one, _ = filled(tmp_path, retention_age="1h")
+    first = one.sealed[0]
+    one.shut()
+    first.path.write_bytes(first.path.read_bytes()[:-200])
+    one.clock = Clock()
+    assert one.open().damage
+    assert one.retained_from() == 0
     one.shut()
 
 
