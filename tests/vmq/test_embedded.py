@@ -9,7 +9,7 @@ import pytest
 from vmq_hooks import Refuse
 
 from tests.support.wire import PUBLISH
-from tests.vmq.support import House, stored_house
+from tests.vmq.support import House
 from vmq.embedded import LocalClient, ReceivedMessage
 
 TIMEOUT = 30.0
@@ -67,34 +67,32 @@ async def test_many_publishes_at_once_are_each_acknowledged(house: House) -> Non
     assert client.payloads() == [b"%d" % n for n in range(60)]
 
 
-async def test_a_publish_returns_when_the_broker_owns_the_message(tmp_path: Any) -> None:
-    with stored_house(tmp_path) as house:
-        house.client("c", clean=False).subscribe(("a", 1))
-        house.patient = True
-        async with local(house) as publisher:
-            work = asyncio.ensure_future(publisher.publish("a", b"x", 1, False))
-            await turns()
-            assert not work.done()
-            house.commit()
-            async with asyncio.timeout(TIMEOUT):
-                await work
+async def test_a_publish_returns_when_the_broker_owns_the_message(durable: House) -> None:
+    durable.client("c", clean=False).subscribe(("a", 1))
+    durable.patient = True
+    async with local(durable) as publisher:
+        work = asyncio.ensure_future(publisher.publish("a", b"x", 1, False))
+        await turns()
+        assert not work.done()
+        durable.commit()
+        async with asyncio.timeout(TIMEOUT):
+            await work
 
 
-async def test_packet_ids_that_wait_for_an_answer_are_not_used_again(tmp_path: Any) -> None:
-    with stored_house(tmp_path) as house:
-        house.client("c", clean=False).subscribe(("a", 1))
-        house.patient = True
-        async with local(house) as publisher:
-            waits = asyncio.ensure_future(publisher.publish("a", b"0", 1, False))
-            await turns()
-            publisher._last_id = 65_535
-            other = asyncio.ensure_future(publisher.publish("a", b"1", 1, False))
-            await turns()
-            assert publisher._in_use == {1, 2}
-            house.commit()
-            async with asyncio.timeout(TIMEOUT):
-                await asyncio.gather(waits, other)
-            assert publisher._in_use == set()
+async def test_packet_ids_that_wait_for_an_answer_are_not_used_again(durable: House) -> None:
+    durable.client("c", clean=False).subscribe(("a", 1))
+    durable.patient = True
+    async with local(durable) as publisher:
+        waits = asyncio.ensure_future(publisher.publish("a", b"0", 1, False))
+        await turns()
+        publisher._last_id = 65_535
+        other = asyncio.ensure_future(publisher.publish("a", b"1", 1, False))
+        await turns()
+        assert publisher._in_use == {1, 2}
+        durable.commit()
+        async with asyncio.timeout(TIMEOUT):
+            await asyncio.gather(waits, other)
+        assert publisher._in_use == set()
 
 
 WRONG = (
@@ -251,21 +249,20 @@ async def test_closing_ends_the_iterator_and_the_session(house: House) -> None:
         assert house.registry.trie.root.is_empty()
 
 
-async def test_a_close_by_the_broker_ends_the_iterator_and_what_waits(tmp_path: Any) -> None:
-    with stored_house(tmp_path) as house:
-        house.client("c", clean=False).subscribe(("a", 1))
-        house.patient = True
-        async with asyncio.timeout(TIMEOUT):
-            client = LocalClient(house.registry, "local", 10)
-            work = asyncio.ensure_future(client.publish("a", b"x", 2, False))
-            await turns()
-            house.client("local")
-            house.commit()
-            with pytest.raises(ConnectionError, match="closed the connection"):
-                await work
-            assert [each async for each in client.messages()] == []
-            with pytest.raises(ConnectionError):
-                await client.publish("a", b"x", 0, False)
+async def test_a_close_by_the_broker_ends_the_iterator_and_what_waits(durable: House) -> None:
+    durable.client("c", clean=False).subscribe(("a", 1))
+    durable.patient = True
+    async with asyncio.timeout(TIMEOUT):
+        client = LocalClient(durable.registry, "local", 10)
+        work = asyncio.ensure_future(client.publish("a", b"x", 2, False))
+        await turns()
+        durable.client("local")
+        durable.commit()
+        with pytest.raises(ConnectionError, match="closed the connection"):
+            await work
+        assert [each async for each in client.messages()] == []
+        with pytest.raises(ConnectionError):
+            await client.publish("a", b"x", 0, False)
 
 
 async def test_no_will_is_left_and_no_bytes_after_the_end(house: House) -> None:

@@ -36,14 +36,13 @@ def test_auth_on_register_sees_a_client_without_a_login() -> None:
     assert calls == [("auth_on_register", "192.0.2.1:4711", "given", None, None, True)]
 
 
-def test_on_register_comes_before_anything_is_sent_to_the_session(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.client("c", clean=False).subscribe(("t", 1))
-        house.client("c", clean=False).lose()
-        house.publish("t", b"x", 1)
-        calls = listen(house, "on_register", "on_deliver", "on_client_wakeup")
-        house.client("c", clean=False)
-        assert [call[0] for call in calls] == ["on_register", "on_client_wakeup", "on_deliver"]
+def test_on_register_comes_before_anything_is_sent_to_the_session(durable: House) -> None:
+    durable.client("c", clean=False).subscribe(("t", 1))
+    durable.client("c", clean=False).lose()
+    durable.publish("t", b"x", 1)
+    calls = listen(durable, "on_register", "on_deliver", "on_client_wakeup")
+    durable.client("c", clean=False)
+    assert [call[0] for call in calls] == ["on_register", "on_client_wakeup", "on_deliver"]
 
 
 @pytest.mark.parametrize(("bad_credentials", "code"), ((True, 4), (False, 5)))
@@ -313,22 +312,21 @@ def test_auth_on_unsubscribe_is_asked_before_on_unsubscribe() -> None:
 
 @pytest.mark.parametrize("answer", (refuse, unavailable))
 def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
-    tmp_path: Path, answer: Callable[..., Refuse]
+    durable: House, answer: Callable[..., Refuse]
 ) -> None:
-    with stored_house(tmp_path) as house:
-        client = house.client("c", clean=False)
-        client.subscribe(("a", 1))
-        calls = listen(
-            house,
-            *("auth_on_unsubscribe", "on_unsubscribe"),
-            answers={"auth_on_unsubscribe": answer},
-        )
-        client.send(mqtt.unsubscribe_packet(7, "a"))
-        client.expect()
-        assert client.is_closed()
-        assert [call[0] for call in calls] == ["auth_on_unsubscribe"]
-        assert set(house.registry.subscribers["c"].subscriptions) == {"a"}
-        assert house.core.counters.mqtt_unsubscribe_error == 1
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1))
+    calls = listen(
+        durable,
+        *("auth_on_unsubscribe", "on_unsubscribe"),
+        answers={"auth_on_unsubscribe": answer},
+    )
+    client.send(mqtt.unsubscribe_packet(7, "a"))
+    client.expect()
+    assert client.is_closed()
+    assert [call[0] for call in calls] == ["auth_on_unsubscribe"]
+    assert set(durable.registry.subscribers["c"].subscriptions) == {"a"}
+    assert durable.core.counters.mqtt_unsubscribe_error == 1
 
 
 def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come() -> None:
@@ -368,21 +366,20 @@ def test_on_acked_tells_when_a_client_has_a_message_and_once() -> None:
     assert len(calls) == 2, "of an unknown packet id nothing is known"
 
 
-def test_on_acked_tells_of_the_message_as_it_was_queued(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.client("c", clean=False).subscribe(("t", 1))
-        house.client("c", clean=False).lose()
-        house.publish("t", b"x", 1)
-        calls = listen(
-            house,
-            *("on_acked", "on_deliver"),
-            answers={"on_deliver": lambda *_arguments: DeliverModifiers(payload=b"y")},
-        )
-        client = house.client("c", clean=False)
-        (received,) = client.take()
-        assert received.payload == b"y"
-        client.send(mqtt.puback_packet(received.packet_id))
-        assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
+def test_on_acked_tells_of_the_message_as_it_was_queued(durable: House) -> None:
+    durable.client("c", clean=False).subscribe(("t", 1))
+    durable.client("c", clean=False).lose()
+    durable.publish("t", b"x", 1)
+    calls = listen(
+        durable,
+        *("on_acked", "on_deliver"),
+        answers={"on_deliver": lambda *_arguments: DeliverModifiers(payload=b"y")},
+    )
+    client = durable.client("c", clean=False)
+    (received,) = client.take()
+    assert received.payload == b"y"
+    client.send(mqtt.puback_packet(received.packet_id))
+    assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
 
 
 def test_what_on_acked_raises_harms_nobody() -> None:
@@ -470,23 +467,20 @@ def test_on_deliver_rewrites_what_is_sent_and_nothing_else(qos: int, retain: boo
         assert house.retained() == {"t": b"x"}
 
 
-def test_on_deliver_is_asked_again_for_a_repeat_and_gets_the_original(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        client = house.client("c", clean=False)
-        client.subscribe(("t", 1))
-        calls = listen(
-            house,
-            "on_deliver",
-            answers={
-                "on_deliver": lambda *_arguments: DeliverModifiers(topic="other", payload=b"y")
-            },
-        )
-        house.publish("t", b"x", 1)
-        client.lose()
-        again = house.client("c", clean=False)
-        packet = again.take_one(mqtt.PUBLISH)
-        assert (packet.topic, packet.payload, packet.dup) == ("other", b"y", True)
-        assert calls == [("on_deliver", None, "c", 1, "t", b"x", False)] * 2
+def test_on_deliver_is_asked_again_for_a_repeat_and_gets_the_original(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("t", 1))
+    calls = listen(
+        durable,
+        "on_deliver",
+        answers={"on_deliver": lambda *_arguments: DeliverModifiers(topic="other", payload=b"y")},
+    )
+    durable.publish("t", b"x", 1)
+    client.lose()
+    again = durable.client("c", clean=False)
+    packet = again.take_one(mqtt.PUBLISH)
+    assert (packet.topic, packet.payload, packet.dup) == ("other", b"y", True)
+    assert calls == [("on_deliver", None, "c", 1, "t", b"x", False)] * 2
 
 
 def withhold(*topics: str) -> dict[str, Callable[..., Refuse | None]]:
@@ -537,21 +531,20 @@ def test_what_is_kept_back_leaves_the_window_and_the_store(tmp_path: Path) -> No
         assert house.client("c", clean=False).take() == []
 
 
-def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.options.max_inflight_messages = 2
-        client = house.client("c", clean=False)
-        client.subscribe(("t/+", 1))
-        for number in range(3):
-            house.publish(f"t/{number}", b"x", 1)
-        client.lose()
-        listen(house, "on_deliver", answers=withhold("t/0"))
-        again = house.client("c", clean=False)
-        first, second = again.take()
-        assert [(each.topic, each.dup) for each in (first, second)] == [
-            ("t/1", True),
-            ("t/2", False),
-        ]
+def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(durable: House) -> None:
+    durable.options.max_inflight_messages = 2
+    client = durable.client("c", clean=False)
+    client.subscribe(("t/+", 1))
+    for number in range(3):
+        durable.publish(f"t/{number}", b"x", 1)
+    client.lose()
+    listen(durable, "on_deliver", answers=withhold("t/0"))
+    again = durable.client("c", clean=False)
+    first, second = again.take()
+    assert [(each.topic, each.dup) for each in (first, second)] == [
+        ("t/1", True),
+        ("t/2", False),
+    ]
 
 
 def test_on_deliver_sees_bursts_message_by_message() -> None:
@@ -572,29 +565,27 @@ def test_on_deliver_sees_bursts_message_by_message() -> None:
     assert len(calls) == 3
 
 
-def test_on_offline_message_tells_what_is_kept_for_later(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        client = house.client("c", clean=False)
-        client.subscribe(("t", 1))
-        calls = listen(house, "on_offline_message")
-        house.publish("t", b"online", 1)
-        client.lose()
-        house.publish("t", b"qos 0", 0)
-        house.publish("t", b"x", 2)
-        assert calls == [("on_offline_message", "c", 1, "t", b"x", False)]
+def test_on_offline_message_tells_what_is_kept_for_later(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("t", 1))
+    calls = listen(durable, "on_offline_message")
+    durable.publish("t", b"online", 1)
+    client.lose()
+    durable.publish("t", b"qos 0", 0)
+    durable.publish("t", b"x", 2)
+    assert calls == [("on_offline_message", "c", 1, "t", b"x", False)]
 
 
-def test_a_dropped_message_is_not_told_as_kept(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.options.max_offline_messages = 0
-        client = house.client("c", clean=False)
-        client.subscribe(("t", 1))
-        client.lose()
-        calls = listen(house, "on_offline_message", "on_message_drop")
-        house.publish("t", b"x", 2)
-        [(site, client_id, lazy, reason)] = calls
-        assert (site, client_id, reason) == ("on_message_drop", "c", "queue_full")
-        assert lazy() == Message("t", b"x", 1)
+def test_a_dropped_message_is_not_told_as_kept(durable: House) -> None:
+    durable.options.max_offline_messages = 0
+    client = durable.client("c", clean=False)
+    client.subscribe(("t", 1))
+    client.lose()
+    calls = listen(durable, "on_offline_message", "on_message_drop")
+    durable.publish("t", b"x", 2)
+    [(site, client_id, lazy, reason)] = calls
+    assert (site, client_id, reason) == ("on_message_drop", "c", "queue_full")
+    assert lazy() == Message("t", b"x", 1)
 
 
 def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None:
@@ -625,13 +616,12 @@ def test_a_clean_session_is_gone_with_its_connection(orderly: bool) -> None:
     assert calls == [("on_topic_unsubscribed", "c", ["a", "b"]), ("on_client_gone", "c")]
 
 
-def test_a_durable_session_goes_offline(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        client = house.client("c", clean=False)
-        client.subscribe(("a", 0))
-        calls = listen(house, "on_client_gone", "on_client_offline", "on_topic_unsubscribed")
-        client.disconnect()
-        assert calls == [("on_client_offline", "c")]
+def test_a_durable_session_goes_offline(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 0))
+    calls = listen(durable, "on_client_gone", "on_client_offline", "on_topic_unsubscribed")
+    client.disconnect()
+    assert calls == [("on_client_offline", "c")]
 
 
 def test_a_takeover_ends_one_session_and_begins_the_next() -> None:
@@ -642,18 +632,17 @@ def test_a_takeover_ends_one_session_and_begins_the_next() -> None:
     assert [call[0] for call in calls] == ["on_client_gone", "on_register", "on_client_wakeup"]
 
 
-def test_on_session_expired(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.options.persistent_client_expiration = 10.0
-        house.client("c", clean=False).subscribe(("a", 0))
-        house.registry.subscribers["c"].output.close("bye")  # type: ignore[union-attr]
-        house.settle()
-        calls = listen(house, "on_session_expired", "on_topic_unsubscribed", "on_client_gone")
-        house.wall_clock.advance(9.9)
-        assert house.registry.expire() == 0
-        house.wall_clock.advance(0.1)
-        assert house.registry.expire() == 1
-        assert calls == [("on_topic_unsubscribed", "c", ["a"]), ("on_session_expired", "c")]
+def test_on_session_expired(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    durable.client("c", clean=False).subscribe(("a", 0))
+    durable.registry.subscribers["c"].output.close("bye")  # type: ignore[union-attr]
+    durable.settle()
+    calls = listen(durable, "on_session_expired", "on_topic_unsubscribed", "on_client_gone")
+    durable.wall_clock.advance(9.9)
+    assert durable.registry.expire() == 0
+    durable.wall_clock.advance(0.1)
+    assert durable.registry.expire() == 1
+    assert calls == [("on_topic_unsubscribed", "c", ["a"]), ("on_session_expired", "c")]
 
 
 def test_a_connection_that_never_was_accepted_calls_nothing() -> None:

@@ -33,171 +33,162 @@ def acks(client: Client) -> list[int]:
     return [each.packet_id for each in client.take() if each.type == mqtt.PUBACK]
 
 
-def test_what_is_acknowledged_before_the_commit_is_never_written(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        reader = reader_of(house)
-        writer = house.client("writer")
-        store = house.store
-        assert store is not None
-        for number in range(1, 4):
-            send(writer, number)
-        packets = reader.take()
-        assert [each.type for each in packets] == [mqtt.PUBLISH] * 3
-        assert acks(writer) == []
-        size = store.sizes.total
-        assert size == store.sizes.of(reader.queue.session) > 0
+def test_what_is_acknowledged_before_the_commit_is_never_written(durable: House) -> None:
+    reader = reader_of(durable)
+    writer = durable.client("writer")
+    store = durable.store
+    assert store is not None
+    for number in range(1, 4):
+        send(writer, number)
+    packets = reader.take()
+    assert [each.type for each in packets] == [mqtt.PUBLISH] * 3
+    assert acks(writer) == []
+    size = store.sizes.total
+    assert size == store.sizes.of(reader.queue.session) > 0
+    for each in packets:
+        reader.send(mqtt.puback_packet(each.packet_id))
+    assert (store.sizes.total, store.dirty) == (0, {})
+    assert acks(writer) == []  # the pass of the commit is another one
+    durable.commit()
+    assert acks(writer) == [1, 2, 3]
+    assert entries(store) == []
+
+
+def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(durable: House) -> None:
+    reader = reader_of(durable)
+    writer = durable.client("writer")
+    send(writer, 1, b"1")
+    send(writer, 2, b"2")
+    first = reader.take()[0]
+    reader.send(mqtt.puback_packet(first.packet_id))
+    durable.commit()
+    assert acks(writer) == [1, 2]
+    assert durable.store is not None
+    assert entries(durable.store) == [b"i"]
+    durable.restart()
+    durable.patient = False
+    again = durable.client("reader", clean=False)
+    assert [(each.payload, each.dup) for each in again.take()] == [(b"2", True)]
+
+
+def test_what_waits_for_the_window_is_put_off_too(durable: House) -> None:
+    reader = reader_of(durable, window=1)
+    writer = durable.client("writer")
+    for number in (1, 2):
+        send(writer, number, b"%d" % number)
+    for payload in (b"1", b"2"):
+        (packet,) = reader.take()
+        assert packet.payload == payload
+        reader.send(mqtt.puback_packet(packet.packet_id))
+    durable.commit()
+    assert acks(writer) == [1, 2]
+    assert durable.store is not None
+    assert entries(durable.store) == []
+
+
+def test_what_has_an_entry_is_not_sent_before_that_says_so(durable: House) -> None:
+    reader = reader_of(durable, window=1)
+    writer = durable.client("writer")
+    for number in (1, 2, 3):
+        send(writer, number, b"%d" % number)
+    durable.commit()
+    store = durable.store
+    assert store is not None
+    assert sorted(entries(store)) == [b"i", b"q", b"q"]
+    reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
+    assert reader.take() == []
+    durable.commit()
+    assert sorted(entries(store)) == [b"q", b"q"]  # that the first was sent stands elsewhere
+    assert [each.payload for each in reader.take()] == [b"2"]
+    durable.restart()
+    durable.patient = False
+    again = durable.client("reader", clean=False).take()
+    assert [(each.payload, each.dup) for each in again] == [(b"2", True)]
+
+
+def test_what_a_client_leaves_behind_is_there_when_it_comes_back(durable: House) -> None:
+    reader = reader_of(durable, window=1)
+    writer = durable.client("writer")
+    for number in (1, 2, 3):
+        send(writer, number, b"%d" % number)
+    reader.take()
+    reader.lose()
+    again = Client(durable)
+    again.send(mqtt.connect_packet("reader", clean=False))
+    durable.commit()
+    found = []
+    while packets := [each for each in again.take() if each.type == mqtt.PUBLISH]:
+        found += [each.payload for each in packets]
         for each in packets:
-            reader.send(mqtt.puback_packet(each.packet_id))
-        assert (store.sizes.total, store.dirty) == (0, {})
-        assert acks(writer) == []  # the pass of the commit is another one
-        house.commit()
-        assert acks(writer) == [1, 2, 3]
-        assert entries(store) == []
+            again.send(mqtt.puback_packet(each.packet_id))
+        durable.drain()
+        durable.commit()
+    assert found == [b"1", b"2", b"3"]
 
 
-def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        reader = reader_of(house)
-        writer = house.client("writer")
-        send(writer, 1, b"1")
-        send(writer, 2, b"2")
-        first = reader.take()[0]
-        reader.send(mqtt.puback_packet(first.packet_id))
-        house.commit()
-        assert acks(writer) == [1, 2]
-        assert house.store is not None
-        assert entries(house.store) == [b"i"]
-        house.restart()
-        house.patient = False
-        again = house.client("reader", clean=False)
-        assert [(each.payload, each.dup) for each in again.take()] == [(b"2", True)]
+def test_a_session_that_ends_leaves_nothing(durable: House) -> None:
+    reader = reader_of(durable, window=1)
+    writer = durable.client("writer")
+    for number in (1, 2, 3):
+        send(writer, number)
+    durable.commit()
+    reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
+    send(writer, 4)
+    session = reader.queue.session
+    reader.lose()
+    durable.client("reader", clean=True)
+    store = durable.store
+    assert store is not None
+    assert session in durable.purged
+    while store.purge_step(session, 2):
+        durable.commit()
+    durable.commit()
+    assert [key for key, _ in store.db.iterator() if key[1:9] == session] == []
+    assert entries(store) == []
 
 
-def test_what_waits_for_the_window_is_put_off_too(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        reader = reader_of(house, window=1)
-        writer = house.client("writer")
-        for number in (1, 2):
-            send(writer, number, b"%d" % number)
-        for payload in (b"1", b"2"):
-            (packet,) = reader.take()
-            assert packet.payload == payload
-            reader.send(mqtt.puback_packet(packet.packet_id))
-        house.commit()
-        assert acks(writer) == [1, 2]
-        assert house.store is not None
-        assert entries(house.store) == []
+def test_a_message_for_many_has_one_record(durable: House) -> None:
+    readers = [durable.client(f"r{number}", clean=False) for number in range(3)]
+    for each in readers:
+        each.subscribe(("t", 1))
+    durable.patient = True
+    store = durable.store
+    assert store is not None
+    durable.publish("t", b"x", 1)
+    durable.core.outbox.flush()
+    for each in readers[:2]:
+        each.send(mqtt.puback_packet(each.take()[0].packet_id))
+    durable.commit()
+    assert sorted(entries(store)) == [b"i", b"m"]
+    readers[2].send(mqtt.puback_packet(readers[2].take()[0].packet_id))
+    durable.commit()
+    assert entries(store) == []
+    assert store.sizes.total == 0
 
 
-def test_what_has_an_entry_is_not_sent_before_that_says_so(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        reader = reader_of(house, window=1)
-        writer = house.client("writer")
-        for number in (1, 2, 3):
-            send(writer, number, b"%d" % number)
-        house.commit()
-        store = house.store
-        assert store is not None
-        assert sorted(entries(store)) == [b"i", b"q", b"q"]
-        reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
-        assert reader.take() == []
-        house.commit()
-        assert sorted(entries(store)) == [b"q", b"q"]  # that the first was sent stands elsewhere
-        assert [each.payload for each in reader.take()] == [b"2"]
-        house.restart()
-        house.patient = False
-        again = house.client("reader", clean=False).take()
-        assert [(each.payload, each.dup) for each in again] == [(b"2", True)]
+def test_newest_first_and_qos_2_wait_for_the_commit(durable: House) -> None:
+    durable.options.lifo = True
+    reader = reader_of(durable)
+    send(durable.client("writer"), 1)
+    assert reader.take() == []
+    durable.commit()
+    assert len(reader.take()) == 1
 
 
-def test_what_a_client_leaves_behind_is_there_when_it_comes_back(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        reader = reader_of(house, window=1)
-        writer = house.client("writer")
-        for number in (1, 2, 3):
-            send(writer, number, b"%d" % number)
-        reader.take()
-        reader.lose()
-        again = Client(house)
-        again.send(mqtt.connect_packet("reader", clean=False))
-        house.commit()
-        found = []
-        while packets := [each for each in again.take() if each.type == mqtt.PUBLISH]:
-            found += [each.payload for each in packets]
-            for each in packets:
-                again.send(mqtt.puback_packet(each.packet_id))
-            house.drain()
-            house.commit()
-        assert found == [b"1", b"2", b"3"]
-
-
-def test_a_session_that_ends_leaves_nothing(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        reader = reader_of(house, window=1)
-        writer = house.client("writer")
-        for number in (1, 2, 3):
-            send(writer, number)
-        house.commit()
-        reader.send(mqtt.puback_packet(reader.take()[0].packet_id))
-        send(writer, 4)
-        session = reader.queue.session
-        reader.lose()
-        house.client("reader", clean=True)
-        store = house.store
-        assert store is not None
-        assert session in house.purged
-        while store.purge_step(session, 2):
-            house.commit()
-        house.commit()
-        assert [key for key, _ in store.db.iterator() if key[1:9] == session] == []
-        assert entries(store) == []
-
-
-def test_a_message_for_many_has_one_record(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        readers = [house.client(f"r{number}", clean=False) for number in range(3)]
-        for each in readers:
-            each.subscribe(("t", 1))
-        house.patient = True
-        store = house.store
-        assert store is not None
-        house.publish("t", b"x", 1)
-        house.core.outbox.flush()
-        for each in readers[:2]:
-            each.send(mqtt.puback_packet(each.take()[0].packet_id))
-        house.commit()
-        assert sorted(entries(store)) == [b"i", b"m"]
-        readers[2].send(mqtt.puback_packet(readers[2].take()[0].packet_id))
-        house.commit()
-        assert entries(store) == []
-        assert store.sizes.total == 0
-
-
-def test_newest_first_and_qos_2_wait_for_the_commit(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.options.lifo = True
-        reader = reader_of(house)
-        send(house.client("writer"), 1)
-        assert reader.take() == []
-        house.commit()
-        assert len(reader.take()) == 1
-
-
-def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        reader = reader_of(house)
-        house.publish("t", b"1", 1)
-        house.core.outbox.flush()
-        late = reader.take()[0].packet_id
-        house.choice = 1000
-        house.restart()
-        house.patient = False
-        reader = house.client("reader", clean=False)
-        house.publish("t", b"2", 1)
-        house.core.outbox.flush()
-        reader.take()
-        reader.send(mqtt.puback_packet(late))
-        assert len(reader.queue.inflight) == 1
+def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(durable: House) -> None:
+    reader = reader_of(durable)
+    durable.publish("t", b"1", 1)
+    durable.core.outbox.flush()
+    late = reader.take()[0].packet_id
+    durable.choice = 1000
+    durable.restart()
+    durable.patient = False
+    reader = durable.client("reader", clean=False)
+    durable.publish("t", b"2", 1)
+    durable.core.outbox.flush()
+    reader.take()
+    reader.send(mqtt.puback_packet(late))
+    assert len(reader.queue.inflight) == 1
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -1,9 +1,7 @@
 """The end of sessions with many subscriptions."""
 
-from pathlib import Path
-
 from tests.support.wire import subscribe_packet
-from tests.vmq.support import Client, House, stored_house, watcher
+from tests.vmq.support import Client, House, watcher
 from vmq.core.leaving import FILTERS_A_STEP
 
 MANY = 3 * FILTERS_A_STEP + 7
@@ -34,15 +32,14 @@ def test_the_subscriptions_of_a_client_that_ends_leave_in_steps(house: House) ->
     assert house.registry.trie.root.is_empty()
 
 
-def test_a_durable_session_that_is_thrown_away_leaves_in_steps(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        subscribed_to_all(house, qos=1, clean=False).disconnect()
-        house.patient = True
-        client = house.client()
-        client.connect("c", clean=True)
-        assert counts(house)[0] == MANY - FILTERS_A_STEP
-        house.settle()
-        assert house.registry.trie.count == 0
+def test_a_durable_session_that_is_thrown_away_leaves_in_steps(durable: House) -> None:
+    subscribed_to_all(durable, qos=1, clean=False).disconnect()
+    durable.patient = True
+    client = durable.client()
+    client.connect("c", clean=True)
+    assert counts(durable)[0] == MANY - FILTERS_A_STEP
+    durable.settle()
+    assert durable.registry.trie.count == 0
 
 
 def test_few_leave_at_once(house: House) -> None:

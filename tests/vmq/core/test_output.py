@@ -1,13 +1,11 @@
 """The outbox: one write a pass for each connection, and nothing before what it waits for is safe."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
-from tests.vmq.support import Client, House, stored_house
+from tests.vmq.support import Client, House
 from vmq.core.output import Outbox, Output
 from vmq.durable import ALL, Confirmations, Durable
 from vmq.mqtt.sorting import sort_packets
@@ -144,19 +142,18 @@ def test_a_pass_that_waits_for_nothing_keeps_its_order() -> None:
     assert client.take_bytes() == b"".join(pieces)
 
 
-def test_nothing_passes_a_connack_that_waits(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.patient = True
-        client = Client(house)
-        client.send(connect_packet("c", clean=False) + PINGREQ_BYTES)
-        client.send(PINGREQ_BYTES)
-        client.connection.add(delivery(1))
-        house.core.outbox.flush()
-        assert client.take_bytes() == b""
-        house.commit()
-        connack, rest = client.take_bytes().split(PINGRESP_BYTES, 1)
-        assert connack == b"\x20\x02\0\0"
-        assert rest == PINGRESP_BYTES + delivery(1)
+def test_nothing_passes_a_connack_that_waits(durable: House) -> None:
+    durable.patient = True
+    client = Client(durable)
+    client.send(connect_packet("c", clean=False) + PINGREQ_BYTES)
+    client.send(PINGREQ_BYTES)
+    client.connection.add(delivery(1))
+    durable.core.outbox.flush()
+    assert client.take_bytes() == b""
+    durable.commit()
+    connack, rest = client.take_bytes().split(PINGRESP_BYTES, 1)
+    assert connack == b"\x20\x02\0\0"
+    assert rest == PINGRESP_BYTES + delivery(1)
 
 
 def test_a_number_that_was_passed_holds_nothing_up() -> None:

@@ -1,13 +1,11 @@
 """SUBSCRIBE and UNSUBSCRIBE in steps: how much one pass does, what waits meanwhile, and what comes out in the end."""
 
-from pathlib import Path
-
 import pytest
 from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
 from tests.support import wire as mqtt
-from tests.vmq.support import Client, House, stored_house
+from tests.vmq.support import Client, House
 from vmq.core.hook_sites import Answer, Pending
 from vmq.protocol.subscribe import FILTERS_A_STEP, NODES_A_STEP
 
@@ -75,16 +73,15 @@ def test_a_short_one_is_answered_at_once(house: House) -> None:
     assert len(of_type(client.take(), mqtt.SUBACK)) == 1
 
 
-@pytest.mark.parametrize("durable", [False, True])
-def test_one_that_is_malformed_at_its_end_has_no_effect(tmp_path: Path, durable: bool) -> None:
-    with stored_house(tmp_path) as house:
-        client = connected(house, clean=not durable)
-        subscriber = client.connection.session.subscriber
-        assert subscriber is not None
-        client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS), ("a/#/b", 0)))
-        house.settle()
-        assert client.is_closed()
-        assert subscriber.subscriptions == {}
+@pytest.mark.parametrize("clean", [False, True])
+def test_one_that_is_malformed_at_its_end_has_no_effect(durable: House, clean: bool) -> None:
+    client = connected(durable, clean=clean)
+    subscriber = client.connection.session.subscriber
+    assert subscriber is not None
+    client.send(mqtt.subscribe_packet(5, *((each, 0) for each in FILTERS), ("a/#/b", 0)))
+    durable.settle()
+    assert client.is_closed()
+    assert subscriber.subscriptions == {}
 
 
 def test_a_long_unsubscribe_goes_in_steps(house: House) -> None:
@@ -230,15 +227,14 @@ def test_a_subscription_that_ends_meanwhile_brings_no_more(house: House) -> None
     assert len(of_type(client.take(), mqtt.PUBLISH)) < NODES_A_STEP
 
 
-def test_a_durable_session_gets_them_all_in_order_of_its_filters(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        house.options.max_inflight_messages = 0
-        house.options.max_online_messages = house.options.max_offline_messages = -1
-        for prefix in ("a", "b"):
-            for number in range(NODES_A_STEP):
-                house.publish(f"{prefix}/{number}", prefix.encode(), 1, retain=True)
-        client = connected(house, clean=False)
-        client.send(mqtt.subscribe_packet(5, ("a/+", 1), ("b/+", 1)))
-        house.settle()
-        taken = [each.payload for each in of_type(client.take(), mqtt.PUBLISH)]
-        assert taken == [b"a"] * NODES_A_STEP + [b"b"] * NODES_A_STEP
+def test_a_durable_session_gets_them_all_in_order_of_its_filters(durable: House) -> None:
+    durable.options.max_inflight_messages = 0
+    durable.options.max_online_messages = durable.options.max_offline_messages = -1
+    for prefix in ("a", "b"):
+        for number in range(NODES_A_STEP):
+            durable.publish(f"{prefix}/{number}", prefix.encode(), 1, retain=True)
+    client = connected(durable, clean=False)
+    client.send(mqtt.subscribe_packet(5, ("a/+", 1), ("b/+", 1)))
+    durable.settle()
+    taken = [each.payload for each in of_type(client.take(), mqtt.PUBLISH)]
+    assert taken == [b"a"] * NODES_A_STEP + [b"b"] * NODES_A_STEP

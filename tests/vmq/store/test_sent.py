@@ -96,28 +96,27 @@ def acknowledge(client: Client, packets: list[Packet]) -> None:
     step(client.house)
 
 
-def test_what_was_sent_comes_again_as_it_was_after_a_kill(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        client = came_back(house, 3, 7)
-        store = house.store
-        assert store is not None
-        first = published(client)
-        assert [each.payload for each in first] == [b"0", b"1", b"2"]
-        assert entries(store) == "j" + 7 * "q"
-        acknowledge(client, [first[1]])
-        second = published(client)
-        assert [each.payload for each in second] == [b"3"]
-        assert entries(store) == "j" + 6 * "q"
-        house.close()
-        assert check(tmp_path).ok
-        house.build()
-        assert house.store is not None
-        assert entries(house.store) == "iii" + 3 * "q"
-        house.patient = False
-        again = house.client("reader", clean=False)
-        sent = [first[0], first[2], second[0]]
-        assert told(again.take()) == [(each.payload, each.packet_id, True) for each in sent]
-        assert check_sizes(house)
+def test_what_was_sent_comes_again_as_it_was_after_a_kill(tmp_path: Path, durable: House) -> None:
+    client = came_back(durable, 3, 7)
+    store = durable.store
+    assert store is not None
+    first = published(client)
+    assert [each.payload for each in first] == [b"0", b"1", b"2"]
+    assert entries(store) == "j" + 7 * "q"
+    acknowledge(client, [first[1]])
+    second = published(client)
+    assert [each.payload for each in second] == [b"3"]
+    assert entries(store) == "j" + 6 * "q"
+    durable.close()
+    assert check(tmp_path).ok
+    durable.build()
+    assert durable.store is not None
+    assert entries(durable.store) == "iii" + 3 * "q"
+    durable.patient = False
+    again = durable.client("reader", clean=False)
+    sent = [first[0], first[2], second[0]]
+    assert told(again.take()) == [(each.payload, each.packet_id, True) for each in sent]
+    assert check_sizes(durable)
 
 
 def check_sizes(house: House) -> bool:
@@ -130,56 +129,53 @@ def check_sizes(house: House) -> bool:
 
 
 def test_what_is_not_acknowledged_is_where_all_in_flight_lies_once_the_client_is_gone(
-    tmp_path: Path,
+    durable: House,
 ) -> None:
-    with stored_house(tmp_path) as house:
-        client = came_back(house, 3, 5)
-        sent = published(client)
-        acknowledge(client, sent[:1])
-        sent = sent[1:] + published(client)
-        client.lose()
-        step(house)
-        store = house.store
-        assert store is not None
-        assert entries(store) == "iiiq"
-        house.patient = False
-        again = house.client("reader", clean=False)
-        assert told(again.take()) == [(each.payload, each.packet_id, True) for each in sent]
+    client = came_back(durable, 3, 5)
+    sent = published(client)
+    acknowledge(client, sent[:1])
+    sent = sent[1:] + published(client)
+    client.lose()
+    step(durable)
+    store = durable.store
+    assert store is not None
+    assert entries(store) == "iiiq"
+    durable.patient = False
+    again = durable.client("reader", clean=False)
+    assert told(again.take()) == [(each.payload, each.packet_id, True) for each in sent]
 
 
-def test_a_drained_queue_leaves_nothing(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        client = came_back(house, 3, 10)
-        found: list[bytes] = []
-        while packets := published(client):
-            found += [each.payload for each in packets]
-            acknowledge(client, packets)
-        assert found == [b"%d" % number for number in range(10)]
-        client.lose()
-        step(house)
-        assert house.store is not None
-        assert entries(house.store) == ""
-        assert check_sizes(house)
+def test_a_drained_queue_leaves_nothing(durable: House) -> None:
+    client = came_back(durable, 3, 10)
+    found: list[bytes] = []
+    while packets := published(client):
+        found += [each.payload for each in packets]
+        acknowledge(client, packets)
+    assert found == [b"%d" % number for number in range(10)]
+    client.lose()
+    step(durable)
+    assert durable.store is not None
+    assert entries(durable.store) == ""
+    assert check_sizes(durable)
 
 
-def test_a_session_that_ends_leaves_no_places(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        client = came_back(house, 3, 5)
-        published(client)
-        session = client.queue.session
-        client.lose()
-        again = Client(house)
-        again.send(connect_packet("reader", clean=True))
-        store = house.store
-        assert store is not None
-        house.commit()
-        while store.purge_step(session, 2):
-            house.commit()
-        house.commit()
-        assert entries(store) == ""
-        house.close()
-        assert check(tmp_path).ok
-        house.build()
+def test_a_session_that_ends_leaves_no_places(tmp_path: Path, durable: House) -> None:
+    client = came_back(durable, 3, 5)
+    published(client)
+    session = client.queue.session
+    client.lose()
+    again = Client(durable)
+    again.send(connect_packet("reader", clean=True))
+    store = durable.store
+    assert store is not None
+    durable.commit()
+    while store.purge_step(session, 2):
+        durable.commit()
+    durable.commit()
+    assert entries(store) == ""
+    durable.close()
+    assert check(tmp_path).ok
+    durable.build()
 
 
 def test_a_node_of_a_cluster_moves_each_entry(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.clustering.fakes import Member, settle
-from tests.vmq.support import stored_house
+from tests.vmq.support import House
 from vmq.clustering.directory.records import SUBSCRIBERS, Record, encode, encode_key
 
 NOW = 1_700_000_000_000
@@ -117,9 +117,8 @@ def test_sessions_of_plugins_from_before_the_listeners_are_claimed(member: Membe
     assert not client.is_closed()
 
 
-def test_a_broker_that_was_never_a_node_notes_nothing(tmp_path: Path) -> None:
-    with stored_house(tmp_path) as house:
-        assert house.store is not None
-        house.store.note_alone()
-        assert not house.store.was_alone()
-        assert not house.store.dirty
+def test_a_broker_that_was_never_a_node_notes_nothing(durable: House) -> None:
+    assert durable.store is not None
+    durable.store.note_alone()
+    assert not durable.store.was_alone()
+    assert not durable.store.dirty
