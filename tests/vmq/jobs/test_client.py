@@ -37,19 +37,14 @@ def in_a_thread(url: str) -> list[object]:
         return found
 
 
-async def test_jobs_of_a_thread(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        found = await asyncio.to_thread(in_a_thread, url_of(broker))
-        assert found == [b"to: ada", 1, b"\0\r\n*", 0]
-        assert not machine(broker).jobs
+async def test_jobs_of_a_thread(broker: Broker) -> None:
+    found = await asyncio.to_thread(in_a_thread, url_of(broker))
+    assert found == [b"to: ada", 1, b"\0\r\n*", 0]
+    assert not machine(broker).jobs
 
 
-async def test_jobs_of_a_task(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        connect(url_of(broker)) as jobs,
-        connect(url_of(broker)) as worker,
-    ):
+async def test_jobs_of_a_task(broker: Broker) -> None:
+    async with connect(url_of(broker)) as jobs, connect(url_of(broker)) as worker:
 
         async def work() -> list[bytes]:
             done = []
@@ -73,8 +68,8 @@ async def test_jobs_of_a_task(tmp_path: Path) -> None:
         assert await taken.nack()
 
 
-async def test_a_lost_connection_is_told(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, connect(url_of(broker)) as jobs:
+async def test_a_lost_connection_is_told(broker: Broker) -> None:
+    async with connect(url_of(broker)) as jobs:
         waiting = asyncio.create_task(jobs.get("mail", timeout=None))
         await asyncio.sleep(0)
         await broker.stop()

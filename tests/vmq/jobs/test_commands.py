@@ -21,8 +21,8 @@ from vmq.config.options import LimitOptions
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-async def test_a_job_from_adding_to_acknowledging(tmp_path: Path, protocol: int) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker, protocol=protocol) as redis:
+async def test_a_job_from_adding_to_acknowledging(broker: Broker, protocol: int) -> None:
+    async with client_of(broker, protocol=protocol) as redis:
         do = redis.execute_command
         job_id = await do("ADDJOB", "mail", "body", 0)
         assert await do("QLEN", "mail") == 1
@@ -35,30 +35,27 @@ async def test_a_job_from_adding_to_acknowledging(tmp_path: Path, protocol: int)
         assert await do("QLEN", "mail") == 0
 
 
-async def test_several_jobs_of_several_queues_with_their_counters(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        do = redis.execute_command
-        ids = [await do("ADDJOB", queue, "x", 0) for queue in ("a", "a", "b", "b")]
-        assert await do("NACK", (await do("GETJOB", "FROM", "a"))[0][1]) == 1
-        found = await do("GETJOB", "WITHCOUNTERS", "COUNT", 3, "FROM", "a", "b")
-        assert [each[:2] for each in found] == [[b"a", ids[0]], [b"b", ids[2]], [b"a", ids[1]]]
-        assert found[0][3:] == [b"nacks", 1, b"additional-deliveries", 0]
-        assert await do("ENQUEUE", ids[0]) == 1
-        assert (await do("GETJOB", "WITHCOUNTERS", "FROM", "a"))[0][3:] == [
-            *(b"nacks", 1),
-            *(b"additional-deliveries", 1),
-        ]
-        assert await do("DEQUEUE", ids[3], ids[0]) == 1
-        assert await do("FASTACK", *ids) == 4
-        assert await do("DELJOB", ids[0]) == 0
+async def test_several_jobs_of_several_queues_with_their_counters(redis: Any) -> None:
+    do = redis.execute_command
+    ids = [await do("ADDJOB", queue, "x", 0) for queue in ("a", "a", "b", "b")]
+    assert await do("NACK", (await do("GETJOB", "FROM", "a"))[0][1]) == 1
+    found = await do("GETJOB", "WITHCOUNTERS", "COUNT", 3, "FROM", "a", "b")
+    assert [each[:2] for each in found] == [[b"a", ids[0]], [b"b", ids[2]], [b"a", ids[1]]]
+    assert found[0][3:] == [b"nacks", 1, b"additional-deliveries", 0]
+    assert await do("ENQUEUE", ids[0]) == 1
+    assert (await do("GETJOB", "WITHCOUNTERS", "FROM", "a"))[0][3:] == [
+        *(b"nacks", 1),
+        *(b"additional-deliveries", 1),
+    ]
+    assert await do("DEQUEUE", ids[3], ids[0]) == 1
+    assert await do("FASTACK", *ids) == 4
+    assert await do("DELJOB", ids[0]) == 0
 
 
-async def test_a_worker_waits_for_a_job_and_no_longer_than_it_said(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        client_of(broker) as redis,
-        client_of(broker) as worker,
-    ):
+async def test_a_worker_waits_for_a_job_and_no_longer_than_it_said(
+    broker: Broker, redis: Any
+) -> None:
+    async with client_of(broker) as worker:
         waiting = asyncio.create_task(worker.execute_command("GETJOB", "FROM", "a", "q"))
         await until(lambda: broker.jobs.service and b"q" in broker.jobs.service.machine.queues)
         job_id = await redis.execute_command("ADDJOB", "q", "x", 0)
@@ -67,29 +64,27 @@ async def test_a_worker_waits_for_a_job_and_no_longer_than_it_said(tmp_path: Pat
         assert await worker.execute_command("PING") is True
 
 
-async def test_who_goes_away_while_he_waits_gets_nothing(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        _, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
-        writer.write(b"GETJOB FROM q\r\n")
-        service = broker.jobs.open()
-        await until(lambda: b"q" in service.machine.queues)
-        writer.close()
-        await until(lambda: service.machine.queues[b"q"].waiters is None)
-        await redis.execute_command("ADDJOB", "q", "x", 0)
-        assert await redis.execute_command("QLEN", "q") == 1
+async def test_who_goes_away_while_he_waits_gets_nothing(broker: Broker, redis: Any) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+    writer.write(b"GETJOB FROM q\r\n")
+    service = broker.jobs.open()
+    await until(lambda: b"q" in service.machine.queues)
+    writer.close()
+    await until(lambda: service.machine.queues[b"q"].waiters is None)
+    await redis.execute_command("ADDJOB", "q", "x", 0)
+    assert await redis.execute_command("QLEN", "q") == 1
 
 
-async def test_commands_behind_one_that_waits_are_done_after_it(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        data = b"GETJOB TIMEOUT 200 FROM q\r\nADDJOB q x 0\r\nQLEN q\r\nQUIT\r\n"
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
-        writer.write(data)
-        async with asyncio.timeout(30):
-            lines = (await reader.read()).split(b"\r\n")
-        assert lines[0] == b"*-1"
-        assert lines[1].startswith(b"+D-")
-        assert lines[2:] == [b":1", b"+OK", b""]
-        writer.close()
+async def test_commands_behind_one_that_waits_are_done_after_it(broker: Broker) -> None:
+    data = b"GETJOB TIMEOUT 200 FROM q\r\nADDJOB q x 0\r\nQLEN q\r\nQUIT\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(broker))
+    writer.write(data)
+    async with asyncio.timeout(30):
+        lines = (await reader.read()).split(b"\r\n")
+    assert lines[0] == b"*-1"
+    assert lines[1].startswith(b"+D-")
+    assert lines[2:] == [b":1", b"+OK", b""]
+    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -169,99 +164,95 @@ async def test_what_is_refused_and_why(tmp_path: Path, command: str, error: str)
         assert rest == ":0\r\n"  # the connection goes on, and nothing was added
 
 
-async def test_options_of_adding(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        do = redis.execute_command
-        options = [
-            "REPLICATE",
-            "1",
-            "DELAY",
-            "0",
-            "RETRY",
-            "7",
-            "TTL",
-            "700",
-            "MAXLEN",
-            "10",
-            "PRIORITY",
-            "4",
-            "KEY",
-            "k",
-            "ASYNC",
-        ]
-        job_id = await do("ADDJOB", "q", "x", 100, *options)
-        shown = named(await do("SHOW", job_id))
-        assert (shown[b"retry"], shown[b"ttl"], shown[b"priority"]) == (7, 699, 4)
-        assert (shown[b"state"], shown[b"key"], shown[b"body"]) == (b"queued", b"k", b"x")
-        assert await do("ADDJOB", "q", "y", 0, "KEY", "k") == job_id
-        assert await do("SHOW", job_id[:-4] + b"0001") is None
-        replies = await do("ADDJOBS", "q", 0, "MAXLEN", 3, "JOBS", "a", "b", "c")
-        assert [isinstance(each, Exception) for each in replies] == [False, False, True]
-        assert "MAXLEN" in str(replies[2])
+async def test_options_of_adding(redis: Any) -> None:
+    do = redis.execute_command
+    options = [
+        "REPLICATE",
+        "1",
+        "DELAY",
+        "0",
+        "RETRY",
+        "7",
+        "TTL",
+        "700",
+        "MAXLEN",
+        "10",
+        "PRIORITY",
+        "4",
+        "KEY",
+        "k",
+        "ASYNC",
+    ]
+    job_id = await do("ADDJOB", "q", "x", 100, *options)
+    shown = named(await do("SHOW", job_id))
+    assert (shown[b"retry"], shown[b"ttl"], shown[b"priority"]) == (7, 699, 4)
+    assert (shown[b"state"], shown[b"key"], shown[b"body"]) == (b"queued", b"k", b"x")
+    assert await do("ADDJOB", "q", "y", 0, "KEY", "k") == job_id
+    assert await do("SHOW", job_id[:-4] + b"0001") is None
+    replies = await do("ADDJOBS", "q", 0, "MAXLEN", 3, "JOBS", "a", "b", "c")
+    assert [isinstance(each, Exception) for each in replies] == [False, False, True]
+    assert "MAXLEN" in str(replies[2])
 
 
-async def test_a_pause_is_told_and_ends(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        do = redis.execute_command
+async def test_a_pause_is_told_and_ends(broker: Broker, redis: Any) -> None:
+    do = redis.execute_command
+    await do("ADDJOB", "q", "x", 0)
+    assert await do("PAUSE", "q", "in") == b"in"
+    assert await do("PAUSE", "q", "out") == b"all"
+    assert await do("PAUSE", "q", "state") == b"all"
+    with pytest.raises(ResponseError, match="PAUSED"):
         await do("ADDJOB", "q", "x", 0)
-        assert await do("PAUSE", "q", "in") == b"in"
-        assert await do("PAUSE", "q", "out") == b"all"
-        assert await do("PAUSE", "q", "state") == b"all"
-        with pytest.raises(ResponseError, match="PAUSED"):
-            await do("ADDJOB", "q", "x", 0)
-        assert await do("GETJOB", "NOHANG", "FROM", "q") is None
-        stat = named(await do("QSTAT", "q"))
-        assert (stat[b"pause"], stat[b"len"], stat[b"jobs-in"]) == (b"all", 1, 1)
-        assert await do("QSTAT", "none") is None
-        async with client_of(broker) as worker:
-            waiting = asyncio.create_task(worker.execute_command("GETJOB", "FROM", "q"))
-            machine = broker.jobs.open().machine
-            await until(lambda: machine.queues[b"q"].waiters)
-            assert await do("PAUSE", "q", "none") == b"none"
-            assert (await waiting)[0][2] == b"x"
+    assert await do("GETJOB", "NOHANG", "FROM", "q") is None
+    stat = named(await do("QSTAT", "q"))
+    assert (stat[b"pause"], stat[b"len"], stat[b"jobs-in"]) == (b"all", 1, 1)
+    assert await do("QSTAT", "none") is None
+    async with client_of(broker) as worker:
+        waiting = asyncio.create_task(worker.execute_command("GETJOB", "FROM", "q"))
+        machine = broker.jobs.open().machine
+        await until(lambda: machine.queues[b"q"].waiters)
+        assert await do("PAUSE", "q", "none") == b"none"
+        assert (await waiting)[0][2] == b"x"
 
 
-async def test_scans_see_everything_once(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        do = redis.execute_command
-        ids = [await do("ADDJOB", f"q{number % 7}", "x", 0) for number in range(50)]
-        names: list[bytes] = []
-        cursor: Any = 0
-        while True:
-            cursor, some = await do("QSCAN", cursor, "COUNT", 3)
-            names += some
-            if cursor == b"0":
-                break
-        assert sorted(names) == [b"q%d" % number for number in range(7)]
-        assert (await do("QSCAN", "MINLEN", 8))[1] == [b"q0"]
-        found: list[bytes] = []
-        cursor = 0
-        while True:
-            cursor, some = await do("JSCAN", cursor, "COUNT", 8)
-            found += some
-            if cursor == b"0":
-                break
-        assert found == ids
-        await do("GETJOB", "FROM", "q3")
-        only = await do("JSCAN", "BUSYLOOP", "QUEUE", "q3", "STATE", "active")
-        assert only == [b"0", [ids[3]]]
-        whole = (await do("JSCAN", "QUEUE", "q3", "STATE", "active", "REPLY", "all"))[1]
-        assert (named(whole[0])[b"id"], named(whole[0])[b"queue"]) == (ids[3], b"q3")
+async def test_scans_see_everything_once(redis: Any) -> None:
+    do = redis.execute_command
+    ids = [await do("ADDJOB", f"q{number % 7}", "x", 0) for number in range(50)]
+    names: list[bytes] = []
+    cursor: Any = 0
+    while True:
+        cursor, some = await do("QSCAN", cursor, "COUNT", 3)
+        names += some
+        if cursor == b"0":
+            break
+    assert sorted(names) == [b"q%d" % number for number in range(7)]
+    assert (await do("QSCAN", "MINLEN", 8))[1] == [b"q0"]
+    found: list[bytes] = []
+    cursor = 0
+    while True:
+        cursor, some = await do("JSCAN", cursor, "COUNT", 8)
+        found += some
+        if cursor == b"0":
+            break
+    assert found == ids
+    await do("GETJOB", "FROM", "q3")
+    only = await do("JSCAN", "BUSYLOOP", "QUEUE", "q3", "STATE", "active")
+    assert only == [b"0", [ids[3]]]
+    whole = (await do("JSCAN", "QUEUE", "q3", "STATE", "active", "REPLY", "all"))[1]
+    assert (named(whole[0])[b"id"], named(whole[0])[b"queue"]) == (ids[3], b"q3")
 
 
-async def test_what_redis_clients_ask_first(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        do = redis.execute_command
-        assert (await redis.info())["registered_jobs"] == 0
-        assert await do("COMMAND") is not None
-        assert await do("CLIENT SETNAME", "me") in {True, b"OK"}
-        assert await do("CLIENT GETNAME") in {"me", b"me"}
-        assert isinstance(await do("CLIENT ID"), int)
-        assert await do("ECHO", "x") == b"x"
-        version, node, myself = await do("HELLO")
-        assert (version, len(node), myself[0]) == (1, 40, node)
-        assert myself[1:] == [b"127.0.0.1", str(port_of(broker)).encode(), b"1"]
-        assert b"myself" in await do("CLUSTER", "NODES")
+async def test_what_redis_clients_ask_first(broker: Broker, redis: Any) -> None:
+    do = redis.execute_command
+    assert (await redis.info())["registered_jobs"] == 0
+    assert await do("COMMAND") is not None
+    assert await do("CLIENT SETNAME", "me") in {True, b"OK"}
+    assert await do("CLIENT GETNAME") in {"me", b"me"}
+    assert isinstance(await do("CLIENT ID"), int)
+    assert await do("ECHO", "x") == b"x"
+    version, node, myself = await do("HELLO")
+    assert (version, len(node), myself[0]) == (1, 40, node)
+    assert myself[1:] == [b"127.0.0.1", str(port_of(broker)).encode(), b"1"]
+    assert b"myself" in await do("CLUSTER", "NODES")
 
 
 async def test_each_group_gets_each_job(tmp_path: Path) -> None:

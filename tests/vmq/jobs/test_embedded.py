@@ -27,24 +27,23 @@ async def test_what_is_added_is_taken_and_done_once(tmp_path: Path) -> None:
         assert not broker.jobs.open().machine.jobs
 
 
-async def test_no_more_are_under_way_than_there_are_workers(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        async with broker.jobs.taking("q", workers=2) as jobs:
-            for _ in range(5):
-                await broker.jobs.add("q", b"x")
-            first, second = await anext(jobs), await anext(jobs)
-            machine = broker.jobs.open().machine
-            assert machine.queues[b"q"].depth == 3
-            await second.nack()
-            again = await anext(jobs)
-            assert (again.id, again.deliveries) == (second.id, 2)
-            assert first.working() == 300
-            await first.ack()
-            with pytest.raises(ValueError, match="NOJOB"):
-                first.working()
-        # What it was given and did not look at is there for others.
-        await until(lambda: machine.queues[b"q"].depth == 3)
-        assert machine.queues[b"q"].waiters is None
+async def test_no_more_are_under_way_than_there_are_workers(broker: Broker) -> None:
+    async with broker.jobs.taking("q", workers=2) as jobs:
+        for _ in range(5):
+            await broker.jobs.add("q", b"x")
+        first, second = await anext(jobs), await anext(jobs)
+        machine = broker.jobs.open().machine
+        assert machine.queues[b"q"].depth == 3
+        await second.nack()
+        again = await anext(jobs)
+        assert (again.id, again.deliveries) == (second.id, 2)
+        assert first.working() == 300
+        await first.ack()
+        with pytest.raises(ValueError, match="NOJOB"):
+            first.working()
+    # What it was given and did not look at is there for others.
+    await until(lambda: machine.queues[b"q"].depth == 3)
+    assert machine.queues[b"q"].waiters is None
 
 
 async def test_a_worker_ends_with_the_broker(tmp_path: Path) -> None:
@@ -59,15 +58,14 @@ async def test_a_worker_ends_with_the_broker(tmp_path: Path) -> None:
         assert await worker == 0
 
 
-async def test_options_and_refusals(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        job_id = await broker.jobs.add("q", b"x", key="k", ttl=60, retry=5, priority=3)
-        assert await broker.jobs.add("q", b"y", key="k") == job_id
-        with pytest.raises(ValueError, match=r"^MAXLEN"):
-            await broker.jobs.add("q", b"x", maxlen=1)
-        with pytest.raises(ValueError, match=r"^TOOBIG"):
-            await broker.jobs.add("q", bytes(2_000_000))
-        with pytest.raises(ValueError, match="name of a queue"):
-            await broker.jobs.add("", b"x")
-        async with client_of(broker) as redis:
-            assert (await redis.execute_command("GETJOB", "FROM", "q"))[0][2] == b"x"
+async def test_options_and_refusals(broker: Broker) -> None:
+    job_id = await broker.jobs.add("q", b"x", key="k", ttl=60, retry=5, priority=3)
+    assert await broker.jobs.add("q", b"y", key="k") == job_id
+    with pytest.raises(ValueError, match=r"^MAXLEN"):
+        await broker.jobs.add("q", b"x", maxlen=1)
+    with pytest.raises(ValueError, match=r"^TOOBIG"):
+        await broker.jobs.add("q", bytes(2_000_000))
+    with pytest.raises(ValueError, match="name of a queue"):
+        await broker.jobs.add("", b"x")
+    async with client_of(broker) as redis:
+        assert (await redis.execute_command("GETJOB", "FROM", "q"))[0][2] == b"x"

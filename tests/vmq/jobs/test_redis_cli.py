@@ -22,22 +22,20 @@ async def cli(port: int, *words: str, told: bytes = b"") -> list[str]:
     return out.decode().splitlines()
 
 
-async def test_a_job_by_hand(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        port = port_of(broker)
-        (job_id,) = await cli(port, "ADDJOB", "mail", "hello world", "0", "RETRY", "60")
-        assert await cli(port, "QLEN", "mail") == ["1"]
-        assert await cli(port, "GETJOB", "FROM", "mail") == ["mail", job_id, "hello world"]
-        assert await cli(port, "ACKJOB", job_id) == ["1"]
+async def test_a_job_by_hand(broker: Broker) -> None:
+    port = port_of(broker)
+    (job_id,) = await cli(port, "ADDJOB", "mail", "hello world", "0", "RETRY", "60")
+    assert await cli(port, "QLEN", "mail") == ["1"]
+    assert await cli(port, "GETJOB", "FROM", "mail") == ["mail", job_id, "hello world"]
+    assert await cli(port, "ACKJOB", job_id) == ["1"]
 
 
-async def test_commands_from_a_file(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        lines = b"".join(b'ADDJOB q "line\\n%d" 0\n' % number for number in range(50))
-        out = await cli(port_of(broker), told=lines + b"QLEN q\nQPEEK q -1\n")
-        assert len({each for each in out if each.startswith("D-")}) == 50
-        assert "50" in out
-        assert out[-2:] == ["line", "49"]
+async def test_commands_from_a_file(broker: Broker) -> None:
+    lines = b"".join(b'ADDJOB q "line\\n%d" 0\n' % number for number in range(50))
+    out = await cli(port_of(broker), told=lines + b"QLEN q\nQPEEK q -1\n")
+    assert len({each for each in out if each.startswith("D-")}) == 50
+    assert "50" in out
+    assert out[-2:] == ["line", "49"]
 
 
 async def test_a_password(tmp_path: Path) -> None:

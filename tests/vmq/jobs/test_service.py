@@ -87,55 +87,54 @@ async def test_more_jobs_than_memory_stay_on_disk_and_more_than_that_are_refused
 
 
 async def test_a_disk_that_fails_acknowledges_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        service = broker.jobs.open()
-        append = service.segments.append
+    service = broker.jobs.open()
+    append = service.segments.append
 
-        def fail(_pieces: list[bytes]) -> None:
-            raise OSError(28, "No space left on device")
+    def fail(_pieces: list[bytes]) -> None:
+        raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(service.segments, "append", fail)
-        async with client_of(broker) as redis:
-            with pytest.raises(Lost):
-                await redis.execute_command("ADDJOB", "q", "x", 0)
-        assert broker.condition().reasons == ["jobs cannot be written to disk"]
-        monkeypatch.setattr(service.segments, "append", append)
-        await until(lambda: not broker.condition().reasons)
-        async with client_of(broker) as redis:
-            assert await redis.execute_command("ADDJOB", "q", "y", 0)
-
-
-async def test_nothing_is_added_while_the_broker_is_short_of_memory(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        core = broker.jobs.open().core
-        core.memory_is_high = True
-        with pytest.raises(ResponseError, match=r"limits.max_memory"):
+    monkeypatch.setattr(service.segments, "append", fail)
+    async with client_of(broker) as redis:
+        with pytest.raises(Lost):
             await redis.execute_command("ADDJOB", "q", "x", 0)
-        refused = await redis.execute_command("ADDJOBS", "q", 0, "JOBS", "x", "y")
-        assert ["limits.max_memory" in str(each) for each in refused] == [True, True]
-        core.memory_is_high = False
-        assert await redis.execute_command("ADDJOBS", "q", 0, "JOBS", "x", "y")
+    assert broker.condition().reasons == ["jobs cannot be written to disk"]
+    monkeypatch.setattr(service.segments, "append", append)
+    await until(lambda: not broker.condition().reasons)
+    async with client_of(broker) as redis:
+        assert await redis.execute_command("ADDJOB", "q", "y", 0)
+
+
+async def test_nothing_is_added_while_the_broker_is_short_of_memory(
+    broker: Broker, redis: Any
+) -> None:
+    core = broker.jobs.open().core
+    core.memory_is_high = True
+    with pytest.raises(ResponseError, match=r"limits.max_memory"):
+        await redis.execute_command("ADDJOB", "q", "x", 0)
+    refused = await redis.execute_command("ADDJOBS", "q", 0, "JOBS", "x", "y")
+    assert ["limits.max_memory" in str(each) for each in refused] == [True, True]
+    core.memory_is_high = False
+    assert await redis.execute_command("ADDJOBS", "q", 0, "JOBS", "x", "y")
 
 
 async def test_memory_that_is_used_up_still_lets_jobs_be_taken_and_acknowledged(
-    tmp_path: Path,
+    broker: Broker, redis: Any
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        do = redis.execute_command
-        job_id = await do("ADDJOB", "q", "x", 0)
-        machine = broker.jobs.open().machine
-        machine.max_memory = machine.full_memory = machine.memory
-        for command in (
-            ("ADDJOB", "q", "x", 0),
-            ("ADDJOB", "new", "x", 0),
-            ("GETJOB", "FROM", "new"),
-        ):
-            with pytest.raises(ResponseError, match="jobs have all of"):
-                await do(*command)
-        assert await do("GETJOB", "FROM", "q") == [[b"q", job_id, b"x"]]
-        assert await do("ACKJOB", job_id) == 1
+    do = redis.execute_command
+    job_id = await do("ADDJOB", "q", "x", 0)
+    machine = broker.jobs.open().machine
+    machine.max_memory = machine.full_memory = machine.memory
+    for command in (
+        ("ADDJOB", "q", "x", 0),
+        ("ADDJOB", "new", "x", 0),
+        ("GETJOB", "FROM", "new"),
+    ):
+        with pytest.raises(ResponseError, match="jobs have all of"):
+            await do(*command)
+    assert await do("GETJOB", "FROM", "q") == [[b"q", job_id, b"x"]]
+    assert await do("ACKJOB", job_id) == 1
 
 
 async def test_a_job_for_one_queue_too_many_is_refused_and_others_go_on(tmp_path: Path) -> None:
@@ -183,14 +182,13 @@ async def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         await broker.start()
 
 
-async def test_figures_are_told(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        await redis.execute_command("ADDJOB", "q", "x", 0)
-        samples = {each.name: each.samples for each in broker.metrics.families()}
-        assert [each.value for each in samples["jobs_added"]] == [1]
-        assert [each.value for each in samples["jobs"]] == [1]
-        assert [each.value for each in samples["job_connections"]] == [1]
-        assert list(samples["job_queue_depth"]) == [((("queue", "q"),), 1)]
+async def test_figures_are_told(broker: Broker, redis: Any) -> None:
+    await redis.execute_command("ADDJOB", "q", "x", 0)
+    samples = {each.name: each.samples for each in broker.metrics.families()}
+    assert [each.value for each in samples["jobs_added"]] == [1]
+    assert [each.value for each in samples["jobs"]] == [1]
+    assert [each.value for each in samples["job_connections"]] == [1]
+    assert list(samples["job_queue_depth"]) == [((("queue", "q"),), 1)]
 
 
 async def test_a_broker_may_serve_nothing_but_jobs(tmp_path: Path) -> None:

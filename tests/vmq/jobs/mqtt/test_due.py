@@ -31,22 +31,21 @@ def due_now(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_a_message_comes_when_it_is_due_as_it_was_published(tmp_path: Path, qos: int) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
-        await subscribed(peer, "a/#", 2)
-        packet_id = 7 if qos else None
-        peer.send(
-            publish_packet("$delayed/1000/a/b", b"x", qos=qos, packet_id=packet_id, retain=True)
-        )
-        if qos:
-            assert (await peer.packet()).packet_id == 7
-        await until(lambda: machine(broker).jobs)
-        due_now(broker)
-        found = await any_packet(peer)
-        assert (found.topic, found.qos, found.body[-1:]) == ("a/b", qos, b"x")
-        await until(lambda: not machine(broker).jobs)
-        assert broker.registry().retained.get("a/b") is not None
+async def test_a_message_comes_when_it_is_due_as_it_was_published(
+    broker: Broker, peer: Peer, qos: int
+) -> None:
+    await connected(peer)
+    await subscribed(peer, "a/#", 2)
+    packet_id = 7 if qos else None
+    peer.send(publish_packet("$delayed/1000/a/b", b"x", qos=qos, packet_id=packet_id, retain=True))
+    if qos:
+        assert (await peer.packet()).packet_id == 7
+    await until(lambda: machine(broker).jobs)
+    due_now(broker)
+    found = await any_packet(peer)
+    assert (found.topic, found.qos, found.body[-1:]) == ("a/b", qos, b"x")
+    await until(lambda: not machine(broker).jobs)
+    assert broker.registry().retained.get("a/b") is not None
 
 
 async def test_a_delayed_message_outlives_the_broker(tmp_path: Path) -> None:
@@ -69,36 +68,34 @@ async def test_a_delayed_message_outlives_the_broker(tmp_path: Path) -> None:
         await until(lambda: not machine(broker).jobs)
 
 
-async def test_a_delayed_job_and_a_delayed_will(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        async with peer_of(broker, TCP) as peer:
-            await connected(peer, will=Will("$delayed/2000/a", b"gone"))
-            peer.send(
-                publish_packet("$delayed/1000/$jobs/mail;priority=4", b"x", qos=1, packet_id=7)
-            )
-            await peer.expect(b"\x40\x02\x00\x07")
-        await until(lambda: len(machine(broker).jobs) == 2)
-        async with peer_of(broker, TCP) as peer:
-            await connected(peer)
-            await subscribed(peer, "a", 0)
-            due_now(broker)
-            assert (await any_packet(peer)).body.endswith(b"gone")
-        await until(lambda: bodies(broker, b"mail") == [b"x"])
-        (job,) = machine(broker).jobs.values()
-        assert job.priority == 4
+async def test_a_delayed_job_and_a_delayed_will(broker: Broker) -> None:
+    async with peer_of(broker, TCP) as peer:
+        await connected(peer, will=Will("$delayed/2000/a", b"gone"))
+        peer.send(publish_packet("$delayed/1000/$jobs/mail;priority=4", b"x", qos=1, packet_id=7))
+        await peer.expect(b"\x40\x02\x00\x07")
+    await until(lambda: len(machine(broker).jobs) == 2)
+    async with peer_of(broker, TCP) as peer:
+        await connected(peer)
+        await subscribed(peer, "a", 0)
+        due_now(broker)
+        assert (await any_packet(peer)).body.endswith(b"gone")
+    await until(lambda: bodies(broker, b"mail") == [b"x"])
+    (job,) = machine(broker).jobs.values()
+    assert job.priority == 4
 
 
 @pytest.mark.parametrize(
     "topic", ["$delayed/soon/a", "$delayed/60", "$delayed/5/$delayed/5/a", "$delayed/5/$jobs/"]
 )
-async def test_what_can_never_be_published_is_a_dead_letter(tmp_path: Path, topic: str) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
-        await subscribed(peer, "$jobs/$delayed/error/c", 0)
-        peer.send(publish_packet(topic, b"x", qos=1, packet_id=7))
-        found = [await any_packet(peer), await any_packet(peer)]
-        assert sorted(each.type for each in found) == [3, 4]
-        assert bodies(broker, b"$delayed!dead") == [b"x"]
+async def test_what_can_never_be_published_is_a_dead_letter(
+    broker: Broker, peer: Peer, topic: str
+) -> None:
+    await connected(peer)
+    await subscribed(peer, "$jobs/$delayed/error/c", 0)
+    peer.send(publish_packet(topic, b"x", qos=1, packet_id=7))
+    found = [await any_packet(peer), await any_packet(peer)]
+    assert sorted(each.type for each in found) == [3, 4]
+    assert bodies(broker, b"$delayed!dead") == [b"x"]
 
 
 class Judge(Plugin):
@@ -142,14 +139,15 @@ async def test_plugins_are_asked_when_it_comes_and_when_it_is_due(tmp_path: Path
         assert {each.reason for each in machine(broker).jobs.values()} == {"refused: not any more"}
 
 
-async def test_nobody_else_touches_the_queue_of_delayed_messages(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
-        peer.send(subscribe_packet(1, ("$jobs/$delayed", 1), ("$delayed/5/a", 1)))
-        await peer.expect(b"\x90\x04\x00\x01\x80\x80")
-        with pytest.raises(ValueError, match="the broker's own"):
-            await broker.jobs.add("$delayed", b"x")
-        with pytest.raises(ValueError, match="the broker's own"):
-            await anext(broker.jobs.take("$delayed"))
-        peer.send(publish_packet("$jobs/$delayed", b"x", qos=1, packet_id=7))
-        assert await peer.rest() == b""
+async def test_nobody_else_touches_the_queue_of_delayed_messages(
+    broker: Broker, peer: Peer
+) -> None:
+    await connected(peer)
+    peer.send(subscribe_packet(1, ("$jobs/$delayed", 1), ("$delayed/5/a", 1)))
+    await peer.expect(b"\x90\x04\x00\x01\x80\x80")
+    with pytest.raises(ValueError, match="the broker's own"):
+        await broker.jobs.add("$delayed", b"x")
+    with pytest.raises(ValueError, match="the broker's own"):
+        await anext(broker.jobs.take("$delayed"))
+    peer.send(publish_packet("$jobs/$delayed", b"x", qos=1, packet_id=7))
+    assert await peer.rest() == b""

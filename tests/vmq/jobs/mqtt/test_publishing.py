@@ -14,7 +14,7 @@ from vmq_hooks.types import Message, SubscriberId, Subscription
 
 from tests.support.until import until
 from tests.support.wire import Packet, Will, publish_packet, subscribe_packet
-from tests.vmq.jobs.serving import client_of, config_of, machine, named
+from tests.vmq.jobs.serving import config_of, machine, named
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.config.jobs import JobOptions
@@ -47,16 +47,15 @@ async def connected(peer: Peer, client_id: str = "c", **fields: Any) -> None:
     assert (await peer.connect(client_id, **fields)).raw[3] == 0
 
 
-async def test_a_job_of_every_qos(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
-        peer.send(job("$jobs/mail", b"zero", 0), job("$jobs/mail;priority=1", b"one"))
-        await peer.expect(b"\x40\x02\x00\x07")
-        peer.send(job("$jobs/mail", b"two", 2, 8), job("$jobs/mail", b"two", 2, 8, dup=True))
-        await peer.expect(b"\x50\x02\x00\x08", b"\x50\x02\x00\x08")
-        peer.send(b"\x62\x02\x00\x08", job("$jobs/mail", b"again", 2, 8))
-        await peer.expect(b"\x70\x02\x00\x08", b"\x50\x02\x00\x08")
-        assert bodies(broker, b"mail") == [b"one", b"zero", b"two", b"again"]
+async def test_a_job_of_every_qos(broker: Broker, peer: Peer) -> None:
+    await connected(peer)
+    peer.send(job("$jobs/mail", b"zero", 0), job("$jobs/mail;priority=1", b"one"))
+    await peer.expect(b"\x40\x02\x00\x07")
+    peer.send(job("$jobs/mail", b"two", 2, 8), job("$jobs/mail", b"two", 2, 8, dup=True))
+    await peer.expect(b"\x50\x02\x00\x08", b"\x50\x02\x00\x08")
+    peer.send(b"\x62\x02\x00\x08", job("$jobs/mail", b"again", 2, 8))
+    await peer.expect(b"\x70\x02\x00\x08", b"\x50\x02\x00\x08")
+    assert bodies(broker, b"mail") == [b"one", b"zero", b"two", b"again"]
 
 
 async def test_the_first_job_at_all_comes_by_mqtt(tmp_path: Path) -> None:
@@ -132,20 +131,15 @@ async def test_what_the_store_knows_of_a_publish_the_jobs_know(
             assert names == [b"mail", b"mapped"]
 
 
-async def test_options_of_the_topic(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        peer_of(broker, TCP) as peer,
-        client_of(broker) as redis,
-    ):
-        await connected(peer)
-        topic = "$jobs/a%2Fb;delay=60;retry=7;ttl=700;priority=4;key=k%3D;maxlen=3;replicate=1"
-        peer.send(job(topic, b"x"), job(topic, b"y", 1, 8))
-        await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08")
-        (only,) = machine(broker).jobs.values()
-        shown = named(await redis.execute_command("SHOW", only.id))
-        assert (shown[b"queue"], shown[b"key"], shown[b"body"]) == (b"a/b", b"k=", b"x")
-        assert (shown[b"delay"], shown[b"retry"], shown[b"priority"]) == (60, 7, 4)
+async def test_options_of_the_topic(broker: Broker, peer: Peer, redis: Any) -> None:
+    await connected(peer)
+    topic = "$jobs/a%2Fb;delay=60;retry=7;ttl=700;priority=4;key=k%3D;maxlen=3;replicate=1"
+    peer.send(job(topic, b"x"), job(topic, b"y", 1, 8))
+    await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08")
+    (only,) = machine(broker).jobs.values()
+    shown = named(await redis.execute_command("SHOW", only.id))
+    assert (shown[b"queue"], shown[b"key"], shown[b"body"]) == (b"a/b", b"k=", b"x")
+    assert (shown[b"delay"], shown[b"retry"], shown[b"priority"]) == (60, 7, 4)
 
 
 @pytest.mark.parametrize(
@@ -190,32 +184,30 @@ async def test_what_can_never_be_done_is_a_dead_letter(
 
 @pytest.mark.parametrize("topic", ["$jobs/", "$jobs/%zz", "$jobs/mail!dead", "$jobs/" + "q" * 600])
 async def test_without_a_queue_that_it_may_be_for_the_connection_ends(
-    tmp_path: Path, topic: str
+    broker: Broker, peer: Peer, topic: str
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
-        peer.send(job(topic, b"x"))
-        assert await peer.rest() == b""
-        assert not machine(broker).jobs
+    await connected(peer)
+    peer.send(job(topic, b"x"))
+    assert await peer.rest() == b""
+    assert not machine(broker).jobs
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_what_may_be_done_later_holds_the_client_until_it_is(
-    tmp_path: Path, qos: int
+    broker: Broker, peer: Peer, qos: int
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        found = machine(broker)
-        queue = found.queue(b"mail", 0.0)
-        found.pause(queue, True, False)
-        await connected(peer)
-        peer.send(job("$jobs/mail", b"first", qos), job("$jobs/mail", b"second", 1, 9))
-        publishing = broker.jobs.open().mqtt.publishing
-        await until(lambda: len(publishing.waiting) == 1)
-        found.pause(queue, False, False)
-        wanted = {0: [], 1: [b"\x40\x02\x00\x07"], 2: [b"\x50\x02\x00\x07"]}[qos]
-        await peer.expect(*wanted, b"\x40\x02\x00\x09")
-        assert bodies(broker, b"mail") == [b"first", b"second"]
-        assert not publishing.waiting
+    found = machine(broker)
+    queue = found.queue(b"mail", 0.0)
+    found.pause(queue, True, False)
+    await connected(peer)
+    peer.send(job("$jobs/mail", b"first", qos), job("$jobs/mail", b"second", 1, 9))
+    publishing = broker.jobs.open().mqtt.publishing
+    await until(lambda: len(publishing.waiting) == 1)
+    found.pause(queue, False, False)
+    wanted = {0: [], 1: [b"\x40\x02\x00\x07"], 2: [b"\x50\x02\x00\x07"]}[qos]
+    await peer.expect(*wanted, b"\x40\x02\x00\x09")
+    assert bodies(broker, b"mail") == [b"first", b"second"]
+    assert not publishing.waiting
 
 
 @pytest.mark.parametrize("topic", ["$jobs/mail;maxlen=1", "$jobs/mail;replicate=3"])
@@ -230,70 +222,64 @@ async def test_who_waits_too_long_is_closed_unacknowledged(tmp_path: Path, topic
         assert bodies(broker, b"mail") == [b"x"]
 
 
-async def test_who_goes_away_while_it_waits_is_forgotten(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        found = machine(broker)
-        found.pause(found.queue(b"mail", 0.0), True, False)
-        publishing = broker.jobs.open().mqtt.publishing
-        async with peer_of(broker, TCP) as peer:
-            await connected(peer)
-            peer.send(job("$jobs/mail", b"x"))
-            await until(lambda: publishing.waiting)
-            broker.connections.close("gone")  # type: ignore[union-attr]
-            await until(lambda: not publishing.waiting)
-        assert not found.jobs
+async def test_who_goes_away_while_it_waits_is_forgotten(broker: Broker) -> None:
+    found = machine(broker)
+    found.pause(found.queue(b"mail", 0.0), True, False)
+    publishing = broker.jobs.open().mqtt.publishing
+    async with peer_of(broker, TCP) as peer:
+        await connected(peer)
+        peer.send(job("$jobs/mail", b"x"))
+        await until(lambda: publishing.waiting)
+        broker.connections.close("gone")  # type: ignore[union-attr]
+        await until(lambda: not publishing.waiting)
+    assert not found.jobs
 
 
 async def test_a_disk_that_fails_acknowledges_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, peer: Peer
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
-        service = broker.jobs.open()
+    await connected(peer)
+    service = broker.jobs.open()
 
-        def fail(_pieces: list[bytes]) -> None:
-            raise OSError("no space left")
+    def fail(_pieces: list[bytes]) -> None:
+        raise OSError("no space left")
 
-        with monkeypatch.context() as broken:
-            broken.setattr(service.segments, "append", fail)
-            peer.send(job("$jobs/mail", b"x"))
-            assert await peer.rest() == b""
-
-
-async def test_ids_that_are_acknowledged_given_up_and_worked_at(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        peer_of(broker, TCP) as peer,
-        client_of(broker) as redis,
-    ):
-        do = redis.execute_command
-        first, second, other = [
-            (await do("ADDJOB", queue, "x", 0)).decode() for queue in ("mail", "mail", "other")
-        ]
-        await do("GETJOB", "COUNT", 3, "FROM", "mail", "other")
-        await connected(peer)
-        peer.send(subscribe_packet(1, ("$jobs/mail/error/c", 0)))
-        await peer.expect(b"\x90\x03\x00\x01\x00")
-        peer.send(job("$jobs/mail/working", second.encode()))
-        peer.send(job("$jobs/mail/ack", f"{first}\r\n{other}\n\n".encode(), 1, 8))
-        peer.send(job("$jobs/mail/nack", second.encode(), 2, 9))
-        await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08", b"\x50\x02\x00\x09")
-        assert set(machine(broker).jobs) == {second.encode(), other.encode()}
-        assert (await do("QLEN", "mail"), await do("QLEN", "other")) == (1, 0)
-        peer.send(job("$jobs/mail/ack", b"nonsense", 0))
-        assert b"BADID" in (await any_packet(peer)).raw
-        peer.send(job("$jobs/mail/working", first.encode(), 0))
-        assert b"NOJOB" in (await any_packet(peer)).raw
+    with monkeypatch.context() as broken:
+        broken.setattr(service.segments, "append", fail)
+        peer.send(job("$jobs/mail", b"x"))
+        assert await peer.rest() == b""
 
 
-async def test_a_will_is_a_job(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker:
-        for topic in ("$jobs/mail;priority=3", "$jobs/mail;priority=x"):
-            async with peer_of(broker, TCP) as peer:
-                await connected(peer, will=Will(topic, b"gone"))
-        await until(lambda: len(machine(broker).jobs) == 2)
-        assert bodies(broker, b"mail") == [b"gone"]
-        assert bodies(broker, b"mail!dead") == [b"gone"]
+async def test_ids_that_are_acknowledged_given_up_and_worked_at(
+    broker: Broker, peer: Peer, redis: Any
+) -> None:
+    do = redis.execute_command
+    first, second, other = [
+        (await do("ADDJOB", queue, "x", 0)).decode() for queue in ("mail", "mail", "other")
+    ]
+    await do("GETJOB", "COUNT", 3, "FROM", "mail", "other")
+    await connected(peer)
+    peer.send(subscribe_packet(1, ("$jobs/mail/error/c", 0)))
+    await peer.expect(b"\x90\x03\x00\x01\x00")
+    peer.send(job("$jobs/mail/working", second.encode()))
+    peer.send(job("$jobs/mail/ack", f"{first}\r\n{other}\n\n".encode(), 1, 8))
+    peer.send(job("$jobs/mail/nack", second.encode(), 2, 9))
+    await peer.expect(b"\x40\x02\x00\x07", b"\x40\x02\x00\x08", b"\x50\x02\x00\x09")
+    assert set(machine(broker).jobs) == {second.encode(), other.encode()}
+    assert (await do("QLEN", "mail"), await do("QLEN", "other")) == (1, 0)
+    peer.send(job("$jobs/mail/ack", b"nonsense", 0))
+    assert b"BADID" in (await any_packet(peer)).raw
+    peer.send(job("$jobs/mail/working", first.encode(), 0))
+    assert b"NOJOB" in (await any_packet(peer)).raw
+
+
+async def test_a_will_is_a_job(broker: Broker) -> None:
+    for topic in ("$jobs/mail;priority=3", "$jobs/mail;priority=x"):
+        async with peer_of(broker, TCP) as peer:
+            await connected(peer, will=Will(topic, b"gone"))
+    await until(lambda: len(machine(broker).jobs) == 2)
+    assert bodies(broker, b"mail") == [b"gone"]
+    assert bodies(broker, b"mail!dead") == [b"gone"]
 
 
 class Guard(Plugin):
@@ -355,35 +341,31 @@ async def test_plugins_see_the_queue_and_what_is_to_be_done_with_it(tmp_path: Pa
     ]
 
 
-async def test_with_several_processes_there_are_no_jobs(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        from vmq.core.ports import JobsPort
+async def test_with_several_processes_there_are_no_jobs(broker: Broker, peer: Peer) -> None:
+    from vmq.core.ports import JobsPort
 
-        await connected(peer)
-        broker.registry().core.jobs = JobsPort()  # as with broker.workers above 1
-        peer.send(subscribe_packet(1, ("$jobs/mail", 1)))
-        await peer.expect(b"\x90\x03\x00\x01\x80")
-        peer.send(job("$jobs/mail", b"x"))
-        assert await peer.rest() == b""
+    await connected(peer)
+    broker.registry().core.jobs = JobsPort()  # as with broker.workers above 1
+    peer.send(subscribe_packet(1, ("$jobs/mail", 1)))
+    await peer.expect(b"\x90\x03\x00\x01\x80")
+    peer.send(job("$jobs/mail", b"x"))
+    assert await peer.rest() == b""
 
 
-async def test_topics_of_jobs_are_nobody_elses(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await connected(peer)
-        peer.send(
-            subscribe_packet(
-                1, ("#", 1), ("$jobs/#", 1), ("$jobs/+", 1), ("$share/g/$jobs/mail", 1)
-            )
-        )
-        await peer.expect(b"\x90\x06\x00\x01\x01\x80\x80\x80")
-        registry = broker.registry()
-        for number in range(20):
-            peer.send(job(f"$jobs/mail;key={number}", b"x", 1, number + 1))
-            await peer.expect(b"\x40\x02\x00" + bytes([number + 1]))
-        assert not [each for each in registry.routes.young if each.startswith(b"$jobs")]
-        assert registry.retained.count == 0
-        await asyncio.sleep(0)
-        assert machine(broker).queues[b"mail"].depth == 20
+async def test_topics_of_jobs_are_nobody_elses(broker: Broker, peer: Peer) -> None:
+    await connected(peer)
+    peer.send(
+        subscribe_packet(1, ("#", 1), ("$jobs/#", 1), ("$jobs/+", 1), ("$share/g/$jobs/mail", 1))
+    )
+    await peer.expect(b"\x90\x06\x00\x01\x01\x80\x80\x80")
+    registry = broker.registry()
+    for number in range(20):
+        peer.send(job(f"$jobs/mail;key={number}", b"x", 1, number + 1))
+        await peer.expect(b"\x40\x02\x00" + bytes([number + 1]))
+    assert not [each for each in registry.routes.young if each.startswith(b"$jobs")]
+    assert registry.retained.count == 0
+    await asyncio.sleep(0)
+    assert machine(broker).queues[b"mail"].depth == 20
 
 
 async def test_whatever_is_published_is_answered_or_ends_its_own_connection(

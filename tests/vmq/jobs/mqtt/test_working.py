@@ -38,74 +38,61 @@ async def job_of(peer: Peer) -> mqtt.Packet:
     return found
 
 
-async def test_a_worker_has_one_job_at_a_time_and_puback_is_done(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        client_of(broker) as redis,
-        peer_of(broker, TCP) as peer,
-    ):
-        await working(peer, "$jobs/mail")
-        for number in range(3):
-            await redis.execute_command("ADDJOB", "mail", f"{number}", 0)
-        for number in range(3):
-            found = await job_of(peer)
-            assert (found.topic, found.body[-1:]) == ("$jobs/mail", b"%d" % number)
-            assert await redis.execute_command("QLEN", "mail") == 2 - number
-            peer.send(mqtt.puback_packet(found.packet_id))
-        await until(lambda: not machine(broker).jobs)
-        assert machine(broker).counts.acknowledged == 3
+async def test_a_worker_has_one_job_at_a_time_and_puback_is_done(
+    broker: Broker, redis: Any, peer: Peer
+) -> None:
+    await working(peer, "$jobs/mail")
+    for number in range(3):
+        await redis.execute_command("ADDJOB", "mail", f"{number}", 0)
+    for number in range(3):
+        found = await job_of(peer)
+        assert (found.topic, found.body[-1:]) == ("$jobs/mail", b"%d" % number)
+        assert await redis.execute_command("QLEN", "mail") == 2 - number
+        peer.send(mqtt.puback_packet(found.packet_id))
+    await until(lambda: not machine(broker).jobs)
+    assert machine(broker).counts.acknowledged == 3
 
 
-async def test_as_many_as_it_wants(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        client_of(broker) as redis,
-        peer_of(broker, TCP) as peer,
-    ):
-        for _ in range(10):
-            await redis.execute_command("ADDJOB", "mail", "x", 0)
-        await working(peer, "$jobs/mail;prefetch=4")
-        found = [await job_of(peer) for _ in range(4)]
-        assert await redis.execute_command("QLEN", "mail") == 6
-        peer.send(*[mqtt.puback_packet(each.packet_id) for each in found[:2]])
-        for _ in range(2):
-            await job_of(peer)
-        assert await redis.execute_command("QLEN", "mail") == 4
+async def test_as_many_as_it_wants(redis: Any, peer: Peer) -> None:
+    for _ in range(10):
+        await redis.execute_command("ADDJOB", "mail", "x", 0)
+    await working(peer, "$jobs/mail;prefetch=4")
+    found = [await job_of(peer) for _ in range(4)]
+    assert await redis.execute_command("QLEN", "mail") == 6
+    peer.send(*[mqtt.puback_packet(each.packet_id) for each in found[:2]])
+    for _ in range(2):
+        await job_of(peer)
+    assert await redis.execute_command("QLEN", "mail") == 4
 
 
-async def test_by_hand_puback_says_only_that_it_came(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        client_of(broker) as redis,
-        peer_of(broker, TCP) as peer,
-    ):
-        await working(peer, "$jobs/mail/manual/+")
-        for _ in range(2):
-            await redis.execute_command("ADDJOB", "mail", "x", 0)
-        first = await job_of(peer)
-        job_id = first.topic.removeprefix("$jobs/mail/manual/")
-        assert job_id.encode() in machine(broker).jobs
-        peer.send(
-            mqtt.puback_packet(first.packet_id),
-            mqtt.publish_packet("$jobs/mail/nack", job_id.encode()),
-        )
-        again = await job_of(peer)
-        assert again.topic == first.topic
-        peer.send(
-            mqtt.puback_packet(again.packet_id),
-            mqtt.publish_packet("$jobs/mail/ack", job_id.encode(), qos=1, packet_id=5),
-        )
-        found = [await peer.packet(), await peer.packet()]
-        assert sorted(each.type for each in found) == [3, 4]
-        assert job_id.encode() not in machine(broker).jobs
+async def test_by_hand_puback_says_only_that_it_came(
+    broker: Broker, redis: Any, peer: Peer
+) -> None:
+    await working(peer, "$jobs/mail/manual/+")
+    for _ in range(2):
+        await redis.execute_command("ADDJOB", "mail", "x", 0)
+    first = await job_of(peer)
+    job_id = first.topic.removeprefix("$jobs/mail/manual/")
+    assert job_id.encode() in machine(broker).jobs
+    peer.send(
+        mqtt.puback_packet(first.packet_id),
+        mqtt.publish_packet("$jobs/mail/nack", job_id.encode()),
+    )
+    again = await job_of(peer)
+    assert again.topic == first.topic
+    peer.send(
+        mqtt.puback_packet(again.packet_id),
+        mqtt.publish_packet("$jobs/mail/ack", job_id.encode(), qos=1, packet_id=5),
+    )
+    found = [await peer.packet(), await peer.packet()]
+    assert sorted(each.type for each in found) == [3, 4]
+    assert job_id.encode() not in machine(broker).jobs
 
 
-async def test_a_connection_that_ends_gives_its_jobs_to_others_at_once(tmp_path: Path) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        client_of(broker) as redis,
-        peer_of(broker, TCP) as other,
-    ):
+async def test_a_connection_that_ends_gives_its_jobs_to_others_at_once(
+    broker: Broker, redis: Any
+) -> None:
+    async with peer_of(broker, TCP) as other:
         async with peer_of(broker, TCP) as peer:
             await working(peer, "$jobs/mail;prefetch=2", clean=False)
             for body in ("done", "lost"):
@@ -129,15 +116,14 @@ async def test_a_connection_that_ends_gives_its_jobs_to_others_at_once(tmp_path:
 
 
 async def test_a_job_at_most_once_is_not_given_again_when_the_connection_ends(
-    tmp_path: Path,
+    broker: Broker, redis: Any
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        async with peer_of(broker, TCP) as peer:
-            await working(peer, "$jobs/mail")
-            await redis.execute_command("ADDJOB", "mail", "x", 0, "RETRY", 0)
-            await job_of(peer)
-        await until(lambda: not machine(broker).jobs)
-        assert machine(broker).counts.unconfirmed == 1
+    async with peer_of(broker, TCP) as peer:
+        await working(peer, "$jobs/mail")
+        await redis.execute_command("ADDJOB", "mail", "x", 0, "RETRY", 0)
+        await job_of(peer)
+    await until(lambda: not machine(broker).jobs)
+    assert machine(broker).counts.unconfirmed == 1
 
 
 async def test_retry_begins_anew_while_the_connection_lives(tmp_path: Path) -> None:
@@ -167,22 +153,17 @@ async def test_retry_begins_anew_while_the_connection_lives(tmp_path: Path) -> N
 
 
 async def test_who_unsubscribes_gets_no_more_and_may_acknowledge_what_it_has(
-    tmp_path: Path,
+    broker: Broker, redis: Any, peer: Peer
 ) -> None:
-    async with (
-        Broker(config_of(tmp_path)) as broker,
-        client_of(broker) as redis,
-        peer_of(broker, TCP) as peer,
-    ):
-        await working(peer, "$jobs/mail;prefetch=5")
-        await redis.execute_command("ADDJOB", "mail", "x", 0)
-        found = await job_of(peer)
-        peer.send(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=5"))
-        await peer.expect(b"\xb0\x02\x00\x02")
-        await redis.execute_command("ADDJOB", "mail", "y", 0)
-        peer.send(mqtt.puback_packet(found.packet_id))
-        await until(lambda: machine(broker).counts.acknowledged == 1)
-        assert await redis.execute_command("QLEN", "mail") == 1
+    await working(peer, "$jobs/mail;prefetch=5")
+    await redis.execute_command("ADDJOB", "mail", "x", 0)
+    found = await job_of(peer)
+    peer.send(mqtt.unsubscribe_packet(2, "$jobs/mail;prefetch=5"))
+    await peer.expect(b"\xb0\x02\x00\x02")
+    await redis.execute_command("ADDJOB", "mail", "y", 0)
+    peer.send(mqtt.puback_packet(found.packet_id))
+    await until(lambda: machine(broker).counts.acknowledged == 1)
+    assert await redis.execute_command("QLEN", "mail") == 1
 
 
 @pytest.mark.parametrize(
@@ -197,71 +178,68 @@ async def test_who_unsubscribes_gets_no_more_and_may_acknowledge_what_it_has(
     ],
 )
 async def test_no_worker_and_the_error_topic_says_why(
-    tmp_path: Path, topic_filter: str, qos: int
+    peer: Peer, topic_filter: str, qos: int
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await peer.connect("w")
-        peer.send(mqtt.subscribe_packet(1, ("$jobs/mail/error/w", 0), (topic_filter, qos)))
-        found = {each.type: each for each in [await peer.packet(), await peer.packet()]}
-        assert found[9].body == b"\x00\x01\x00\x80"
-        assert b'"reason"' in found[3].body
+    await peer.connect("w")
+    peer.send(mqtt.subscribe_packet(1, ("$jobs/mail/error/w", 0), (topic_filter, qos)))
+    found = {each.type: each for each in [await peer.packet(), await peer.packet()]}
+    assert found[9].body == b"\x00\x01\x00\x80"
+    assert b'"reason"' in found[3].body
 
 
-async def test_a_grant_of_qos_2_is_one_of_qos_1(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, peer_of(broker, TCP) as peer:
-        await peer.connect("w")
-        peer.send(mqtt.subscribe_packet(1, ("$jobs/mail", 2)))
-        await peer.expect(b"\x90\x03\x00\x01\x01")
+async def test_a_grant_of_qos_2_is_one_of_qos_1(peer: Peer) -> None:
+    await peer.connect("w")
+    peer.send(mqtt.subscribe_packet(1, ("$jobs/mail", 2)))
+    await peer.expect(b"\x90\x03\x00\x01\x01")
 
 
-async def test_workers_of_every_kind_share_a_queue(tmp_path: Path) -> None:
+async def test_workers_of_every_kind_share_a_queue(broker: Broker, redis: Any) -> None:
     """Jobs added over RESP and MQTT; done by paho, aiomqtt, redis-py and the process itself: each once."""
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        done: Counter[bytes] = Counter()
-        loop = asyncio.get_running_loop()
-        port = mqtt_port(broker)
+    done: Counter[bytes] = Counter()
+    loop = asyncio.get_running_loop()
+    port = mqtt_port(broker)
 
-        def on_message(client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
-            loop.call_soon_threadsafe(done.update, [bytes(message.payload)])
+    def on_message(client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
+        loop.call_soon_threadsafe(done.update, [bytes(message.payload)])
 
-        client = paho.Client(CallbackAPIVersion.VERSION2, "paho", protocol=paho.MQTTv311)
-        client.on_message = on_message
-        client.connect("127.0.0.1", port)
-        client.loop_start()
-        client.subscribe("$jobs/mail;prefetch=2", 1)
+    client = paho.Client(CallbackAPIVersion.VERSION2, "paho", protocol=paho.MQTTv311)
+    client.on_message = on_message
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    client.subscribe("$jobs/mail;prefetch=2", 1)
 
-        # What is done is counted behind each acknowledgement: who is cancelled while one is on its way may miss that
-        # (asyncio.wait_for of Python 3.11).
+    # What is done is counted behind each acknowledgement: who is cancelled while one is on its way may miss that
+    # (asyncio.wait_for of Python 3.11).
 
-        async def by_hand() -> None:
-            async with aiomqtt.Client("127.0.0.1", port, identifier="hand") as worker:
-                await worker.subscribe("$jobs/mail/manual/+", 1)
-                async for message in worker.messages:
-                    job_id = message.topic.value.rpartition("/")[2]
-                    await worker.publish("$jobs/mail/ack", job_id, 1)
-                    done[bytes(message.payload)] += 1
+    async def by_hand() -> None:
+        async with aiomqtt.Client("127.0.0.1", port, identifier="hand") as worker:
+            await worker.subscribe("$jobs/mail/manual/+", 1)
+            async for message in worker.messages:
+                job_id = message.topic.value.rpartition("/")[2]
+                await worker.publish("$jobs/mail/ack", job_id, 1)
+                done[bytes(message.payload)] += 1
 
-        async def inside() -> None:
-            async for job in broker.jobs.take("mail"):
-                await job.ack()
-                done[job.body] += 1
+    async def inside() -> None:
+        async for job in broker.jobs.take("mail"):
+            await job.ack()
+            done[job.body] += 1
 
-        async def by_resp() -> None:
-            async with client_of(broker) as worker:
-                while True:
-                    [[_, job_id, body]] = await worker.execute_command("GETJOB", "FROM", "mail")
-                    await worker.execute_command("ACKJOB", job_id)
-                    done[body] += 1
+    async def by_resp() -> None:
+        async with client_of(broker) as worker:
+            while True:
+                [[_, job_id, body]] = await worker.execute_command("GETJOB", "FROM", "mail")
+                await worker.execute_command("ACKJOB", job_id)
+                done[body] += 1
 
-        async with asyncio.TaskGroup() as group:
-            workers = [group.create_task(each()) for each in (by_hand, inside, by_resp)]
-            async with aiomqtt.Client("127.0.0.1", port, identifier="maker") as maker:
-                for number in range(30):
-                    await maker.publish("$jobs/mail", b"mqtt %d" % number, number % 3)
-                    await redis.execute_command("ADDJOB", "mail", b"resp %d" % number, 0)
-            await until(lambda: len(done) == 60 and not machine(broker).jobs)
-            for each in workers:
-                each.cancel()
-        client.disconnect()
-        client.loop_stop()
-        assert set(done.values()) == {1}
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(each()) for each in (by_hand, inside, by_resp)]
+        async with aiomqtt.Client("127.0.0.1", port, identifier="maker") as maker:
+            for number in range(30):
+                await maker.publish("$jobs/mail", b"mqtt %d" % number, number % 3)
+                await redis.execute_command("ADDJOB", "mail", b"resp %d" % number, 0)
+        await until(lambda: len(done) == 60 and not machine(broker).jobs)
+        for each in workers:
+            each.cancel()
+    client.disconnect()
+    client.loop_stop()
+    assert set(done.values()) == {1}

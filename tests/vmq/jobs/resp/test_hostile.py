@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +30,11 @@ from vmq.broker import Broker
     ],
 )
 async def test_what_is_no_command_ends_that_connection_with_an_error(
-    tmp_path: Path, data: bytes
+    broker: Broker, redis: Any, data: bytes
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        reply = await raw(broker, data)
-        assert reply.startswith((b"-ERR Protocol error", b"-ERR unknown command"))
-        assert await redis.execute_command("PING") is True
+    reply = await raw(broker, data)
+    assert reply.startswith((b"-ERR Protocol error", b"-ERR unknown command"))
+    assert await redis.execute_command("PING") is True
 
 
 async def test_strangers_may_not_send_much(tmp_path: Path) -> None:
@@ -61,21 +61,22 @@ async def test_replies_that_nobody_reads_take_no_memory_however_short_they_are(
         writer.transport.abort()
 
 
-async def test_a_peer_that_does_not_read_its_replies_is_not_served_on(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
-        await redis.execute_command("ADDJOB", "q", "x" * 1_000_000, 0)
-        _, writer = await asyncio.open_connection("127.0.0.1", port_of(broker), limit=1)
-        assert isinstance(writer.transport, asyncio.Transport)
-        writer.transport.pause_reading()
-        writer.write(b"QPEEK q 1\r\n" * 5000)
-        service = broker.jobs.open()
-        sent = broker.monitor.core.counters
-        await until(lambda: sent.bytes_sent > 2_000_000)
-        for _ in range(50):
-            await redis.execute_command("PING")
-        assert sent.bytes_sent < 100_000_000  # what the system's buffers take, not 5 GB
-        assert len(service.listeners[0].clients) == 2
-        writer.transport.abort()
+async def test_a_peer_that_does_not_read_its_replies_is_not_served_on(
+    broker: Broker, redis: Any
+) -> None:
+    await redis.execute_command("ADDJOB", "q", "x" * 1_000_000, 0)
+    _, writer = await asyncio.open_connection("127.0.0.1", port_of(broker), limit=1)
+    assert isinstance(writer.transport, asyncio.Transport)
+    writer.transport.pause_reading()
+    writer.write(b"QPEEK q 1\r\n" * 5000)
+    service = broker.jobs.open()
+    sent = broker.monitor.core.counters
+    await until(lambda: sent.bytes_sent > 2_000_000)
+    for _ in range(50):
+        await redis.execute_command("PING")
+    assert sent.bytes_sent < 100_000_000  # what the system's buffers take, not 5 GB
+    assert len(service.listeners[0].clients) == 2
+    writer.transport.abort()
 
 
 SCAN = b"JSCAN 0 QUEUE none BUSYLOOP\r\n"
@@ -88,17 +89,17 @@ LONG = b"GETJOB NOHANG FROM " + b" ".join(b"q%d" % each for each in range(500)) 
     ("command", "done"), [(b"PING\r\n", 500), (b"QSCAN\r\n", 1), (SCAN, 1), (LONG, 8)]
 )
 async def test_what_makes_much_work_leaves_others_their_turn(
-    tmp_path: Path, command: bytes, done: int
+    broker: Broker, command: bytes, done: int
 ) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker):
+    async with client_of(broker):
         [connection] = broker.jobs.open().listeners[0].clients
         connection.data_received(command * (done + 10))
         assert connection.reader.kept() == len(command) * 10
         await until(lambda: connection.reader.kept() == 0)
 
 
-async def test_who_sends_more_than_is_done_is_read_no_further(tmp_path: Path) -> None:
-    async with Broker(config_of(tmp_path)) as broker, client_of(broker):
+async def test_who_sends_more_than_is_done_is_read_no_further(broker: Broker) -> None:
+    async with client_of(broker):
         [connection] = broker.jobs.open().listeners[0].clients
         flood = b"PING\r\n" * 50_000
         connection.data_received(flood)

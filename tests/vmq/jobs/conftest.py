@@ -1,0 +1,32 @@
+"""What tests of jobs share: a broker that serves them, and who talks with it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vmq.jobs.serving import client_of, config_of
+from tests.vmq.sockets import Peer, peer_of
+from vmq.broker import Broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """With a listener for jobs, and one for MQTT."""
+    async with Broker(config_of(tmp_path)) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def redis(broker: Broker) -> AsyncIterator[Any]:
+    """A client of the listener for jobs."""
+    async with client_of(broker) as client:
+        yield client
+
+
+@pytest.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    """Bytes of MQTT to and from the broker."""
+    async with peer_of(broker, 1) as peer:
+        yield peer
