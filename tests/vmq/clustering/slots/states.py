@@ -56,7 +56,30 @@ def queue(state: SlotState, client: str) -> list[int]:
     return [number for _, number in state.queues.get(client, {})]
 
 
+def parted(*numbers: int) -> tuple[SlotState, SlotState]:
+    """A state in which "c" has subscribed and awaits these messages, and a fork of it."""
+    one = begun(1, 5)
+    subscribe(one, "c")
+    for number in numbers:
+        take(one, number)
+    return one, begun(2, 6, one)
+
+
 def merged(one: SlotState, other: SlotState) -> SlotState:
     found = load_state(all_records(one))
     merge(found, other)
+    return found
+
+
+def waiting(one: SlotState, other: SlotState) -> list[int]:
+    """The messages that "c" awaits when the two have become one, whichever comes first."""
+    found = queue(merged(one, other), "c")
+    assert found == queue(merged(other, one), "c")
+    return found
+
+
+def granted(one: SlotState, other: SlotState) -> dict[str, int]:
+    """What "c" has subscribed to when the two have become one, whichever comes first."""
+    found = merged(one, other).registers["c"].granted()
+    assert found == merged(other, one).registers["c"].granted()
     return found

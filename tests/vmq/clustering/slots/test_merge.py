@@ -16,9 +16,11 @@ from tests.vmq.clustering.slots.states import (
     finish,
     merged,
     message,
+    parted,
     queue,
     subscribe,
     take,
+    waiting,
 )
 from vmq.clustering.slots.merge import merge
 from vmq.clustering.slots.queued import StoredMessage
@@ -41,16 +43,11 @@ def what_counts(state: SlotState) -> Any:
 
 
 def test_what_one_side_has_finished_is_finished() -> None:
-    one = begun(1, 5)
-    subscribe(one, "c")
-    for number in (1, 2, 3):
-        take(one, number)
-    other = begun(2, 6, one)
+    one, other = parted(1, 2, 3)
     finish(one, "c", 1)
     finish(other, "c", 2)
     take(other, 4)
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == [3, 4]
+    assert waiting(one, other) == [3, 4]
 
 
 def test_what_a_side_took_while_it_did_not_know_a_client_is_not_seen_for_that_client() -> None:
@@ -59,32 +56,24 @@ def test_what_a_side_took_while_it_did_not_know_a_client_is_not_seen_for_that_cl
     subscribe(one, "c")
     take(one, 1)
     take(other, 1)  # before it learns of c
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == [1]
+    assert waiting(one, other) == [1]
 
 
 def test_what_a_side_had_for_a_client_it_has_finished_whatever_that_subscribed_to_elsewhere() -> (
     None
 ):
-    one = begun(1, 5)
-    subscribe(one, "c")
-    take(one, 1)
-    other = begun(2, 6, one)
+    one, other = parted(1)
     finish(other, "c", 1)
     one.subscribe("c", "t", 2, 0)  # which the other side does not know
     one.close()
     take(one, 2)
     take(other, 2)
     finish(other, "c", 2)
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == [2], "of this one it cannot know for which subscription it was"
+    assert waiting(one, other) == [2], "of this one it cannot know for which subscription it was"
 
 
 def test_what_a_merge_brings_for_another_client_was_not_there_for_that_before() -> None:
-    one = begun(1, 5)
-    subscribe(one, "c")
-    take(one, 1)
-    other = begun(2, 6, one)
+    one, other = parted(1)
     third = begun(1, 7)
     subscribe(third, "d")
     take(third, 1)
@@ -95,10 +84,7 @@ def test_what_a_merge_brings_for_another_client_was_not_there_for_that_before() 
 
 
 def test_a_client_that_awaits_pubrel_of_one_side_gets_it_of_the_other() -> None:
-    one = begun(1, 5)
-    subscribe(one, "c")
-    take(one, 1)
-    other = begun(2, 6, one)
+    one, other = parted(1)
     attach(other, "c", 8)
     one.send("c", 7, SentMessage((ORIGIN, 1), True, 2))
     finish(one, "c", 1)
@@ -115,10 +101,7 @@ def test_an_id_that_a_client_may_hold_by_the_word_of_one_side_is_finished_by_the
     under: int,
 ) -> None:
     """Its PUBREC was on the way: PUBREL is nothing to who does not hold it, and what it lacks comes in its turn."""
-    one = begun(1, 5)
-    subscribe(one, "c")
-    take(one, 1)
-    other = begun(2, 6, one)
+    one, other = parted(1)
     attach(other, "c", 8)
     one.send("c", 7, SentMessage((ORIGIN, 1), False, 2))
     one.send("c", 8, SentMessage((ORIGIN, 2), False, 1))  # nothing to a client that sees it no more
@@ -144,14 +127,11 @@ def test_what_a_client_has_finished_that_a_part_of_a_copy_had_for_it_does_not_co
     found = merged(begun(3, 7, one), part)
     assert queue(found, "c") == [1]
     finish(found, "c", 1)
-    for again in (merged(found, former), merged(former, found)):
-        assert queue(again, "c") == []
+    assert waiting(found, former) == []
 
 
 def test_one_register_wins_whole() -> None:
-    one = begun(1, 5)
-    subscribe(one, "c")
-    other = begun(2, 6, one)
+    one, other = parted()
     one.send("c", 1, SentMessage((ORIGIN, 1), False, 1))
     other.registers["c"].lineage = other.lineage
     other.send("c", 2, SentMessage((ORIGIN, 2), False, 2))
@@ -179,8 +159,7 @@ def test_a_session_that_ended_takes_its_queue_along() -> None:
     take(one, 2)
     attach(other, "c", 4)
     other.end_session("c", 0)
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == []
+    assert waiting(one, other) == []
 
 
 def test_what_was_lost_but_for_its_subscriptions_still_gets_messages() -> None:
@@ -322,15 +301,11 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
 
 def test_who_knew_a_client_does_so_however_it_says_it() -> None:
     """One side says of each lineage what it has, the other only that it has all up to an epoch."""
-    one = begun(1, 5)
-    subscribe(one, "c")
-    take(one, 1)
-    other = begun(2, 6, one)
+    one, other = parted(1)
     finish(other, "c", 1)
     one.begin((3, 5))
     one.forget_forks()
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == []
+    assert waiting(one, other) == []
 
 
 def test_who_never_knew_a_client_does_not_because_it_subscribed_long_ago() -> None:
@@ -341,8 +316,7 @@ def test_who_never_knew_a_client_does_not_because_it_subscribed_long_ago() -> No
     one.forget_forks()
     take(one, 1)
     take(other, 1)
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == [1]
+    assert waiting(one, other) == [1]
 
 
 def shared(state: SlotState, *members: str) -> tuple[int, int]:

@@ -7,10 +7,13 @@ from tests.vmq.clustering.slots.states import (
     attach,
     begun,
     finish,
+    granted,
     merged,
+    parted,
     queue,
     subscribe,
     take,
+    waiting,
 )
 from vmq.clustering.slots.records import all_records, load_state, take_changes
 from vmq.clustering.slots.register import request_of
@@ -30,62 +33,49 @@ def test_what_a_client_ended_before_it_asked_anew_stays_ended_where_it_is_read_l
         other.close()
     one.subscribe("c", "t", 2, 0, request_of(55, 2))
     one.close()
-    for found in (merged(one, other), merged(other, one)):
-        assert found.registers["c"].granted() == {}
+    assert granted(one, other) == {}
 
 
 def test_an_ended_subscription_does_not_come_back() -> None:
-    one = begun(1, 5)
-    subscribe(one, "c")
-    other = begun(2, 6, one)
+    one, other = parted()
     one.subscribe("c", "#", -1, 0)
     one.close()
-    for found in (merged(one, other), merged(other, one)):
-        assert found.registers["c"].granted() == {}
+    assert granted(one, other) == {}
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_a_forgotten_end_is_known_of_what_its_side_includes(is_forgotten: bool) -> None:
     """All had handed in what they have when it ended; then one began another lineage with a copy from before."""
-    one = begun(1, 5)
-    subscribe(one, "c")
-    other = begun(2, 6, one)
+    one, other = parted()
     one.subscribe("c", "#", -1, 0)
     one.forget_forks()
     if is_forgotten:
         one.end_session("c", 0)
         one.forget("c")
     one.close()
-    for found in (merged(one, other), merged(other, one)):
-        assert found.registers["c"].granted() == {}
+    assert granted(one, other) == {}
 
 
 def test_an_end_ends_only_what_it_knew_of_whatever_the_clocks_say() -> None:
-    one = begun(1, 5)
-    subscribe(one, "c")
-    other = begun(2, 6, one)
+    one, other = parted()
     one.subscribe("c", "#", -1, 1_000_000)
     one.close()
     other.subscribe("c", "#", -1, 0)
     other.subscribe("c", "#", 1, 0)
     other.close()
-    for found in (merged(one, other), merged(other, one)):
-        assert found.registers["c"].granted() == {"#": 1}
+    assert granted(one, other) == {"#": 1}
 
 
 def test_who_asks_again_for_what_an_older_copy_has_still_keeps_it() -> None:
-    one = begun(1, 5)
-    subscribe(one, "c")
-    other = begun(2, 6, one)
+    one, other = parted()
     one.subscribe("c", "#", -1, 1_000_000)
     one.close()
     take(one, 1)
     other.subscribe("c", "#", 1, 0)
     other.close()
     take(other, 1)
-    for found in (merged(one, other), merged(other, one)):
-        assert found.registers["c"].granted() == {"#": 1}
-        assert queue(found, "c") == [1]
+    assert granted(one, other) == {"#": 1}
+    assert waiting(one, other) == [1]
 
 
 @pytest.mark.parametrize("packet", [7, 8])
@@ -107,9 +97,8 @@ def test_what_a_client_has_of_a_later_owner_that_it_asked_as_well_it_gets_no_mor
         attach(other, "c", 4)
         other.subscribe("c", "#", -1, 0)
         other.close()
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == []
-        assert found.registers["c"].granted() == ({} if is_over else {"#": 2})
+    assert waiting(one, other) == []
+    assert granted(one, other) == ({} if is_over else {"#": 2})
 
 
 @pytest.mark.parametrize(("life", "left"), [(1, [1, 2]), (2, [1, 2, 3])])
@@ -131,8 +120,7 @@ def test_what_an_owner_saw_before_its_client_asked_it_has_not_seen_for_what_that
         take(one, number)
         take(other, number)
     finish(other, "c", 3)
-    for found in (merged(one, other), merged(other, one)):
-        assert queue(found, "c") == left
+    assert waiting(one, other) == left
 
 
 def test_what_had_been_seen_is_not_kept_when_nobody_has_a_fork() -> None:
@@ -188,11 +176,9 @@ def test_an_ended_session_ends_what_its_connection_asked_for_and_an_owner_reads_
     attach(later, "c", 5)
     one.subscribe("c", "#", 2, 0, request_of(3, 1))
     one.close()
-    for found in (merged(one, later), merged(later, one)):
-        assert found.registers["c"].granted() == {}
+    assert granted(one, later) == {}
     one = load_state(all_records(one))
     attach(one, "c", 6)  # it has crossed to the other side
     one.subscribe("c", "#", 2, 0, request_of(6, 1))
     one.close()
-    for found in (merged(one, later), merged(later, one)):
-        assert found.registers["c"].granted() == {"#": 2}
+    assert granted(one, later) == {"#": 2}

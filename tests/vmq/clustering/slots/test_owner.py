@@ -134,6 +134,13 @@ class World:
             self.receive(store, SlotStored(SLOT, self.lineage, part.version, part.is_last))
         self.confirm(store, is_whole=True)
 
+    def serve(self) -> int:
+        """It serves, with a follower that has all; returns whose store that is."""
+        self.deny(2, 3)
+        (follower,) = self.owner.view.followers
+        self.follow(follower)
+        return follower
+
 
 def test_it_takes_nothing_until_all_in_reach_have_denied_forks() -> None:
     world = World()
@@ -149,9 +156,7 @@ def test_it_takes_nothing_until_all_in_reach_have_denied_forks() -> None:
 
 def test_it_confirms_what_the_follower_has_on_disk() -> None:
     world = World()
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    follower = world.serve()
     world.offer(1)
     assert world.sent(fronts.OfferTaken) == []
     world.confirm(follower, is_whole=True)
@@ -160,9 +165,7 @@ def test_it_confirms_what_the_follower_has_on_disk() -> None:
 
 def test_a_front_is_told_how_much_of_what_its_client_has_is_safe() -> None:
     world = World()
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    follower = world.serve()
     world.subscribe("c")
     world.attach()
     world.offer(1, 2, 3)
@@ -186,9 +189,7 @@ def test_a_front_is_told_how_much_of_what_its_client_has_is_safe() -> None:
 
 def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again() -> None:
     world = World()
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    follower = world.serve()
     world.subscribe("c")
     world.offer(1, 2)
     world.attach((ORIGIN, 1), (ORIGIN, 3))
@@ -263,9 +264,7 @@ def on_a_failing_disk() -> tuple[World, FailingDisk, int]:
     world = World()
     world.disk = disk = FailingDisk()
     world.here.effects.disk = disk
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    follower = world.serve()
     return world, disk, follower
 
 
@@ -323,9 +322,7 @@ def test_what_comes_out_of_turn_is_not_taken() -> None:
 def test_a_former_followers_copy_goes_when_the_next_one_is_whole() -> None:
     world = World()
     world.subscribe("c")
-    world.deny(2, 3)
-    (first,) = world.owner.view.followers
-    world.follow(first)
+    first = world.serve()
     for index, number in enumerate(range(1, 9)):
         world.offer(number, index=index)
     world.confirm(first, is_whole=True)
@@ -366,9 +363,7 @@ def test_the_next_owner_by_plan_that_dies_follows_no_more_at_once() -> None:
 
 def test_what_a_follower_confirmed_holds_for_one_life_of_it() -> None:
     world = World()
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    follower = world.serve()
     version = world.owner.state.version
     world.beat(follower, boot=2)
     assert not world.owner.serves(1)
@@ -384,9 +379,7 @@ def test_who_was_held_up_takes_nothing_until_others_have_said_again_that_they_ha
     None
 ):
     world = World()
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    follower = world.serve()
     world.sent(AskFork)
     world.now += 900
     world.tick()
@@ -420,9 +413,7 @@ def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_wh
     limits = QueueLimits(1)
     limits.online, limits.pauses = 1, True
     world.here.limits.set(limits)
-    world.deny(2, 3)
-    (follower,) = world.owner.view.followers
-    world.follow(follower)
+    follower = world.serve()
     world.receive(3, fronts.Attach(SLOT, "c", 77, 0, world.lineage, 13, []))
     world.subscribe("c")
     for index, number in enumerate((1, 2, 3)):
