@@ -1,6 +1,8 @@
 """The session of a bridge, on a real broker: nothing of its own, RETAIN as published, kept until acknowledged."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,22 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterOptions:
     return ClusterOptions(node_name="n", listen=listen, slots=8)
 
 
+Start = Callable[[], AbstractAsyncContextManager[tuple[brokers.Broker, Broker]]]
+
+
+@pytest.fixture
+def start(tmp_path: Path, cluster: ClusterOptions) -> Start:
+    """Starts the broker, or the one that it was before, and gives its plugin's handle as well."""
+
+    @asynccontextmanager
+    async def started() -> AsyncIterator[tuple[brokers.Broker, Broker]]:
+        plugin = Holder()
+        async with serving(tmp_path, {"p": plugin}, cluster=cluster) as broker:
+            yield broker, plugin.handle
+
+    return started
+
+
 def has_session(broker: brokers.Broker) -> bool:
     """Whether the bridge has one."""
     if broker.clustering is None:
@@ -54,13 +72,10 @@ async def take_message(session: BridgeSession) -> BridgeMessage:
             return found
 
 
-async def test_a_bridge_does_not_get_what_it_published(
-    tmp_path: Path, cluster: ClusterOptions
-) -> None:
-    plugin = Holder()
+async def test_a_bridge_does_not_get_what_it_published(start: Start) -> None:
     async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
-        plugin.handle.bridge("b") as session,
+        start() as (broker, handle),
+        handle.bridge("b") as session,
         broker.subscribe("#", qos=2) as others,
     ):
         await session.subscribe([Wanted("#", 2)])
@@ -78,14 +93,8 @@ async def test_a_bridge_does_not_get_what_it_published(
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
-async def test_retain_is_as_it_was_published(
-    tmp_path: Path, cluster: ClusterOptions, qos: int
-) -> None:
-    plugin = Holder()
-    async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
-        plugin.handle.bridge("b") as session,
-    ):
+async def test_retain_is_as_it_was_published(start: Start, qos: int) -> None:
+    async with start() as (broker, handle), handle.bridge("b") as session:
         await session.subscribe([Wanted("#", 2)])
         await broker.publish("a", b"1", qos=qos, retain=True)
         await broker.publish("a", b"2", qos=qos)
@@ -99,12 +108,9 @@ async def test_retain_is_as_it_was_published(
 
 
 @pytest.mark.parametrize("qos", (1, 2))
-async def test_what_is_not_acknowledged_comes_again_under_its_id(
-    tmp_path: Path, cluster: ClusterOptions, qos: int
-) -> None:
-    plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}, cluster=cluster) as broker:
-        async with plugin.handle.bridge("b") as session:
+async def test_what_is_not_acknowledged_comes_again_under_its_id(start: Start, qos: int) -> None:
+    async with start() as (broker, handle):
+        async with handle.bridge("b") as session:
             await session.subscribe([Wanted("a", 2)])
             for payload in (b"1", b"2", b"3"):
                 await broker.publish("a", payload, qos=qos, retain=payload == b"2")
@@ -114,23 +120,15 @@ async def test_what_is_not_acknowledged_comes_again_under_its_id(
             session.acknowledge(third.packet_id)
             session.acknowledge(4711)  # nobody knows it
         await broker.publish("a", b"4", qos=qos, retain=True)
-    plugin = Holder()
-    async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster),
-        plugin.handle.bridge("b") as session,
-    ):
+    async with start() as (_, handle), handle.bridge("b") as session:
         again = await take_message(session)
         assert again == BridgeMessage(Message("a", b"2", qos, True), second.packet_id, True)
         later = await take_message(session)
         assert (later.message, later.again) == (Message("a", b"4", qos, True), False)
 
 
-async def test_only_so_many_are_on_their_way(tmp_path: Path, cluster: ClusterOptions) -> None:
-    plugin = Holder()
-    async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
-        plugin.handle.bridge("b", max_inflight_messages=2) as session,
-    ):
+async def test_only_so_many_are_on_their_way(start: Start) -> None:
+    async with start() as (broker, handle), handle.bridge("b", max_inflight_messages=2) as session:
         await session.subscribe([Wanted("a", 1)])
         for number in range(5):
             await broker.publish("a", b"%d" % number, qos=1)
@@ -143,13 +141,10 @@ async def test_only_so_many_are_on_their_way(tmp_path: Path, cluster: ClusterOpt
         assert (await take(session)).message.payload == b"3"
 
 
-async def test_subscriptions_are_exactly_what_was_asked_for_last(
-    tmp_path: Path, cluster: ClusterOptions
-) -> None:
-    plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}, cluster=cluster) as broker:
+async def test_subscriptions_are_exactly_what_was_asked_for_last(start: Start) -> None:
+    async with start() as (broker, handle):
         await broker.publish("a", b"x", qos=1, retain=True)
-        async with plugin.handle.bridge("b") as session:
+        async with handle.bridge("b") as session:
             await session.subscribe([Wanted("a", 1), Wanted("b", 1)])
             session.acknowledge((await take(session)).packet_id)
             await session.subscribe([Wanted("a", 1), Wanted("c", 1)])
@@ -158,16 +153,15 @@ async def test_subscriptions_are_exactly_what_was_asked_for_last(
             # `a` was subscribed to before, so its retained message does not come again.
             assert (await take(session)).message.topic == "c"
         assert has_session(broker)
-        assert await plugin.handle.disconnect(OURS, cleanup=True) is False
+        assert await handle.disconnect(OURS, cleanup=True) is False
         await until(lambda: not has_session(broker))
 
 
-async def test_whoever_opens_it_later_has_it(tmp_path: Path, cluster: ClusterOptions) -> None:
-    plugin = Holder()
+async def test_whoever_opens_it_later_has_it(start: Start) -> None:
     async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster),
-        plugin.handle.bridge("b") as first,
-        plugin.handle.bridge("b"),
+        start() as (_, handle),
+        handle.bridge("b") as first,
+        handle.bridge("b"),
     ):
         with pytest.raises(ConnectionError):
             await take(first)
@@ -175,14 +169,8 @@ async def test_whoever_opens_it_later_has_it(tmp_path: Path, cluster: ClusterOpt
             await first.publish("a", b"", qos=1)
 
 
-async def test_what_the_broker_does_not_take_is_named(
-    tmp_path: Path, cluster: ClusterOptions
-) -> None:
-    plugin = Holder()
-    async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster),
-        plugin.handle.bridge("b") as session,
-    ):
+async def test_what_the_broker_does_not_take_is_named(start: Start) -> None:
+    async with start() as (_, handle), handle.bridge("b") as session:
         for topic in ("", "a/#", "a\0"):
             with pytest.raises(ValueError, match="topic"):
                 await session.publish(topic, b"", qos=1)
@@ -191,26 +179,19 @@ async def test_what_the_broker_does_not_take_is_named(
         await session.publish("fine", b"", qos=1)
 
 
-async def test_a_qos_2_message_that_comes_again_is_not_published_again(
-    tmp_path: Path, cluster: ClusterOptions
-) -> None:
-    plugin = Holder()
-    async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
-        plugin.handle.bridge("keeper") as keeper,
-    ):
+async def test_a_qos_2_message_that_comes_again_is_not_published_again(start: Start) -> None:
+    async with start() as (broker, handle), handle.bridge("keeper") as keeper:
         await keeper.subscribe([Wanted("#", 2)])
-        async with plugin.handle.bridge("b") as session:
+        async with handle.bridge("b") as session:
             await session.publish("a", b"1", qos=2, packet_id=7)
             await session.publish("a", b"1", qos=2, packet_id=7)
-        async with plugin.handle.bridge("b") as session:
+        async with handle.bridge("b") as session:
             await session.publish("a", b"1", qos=2, packet_id=7)
             await session.publish("a", b"2", qos=2, packet_id=8)
-    plugin = Holder()
     async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
-        plugin.handle.bridge("b") as session,
-        plugin.handle.bridge("keeper") as keeper,
+        start() as (broker, handle),
+        handle.bridge("b") as session,
+        handle.bridge("keeper") as keeper,
     ):
         await session.publish("a", b"1", qos=2, packet_id=7)
         await session.release(7)
@@ -224,14 +205,8 @@ async def test_a_qos_2_message_that_comes_again_is_not_published_again(
         assert found == [b"1", b"2", b"3", b"47", b"48", b""]
 
 
-async def test_of_a_qos_2_message_that_was_received_only_the_id_comes_again(
-    tmp_path: Path, cluster: ClusterOptions
-) -> None:
-    plugin = Holder()
-    async with (
-        serving(tmp_path, {"p": plugin}, cluster=cluster) as broker,
-        plugin.handle.bridge("b") as session,
-    ):
+async def test_of_a_qos_2_message_that_was_received_only_the_id_comes_again(start: Start) -> None:
+    async with start() as (broker, handle), handle.bridge("b") as session:
         await session.subscribe([Wanted("a", 2)])
         for payload in (b"1", b"2"):
             await broker.publish("a", payload, qos=2)
@@ -244,9 +219,8 @@ async def test_of_a_qos_2_message_that_was_received_only_the_id_comes_again(
         unknown = await take(session)
         assert (unknown.packet_id, unknown.released) == (4711, True)
         session.acknowledge(4711)
-    plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}, cluster=cluster) as broker:
-        async with plugin.handle.bridge("b") as session:
+    async with start() as (broker, handle):
+        async with handle.bridge("b") as session:
             found = {each.packet_id: each for each in [await take(session), await take(session)]}
             assert found[first.packet_id].released
             assert found[second.packet_id].message.payload == b"2"
@@ -254,5 +228,5 @@ async def test_of_a_qos_2_message_that_was_received_only_the_id_comes_again(
             session.acknowledge(second.packet_id)
             await broker.publish("a", b"3", qos=1)
             assert (await take(session)).message.payload == b"3"
-        async with plugin.handle.bridge("b") as session:
+        async with handle.bridge("b") as session:
             assert (await take(session)).message.payload == b"3", "nothing else is left"
