@@ -7,7 +7,6 @@ production; simulated are the clock, the network, the disks and the sockets of c
 import asyncio
 from collections.abc import Callable, Iterator
 from random import Random
-from types import TracebackType
 from typing import Any, Self
 
 from tests.simulator.clock import Clock
@@ -64,12 +63,7 @@ class World:
         self.until(self.is_whole)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for node in self.nodes.values():
             node.kill()
         asyncio._set_running_loop(None)

@@ -4,7 +4,6 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from tests.support.wire import TIMEOUT
@@ -62,12 +61,7 @@ class BadBroker:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._wake.send(b"x")
         self._thread.join(TIMEOUT)
         for peer in self._peers:

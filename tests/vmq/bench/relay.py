@@ -5,7 +5,6 @@ import ssl
 import subprocess
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.support.wire import TIMEOUT
@@ -74,12 +73,7 @@ class TlsRelay:
         assert self._is_ready.wait(TIMEOUT)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
