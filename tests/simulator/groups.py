@@ -399,6 +399,15 @@ class Groups(Clock):
 WINDOW = 3
 
 
+def of_three(durability: str = "fsync", seed: int = 1) -> tuple[Groups, str, list[str]]:
+    """Three nodes; the leader, and the others."""
+    sim = Groups(seed, durability)
+    sim.begin("a", "b", "c")
+    leader = sim.elect()
+    sim.run(2)
+    return sim, leader, [name for name in "abc" if name != leader]
+
+
 class Producer:
     """One store that hands in its rows, a few batches at a time, each until it knows that it is committed."""
 

@@ -3,21 +3,12 @@
 import pytest
 
 from tests.simulator.ablations import SCRIPTED
-from tests.simulator.groups import GROUP, Groups, RaftNode
+from tests.simulator.groups import GROUP, Groups, RaftNode, of_three
 from tests.simulator.segments import SimLog
 from vmq_cluster.raft.effects import Ballot
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import LEADER, MEMBERS, STATE, Append, Ask, Batch, Envelope, Vote
 from vmq_cluster.raft.state import encode_members, genesis
-
-
-def of_three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
-    """Three nodes; the leader, and the others."""
-    sim = Groups(1, durability)
-    sim.begin("a", "b", "c")
-    leader = sim.elect()
-    sim.run(2)
-    return sim, leader, [name for name in "abc" if name != leader]
 
 
 def test_a_leader_that_dies_is_followed_by_another_with_all_that_was_acknowledged() -> None:

@@ -1,18 +1,10 @@
 """One group: rows come once, whoever leads."""
 
-from tests.simulator.groups import GROUP, Groups
-
-
-def three() -> tuple[Groups, str, list[str]]:
-    sim = Groups(4)
-    sim.begin("a", "b", "c")
-    leader = sim.elect()
-    sim.run(2)
-    return sim, leader, [name for name in "abc" if name != leader]
+from tests.simulator.groups import GROUP, of_three
 
 
 def test_rows_that_are_known_are_acknowledged_when_they_are_committed() -> None:
-    sim, leader, others = three()
+    sim, leader, others = of_three(seed=4)
     sim.network.cuts |= {(leader, name) for name in others}
     first = sim.put(leader, "s", 0, 2)
     again = sim.put(leader, "s", 0, 2)
@@ -24,7 +16,7 @@ def test_rows_that_are_known_are_acknowledged_when_they_are_committed() -> None:
 
 
 def test_a_gap_is_refused_and_what_overlaps_is_taken_from_where_it_is_new() -> None:
-    sim, leader, _ = three()
+    sim, leader, _ = of_three(seed=4)
     assert sim.put(leader, "s", 1) == ["gap"]
     sim.put(leader, "s", 0, 2)
     answers = sim.put(leader, "s", 0, 5)
@@ -34,7 +26,7 @@ def test_a_gap_is_refused_and_what_overlaps_is_taken_from_where_it_is_new() -> N
 
 def test_a_retry_counts_though_an_old_leader_had_it_in_what_was_cut() -> None:
     """An old leader's uncommitted batch set the table at a follower; the retry must not be dropped there."""
-    sim, old, (one, other) = three()
+    sim, old, (one, other) = of_three(seed=4)
     sim.network.cuts |= {(old, other), (one, old)}
     assert sim.put(old, "s", 0) == []
     sim.until(lambda: ("s", "b0") in sim.group(one).replica.state.producers.next, 1, 0.001)
@@ -62,14 +54,14 @@ def test_a_retry_counts_though_an_old_leader_had_it_in_what_was_cut() -> None:
 
 
 def test_who_does_not_lead_takes_nothing() -> None:
-    sim, leader, (one, _) = three()
+    sim, leader, (one, _) = of_three(seed=4)
     assert sim.put(one, "s", 0) == ["ask again"]
     assert not sim.do(one, lambda group: group.ask(1, sim.now))
     assert sim.group(one).replica.leader == leader
 
 
 def test_a_retired_store_is_forgotten_by_all() -> None:
-    sim, leader, _ = three()
+    sim, leader, _ = of_three(seed=4)
     sim.put(leader, "s", 0)
     sim.run(1)
     assert sim.do(leader, lambda group: group.retire(["s"], sim.now))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulator import segments
 from tests.simulator.ablations import SCRIPTED
-from tests.simulator.groups import GROUP, Groups
+from tests.simulator.groups import GROUP, Groups, of_three
 from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import Ack, Append, Envelope
@@ -64,16 +64,8 @@ def lead_and_tell(sim: Groups) -> None:
     sim.run(0.5)
 
 
-def three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
-    sim = Groups(1, durability)
-    sim.begin("a", "b", "c")
-    leader = sim.elect()
-    sim.run(2)
-    return sim, leader, [name for name in "abc" if name != leader]
-
-
 def test_a_leader_that_hears_no_majority_gives_up_and_its_rows_are_taken_back() -> None:
-    sim, old, _ = three()
+    sim, old, _ = of_three()
     sim.cut_off(old)
     lost = sim.put(old, "old", 0)
     sim.until(lambda: sim.group(old).leading is None, 10)
@@ -90,14 +82,14 @@ def test_a_leader_that_hears_no_majority_gives_up_and_its_rows_are_taken_back() 
 
 
 def test_a_leader_that_is_heard_and_hears_nobody_gives_up() -> None:
-    sim, old, others = three()
+    sim, old, others = of_three()
     sim.network.cuts |= {(name, old) for name in others}
     sim.until(lambda: sim.leader() not in ("", old), 20)
     assert sim.group(old).leading is None
 
 
 def test_no_members_change_before_the_leader_has_committed_in_its_term() -> None:
-    sim, old, (one, other) = three()
+    sim, old, (one, other) = of_three()
     sim.kill(old)
     sim.passes = lambda sender, peer, envelope: (
         not any(isinstance(each, Append) and each.batches for _, each in envelope.items)
@@ -116,7 +108,7 @@ def test_no_members_change_before_the_leader_has_committed_in_its_term() -> None
 
 
 def test_a_question_is_answered_when_a_majority_still_follows() -> None:
-    sim, old, _ = three()
+    sim, old, _ = of_three()
     answers: list[Answered] = []
     sim.answers[old, 7] = answers.append
     assert sim.do(old, lambda group: group.ask(7, sim.now))
@@ -132,7 +124,7 @@ def test_a_question_is_answered_when_a_majority_still_follows() -> None:
 
 
 def test_the_leadership_is_handed_over_at_once_and_nothing_is_lost() -> None:
-    sim, leader, (one, _) = three()
+    sim, leader, (one, _) = of_three()
     answers = sim.put(leader, "s", 0)
     assert sim.do(leader, lambda group: group.transfer(one, sim.now))
     assert sim.put(leader, "s", 1) == ["ask again"]
@@ -143,7 +135,7 @@ def test_the_leadership_is_handed_over_at_once_and_nothing_is_lost() -> None:
 
 
 def test_a_leader_that_is_to_go_hands_over_first() -> None:
-    sim, leader, (one, other) = three()
+    sim, leader, (one, other) = of_three()
     sim.add("d")
     sim.run(2)
     sim.do(leader, lambda group: group.aim((one, other, "d"), sim.now))
@@ -154,7 +146,7 @@ def test_a_leader_that_is_to_go_hands_over_first() -> None:
 
 def early_ack() -> bool:
     """A replica forgets, and then arrives what it had confirmed before; whether that commits a row."""
-    sim, leader, (one, other) = three("memory")
+    sim, leader, (one, other) = of_three("memory")
     sim.cut_off(other)
     term = sim.group(leader).replica.term
     sim.kill(one, power=True)
@@ -171,7 +163,7 @@ def early_ack() -> bool:
 
 def elected_by_who_got_back_a_part() -> list[str]:
     """Rows are committed by two; one forgets them, and has got back whole segments of them when the other dies."""
-    sim, leader, (one, other) = three("memory")
+    sim, leader, (one, other) = of_three("memory")
     sim.cut_off(other)
     for number in range(60):
         sim.put(leader, "s", number)
@@ -197,7 +189,7 @@ def told_by_a_new_leader() -> list[int]:
 
     What that one writes reaches nobody yet.
     """
-    sim, old, _ = three()
+    sim, old, _ = of_three()
     before = sim.ends()[old]
 
     def passes(_sender: str, _peer: str, envelope: Envelope) -> bool:
@@ -223,7 +215,7 @@ def told_by_a_new_leader() -> list[int]:
 
 def acknowledged_with_a_learner_away() -> list[str]:
     """A group is to get a member that nobody reaches, and then one of its three is gone."""
-    sim, leader, (one, other) = three()
+    sim, leader, (one, other) = of_three()
     sim.add("d")
     sim.cut_off("d")
     sim.do(leader, lambda group: group.aim((leader, one, other, "d"), sim.now))
@@ -236,7 +228,7 @@ def acknowledged_with_a_learner_away() -> list[str]:
 
 def decided_by_one() -> tuple[int, int]:
     """What a leader that nobody hears has done that it decides alone."""
-    sim, leader, _ = three()
+    sim, leader, _ = of_three()
     for number in range(5):
         sim.put(leader, "s", number)
     sim.run(1)
@@ -250,7 +242,7 @@ def two_with_a_flipped_bit() -> tuple[int, int]:
 
     How many lead then, and how many batches nobody has mended.
     """
-    sim, leader, others = three()
+    sim, leader, others = of_three()
     for number in range(60):
         sim.put(leader, "s", number)
         sim.run(0.02)
@@ -268,7 +260,7 @@ def two_with_a_flipped_bit() -> tuple[int, int]:
 
 def test_without_check_quorum_a_leader_that_hears_nobody_leads_for_ever() -> None:
     with SCRIPTED["check-quorum"].off():
-        sim, old, others = three()
+        sim, old, others = of_three()
         sim.network.cuts |= {(name, old) for name in others}
         sim.run(20)
         assert sim.leaders() == [old]
@@ -276,7 +268,7 @@ def test_without_check_quorum_a_leader_that_hears_nobody_leads_for_ever() -> Non
 
 def late_row_of_an_ended_boot() -> list[str]:
     """A producer began anew, and what it sent before is still under way."""
-    sim, leader, _ = three()
+    sim, leader, _ = of_three()
     for boot in ("b0", "b1"):
         done = sim.put(leader, "s", 0, boot=boot)
         sim.run(1)
@@ -288,7 +280,7 @@ def late_row_of_an_ended_boot() -> list[str]:
 
 def deletes_what_is_not_committed() -> bool:
     """A leader that nobody hears is told by its retention to let go of all it has."""
-    sim, leader, _ = three()
+    sim, leader, _ = of_three()
     sim.cut_off(leader)
     for number in range(60):
         sim.put(leader, "s", number)
@@ -360,7 +352,7 @@ def test_without_a_rule_it_is_otherwise(
 
 def led_after_a_disk_was_lost(name: str) -> list[str]:
     """Two of three have a row that is committed; one loses its disk, comes back as `name`, and the other is gone."""
-    sim, leader, (one, other) = three()
+    sim, leader, (one, other) = of_three()
     sim.cut_off(other)
     done = sim.put(leader, "s", 0)
     sim.until(lambda: done == ["done"], 1, 0.001)
@@ -386,7 +378,7 @@ def test_under_its_old_name_it_would_elect_who_lacks_what_it_had() -> None:
 def test_who_lacks_much_gets_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that sent all of it at once would do nothing else meanwhile, and others would stand."""
     monkeypatch.setattr(segments, "FULL", 1000)
-    sim, leader, (away, _) = three()
+    sim, leader, (away, _) = of_three()
     sim.cut_off(away)
     for number in range(60):
         sim.put(leader, "p", number)
