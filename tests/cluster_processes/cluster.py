@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from tests.cluster_processes.links import Links
@@ -31,6 +31,12 @@ ENV: Final = {
 }
 
 _SEEN: Final = re.compile(r"node (up|down) name=(\S+)")
+
+
+def say(text: str) -> None:
+    """Tells it at once: somebody may be looking."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 class Node:
@@ -275,12 +281,7 @@ class Cluster(ABC):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -9,7 +9,6 @@ once (`test_replicas`); this is for longer runs by hand: `--seconds 60` ends it 
 
 import argparse
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from tests.cluster_processes.cluster import LinkedCluster
+from tests.cluster_processes.cluster import LinkedCluster, say
 from tests.cluster_processes.devices import Traffic, traffic
 from tests.cluster_processes.links import Fault
 from tests.cluster_processes.test_replicas import (
@@ -36,12 +35,6 @@ PATIENCE = 300.0
 FAULTS = {"kill": 6, "stop": 2, "split": 2, "wipe": 1, "flip": 2, "flip live": 2}
 #: Those in which the node goes on running, and is down for the others.
 LIVING = ("stop", "split")
-
-
-def say(text: str) -> None:
-    """Tells it at once: somebody may be looking."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def flow(devices: dict[str, Traffic], nodes: list[str]) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import paho.mqtt.client as mqtt
 
 from tests.cluster_processes.chaos.checks import ask, complaints, logs_wrong, rows_of
-from tests.cluster_processes.cluster import LinkedCluster
+from tests.cluster_processes.cluster import LinkedCluster, say
 from tests.cluster_processes.devices import TIMEOUT, Message, Publisher, Subscriber, faults_of
 from tests.cluster_processes.links import Fault
 from vmq.cli.admin.client import AdminClient
@@ -166,12 +166,6 @@ class Ward:
     def close(self) -> None:
         for device in (*self.subscribers, *self.publishers):
             device.close()
-
-
-def say(text: str) -> None:
-    """Tells it at once: somebody may be looking."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def run(

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from tests.cluster_processes.cluster import LinkedCluster
-from tests.cluster_processes.slots import ENV, WITHIN, Ward, say
+from tests.cluster_processes.cluster import LinkedCluster, say
+from tests.cluster_processes.slots import ENV, WITHIN, Ward
 
 
 @pytest.mark.timeout(120)

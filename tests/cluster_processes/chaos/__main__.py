@@ -1,19 +1,13 @@
 """`python -m tests.cluster_processes.chaos --minutes 10 --seed 1`: campaigns by hand, seed after seed."""
 
 import argparse
-import sys
 import traceback
 from collections import Counter
 from pathlib import Path
 from time import monotonic
 
 from tests.cluster_processes.chaos.campaign import KINDS, Campaign, WorkersCampaign
-
-
-def say(text: str) -> None:
-    """Tells it at once: somebody may be looking."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+from tests.cluster_processes.cluster import say
 
 
 def main() -> int:
