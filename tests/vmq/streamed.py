@@ -1,10 +1,12 @@
 """Brokers with streams, and what is in them."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.vmq.streams.support import Row, options, read_all
 from vmq.broker import Broker
@@ -46,3 +48,14 @@ async def rows_of(broker: Broker, name: str) -> list[Row]:
 
 async def payloads_of(broker: Broker, name: str) -> list[bytes]:
     return [each["payload"] for each in await rows_of(broker, name)]
+
+
+def fill_disk(broker: Broker, patch: pytest.MonkeyPatch) -> None:
+    """The streams of a broker cannot write until the patch is undone."""
+    writer = streams_of(broker).commits.writer
+    writer.retry_after = 0.01
+
+    def full(_commit: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    patch.setattr(writer, "attempt", full)

@@ -5,6 +5,8 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from vmq.mqtt.packets import Connect
+
 #: Text that MQTT allows: no surrogates, no U+0000 (section 1.5.3).
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 
@@ -30,6 +32,24 @@ PAYLOADS = st.one_of(
     # Across the steps of the remaining length.
     st.sampled_from([100, 127, 128, 200, 16_380]).map(lambda size: b"\xa5" * size),
 )
+
+
+def draw_connect(draw: st.DrawFn, passwords: st.SearchStrategy[bytes]) -> Connect:
+    """A CONNECT with or without a will, a user and a password."""
+    connect = Connect()
+    connect.clean_session = draw(st.booleans())
+    connect.keep_alive = draw(st.integers(0, 65_535))
+    if draw(st.booleans()):
+        connect.has_will = True
+        connect.will_topic = draw(TOPICS).encode()
+        connect.will_payload = draw(PAYLOADS)
+        connect.will_qos = draw(QOS)
+        connect.will_retain = draw(st.booleans())
+    if draw(st.booleans()):
+        connect.username = draw(TEXT)
+        if draw(st.booleans()):
+            connect.password = draw(passwords)
+    return connect
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from tests.vmq.mqtt.strategies import (
     TOPICS,
     Found,
     cut,
+    draw_connect,
     naive_split,
 )
 from vmq.mqtt import encoder
@@ -367,22 +368,10 @@ def open_connect(raw: bytes) -> Connect:
 
 @st.composite
 def connects(draw: st.DrawFn) -> Connect:
-    connect = Connect()
+    connect = draw_connect(draw, PAYLOADS)
     connect.level = draw(st.sampled_from([3, 4]))
     connect.bridge = draw(st.booleans())
     connect.client_id = draw(TEXT)
-    connect.clean_session = draw(st.booleans())
-    connect.keep_alive = draw(st.integers(0, 65_535))
-    if draw(st.booleans()):
-        connect.has_will = True
-        connect.will_topic = draw(TOPICS).encode()
-        connect.will_payload = draw(PAYLOADS)
-        connect.will_qos = draw(QOS)
-        connect.will_retain = draw(st.booleans())
-    if draw(st.booleans()):
-        connect.username = draw(TEXT)
-        if draw(st.booleans()):
-            connect.password = draw(PAYLOADS)
     return connect
 
 

@@ -17,7 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.vmq.mqtt.amqtt_codec import amqtt_bytes, amqtt_read
-from tests.vmq.mqtt.strategies import ANY_FILTER, PACKET_IDS, PAYLOADS, QOS, TEXT, TOPICS
+from tests.vmq.mqtt.strategies import (
+    ANY_FILTER,
+    PACKET_IDS,
+    PAYLOADS,
+    QOS,
+    TEXT,
+    TOPICS,
+    draw_connect,
+)
 from vmq.mqtt import encoder
 from vmq.mqtt.packets import Connect
 
@@ -137,20 +145,8 @@ def test_unsubscribe_against_amqtt(pid: int, filters: list[str]) -> None:
 @st.composite
 def connects(draw: st.DrawFn) -> Connect:
     """Any CONNECT of MQTT 3.1.1 whose password is text, which is all that amqtt knows."""
-    connect = Connect()
+    connect = draw_connect(draw, TEXT.map(str.encode))
     connect.client_id = draw(TEXT.filter(bool))
-    connect.clean_session = draw(st.booleans())
-    connect.keep_alive = draw(st.integers(0, 65_535))
-    if draw(st.booleans()):
-        connect.has_will = True
-        connect.will_topic = draw(TOPICS).encode()
-        connect.will_payload = draw(PAYLOADS)
-        connect.will_qos = draw(QOS)
-        connect.will_retain = draw(st.booleans())
-    if draw(st.booleans()):
-        connect.username = draw(TEXT)
-        if draw(st.booleans()):
-            connect.password = draw(TEXT).encode()
     return connect
 
 

@@ -1,12 +1,10 @@
 """Streams in the broker: what reaches them, and which acknowledgements wait for them."""
 
 import asyncio
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +13,7 @@ from vmq_hooks import PublishModifiers
 from tests.support import wire as mqtt
 from tests.support.until import until
 from tests.vmq.sockets import peer_of, take
-from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
+from tests.vmq.streamed import config_in, fill_disk, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError
@@ -374,14 +372,7 @@ async def test_while_the_disk_is_full_acknowledgements_wait_and_the_rest_goes_on
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Broker(config_in(tmp_path, s="s/#")) as broker, peer_of(broker) as peer:
-        writer = streams_of(broker).commits.writer
-        writer.retry_after = 0.01
-        works = writer.attempt
-
-        def full(_commit: Any) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(writer, "attempt", full)
+        fill_disk(broker, monkeypatch)
         waiting = asyncio.ensure_future(broker.publish("s/a", b"x", qos=1))
         await until(broker.health)
         (problem,) = broker.health()
@@ -395,7 +386,7 @@ async def test_while_the_disk_is_full_acknowledgements_wait_and_the_rest_goes_on
             assert (await peer.packet()).type == mqtt.PUBACK
             assert await take(messages, 1) == [b"y"]
         assert not waiting.done()
-        monkeypatch.setattr(writer, "attempt", works)
+        monkeypatch.undo()
         async with asyncio.timeout(60):
             await waiting
         await until(lambda: not broker.health())

@@ -13,7 +13,7 @@ import pytest
 from tests.support.until import until
 from tests.support.wire import PUBLISH, puback_packet, subscribe_packet
 from tests.vmq.sockets import Peer, peer_of, take
-from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
+from tests.vmq.streamed import config_in, fill_disk, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.config.options import QueueOptions
@@ -267,14 +267,7 @@ async def test_a_step_is_not_safe_before_its_own_commits(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits of others come and go meanwhile."""
-    writer = streams_of(broker).commits.writer
-    writer.retry_after = 0.01
-    works = writer.attempt
-
-    def full(_commit: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(writer, "attempt", full)
+    fill_disk(broker, monkeypatch)
     await durable_subscriber(broker)
     stage(broker, 0, [b"a"], topic="s/a")
     work = asyncio.ensure_future(publish(broker, 0))
@@ -286,7 +279,7 @@ async def test_a_step_is_not_safe_before_its_own_commits(
     store = sinks_of(broker).core.store
     assert store is not None
     assert store.load_progress("q") is None, "noted as published, it would be missing after a crash"
-    monkeypatch.setattr(writer, "attempt", works)
+    monkeypatch.undo()
     assert await work == 1
 
 
