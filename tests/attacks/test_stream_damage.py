@@ -6,16 +6,15 @@ before a reader meets it.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyarrow import flight
 
+from tests.attacks.test_session_damage import health
 from tests.conftest import BrokerFactory
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
 from tests.vmq.cli.program import Finished
 from tests.vmq.cli.program import run as run_command
-from tests.vmq.http.conftest import get
 from vmq.testing.process import BrokerProcess
 
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
@@ -29,11 +28,6 @@ TOPICS = 10
 
 def run(data: Path, *arguments: str) -> Finished:
     return run_command("stream", *arguments, "--data-dir", str(data))
-
-
-def health(broker: BrokerProcess, path: str = "/health") -> tuple[int, dict[str, Any]]:
-    answer = get(broker.http, path)
-    return answer.status, json.loads(answer.body)
 
 
 def publish(broker: BrokerProcess, topic: str) -> bool:

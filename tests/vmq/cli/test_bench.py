@@ -1,20 +1,16 @@
 """`vmq bench` as a shell sees it."""
 
-import io
 import json
 import signal
 
 import pytest
 
 from tests.vmq.bench.bad_broker import BadBroker, every
+from tests.vmq.bench.test_scenarios import url_of
 from tests.vmq.cli.program import TIMEOUT, Program, here, run
+from tests.vmq.cli.terminal.test_console import Terminal
 from vmq.cli.main import main
 from vmq.testing.process import BrokerProcess
-
-
-def url_of(broker: BrokerProcess) -> str:
-    host, port = broker.tcp
-    return f"mqtt://{host}:{port}"
 
 
 def test_a_table_tells_what_was_measured(broker: BrokerProcess) -> None:
@@ -54,11 +50,6 @@ def test_a_signal_ends_it_with_what_was_measured(number: signal.Signals) -> None
     found = json.loads(done.out)
     assert found["end"] == "interrupted"
     assert found["received"] == found["sent"] > 0
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_bar_is_drawn_on_a_terminal_and_wiped_at_the_end(

@@ -17,7 +17,7 @@ from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.merging import join, merge
 from vmq.streams.log.segment import Header
-from vmq.streams.log.times import offset_at
+from vmq.streams.times import offset_at
 from vmq.streams.stored import StoredPartition
 from vmq.streams.tidying import compaction
 from vmq.streams.tidying.compaction import CompactionNote, compact, read_note

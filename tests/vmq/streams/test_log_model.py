@@ -14,7 +14,7 @@ from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.merging import join, merge
-from vmq.streams.log.times import offset_at
+from vmq.streams.times import offset_at
 
 
 class LogModel(RuleBasedStateMachine):

@@ -24,7 +24,7 @@ from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpac
 from vmq.streams.extents import extent_of
 from vmq.streams.log.errors import DamagedElsewhereError
 from vmq.streams.log.gathering import Gathering
-from vmq.streams.log.times import offset_at
+from vmq.streams.times import offset_at
 from vmq.streams.log.writer import Item
 from vmq.streams.places import Page, PageQuery, PartitionExtent
 

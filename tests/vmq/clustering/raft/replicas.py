@@ -75,3 +75,8 @@ def payloads(broker: Broker, number: int = 0, name: str = "s") -> list[bytes]:
     for chunk in LogReader(partition, ["payload"]).read(partition.earliest):
         found += chunk.rows.column(0).to_pylist()
     return found
+
+
+async def has(broker: Broker, count: int, name: str = "s") -> None:
+    """Waits until readers see so many rows on a node."""
+    await until(lambda: len(payloads(broker, name=name)) == count)

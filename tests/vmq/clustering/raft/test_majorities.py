@@ -11,6 +11,7 @@ from tests.vmq.cli.program import here
 from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.raft.replicas import (
     groups,
+    has,
     leader,
     node_config,
     payloads,
@@ -25,11 +26,6 @@ from vmq.broker import Broker
 from vmq.clustering.raft import producer
 
 NAMES = ("a", "b", "c")
-
-
-async def has(broker: Broker, count: int, name: str = "s") -> None:
-    """Waits until readers see so many rows on a node."""
-    await until(lambda: len(payloads(broker, name=name)) == count)
 
 
 def names_loss(broker: Broker) -> bool:

@@ -14,6 +14,7 @@ from tests.vmq.cli.program import here
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.clustering.raft.replicas import (
     groups,
+    has,
     is_led,
     leader,
     node_config,
@@ -33,11 +34,6 @@ from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.gathering import Gathering
 
 NAMES = ("a", "b", "c")
-
-
-async def has(broker: Broker, count: int, name: str = "s") -> None:
-    """Waits until readers see so many rows on a node."""
-    await until(lambda: len(payloads(broker, name=name)) == count)
 
 
 async def test_a_row_is_on_all_replicas_in_order_wherever_it_was_published(tmp_path: Path) -> None:

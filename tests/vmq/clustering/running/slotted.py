@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.until import until
+from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house
 from tests.vmq.clustering.nodes import clustering
 from vmq.broker import Broker
@@ -80,3 +81,10 @@ def named(brokers: House, node: str, prefix: str) -> str:
     return next(
         each for number in range(1000) if owner_of(brokers, each := f"{prefix}{number}") == node
     )
+
+
+async def leave(nodes: House, device: Device) -> None:
+    """It goes, and the owner of its slot knows."""
+    await device.disconnect()
+    [owner] = owners_of(nodes, device.client_id).values()
+    await until(lambda: device.client_id not in owner.attachments.serving)

@@ -7,18 +7,10 @@ import pytest
 from tests.support.until import until
 from tests.support.wire import PUBLISH
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.house import House
-from tests.vmq.clustering.running.slotted import named, owners_of, slotted
+from tests.vmq.clustering.running.slotted import leave, named, owners_of, slotted
 
 #: The protocol level by which a bridge says that it is one.
 BRIDGE = 0x84
-
-
-async def leave(nodes: House, device: Device) -> None:
-    """It goes, and the owner of its slot knows."""
-    await device.disconnect()
-    [owner] = owners_of(nodes, device.client_id).values()
-    await until(lambda: device.client_id not in owner.attachments.serving)
 
 
 @pytest.mark.parametrize("owner", ["a", "b"])

@@ -12,6 +12,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House
 from tests.vmq.clustering.running.slotted import (
     are_owned,
+    leave,
     named,
     owner_of,
     owners_of,
@@ -26,13 +27,6 @@ from vmq.config.options import QueueOptions, SessionOptions
 def decide(broker: Broker, **changes: Any) -> None:
     """A plugin of this node decides this for all sessions."""
     broker.hooks.auth_on_register = lambda *_: RegisterModifiers(**changes)
-
-
-async def leave(nodes: House, device: Device) -> None:
-    """It goes, and the owner of its slot knows."""
-    await device.disconnect()
-    [owner] = owners_of(nodes, device.client_id).values()
-    await until(lambda: device.client_id not in owner.attachments.serving)
 
 
 async def publish(broker: Broker, *texts: str, qos: int = 1) -> None:

@@ -9,8 +9,8 @@ from vmq.jobs.queue import ACKED, WAITING, Job
 HOSTS = ["a", "b", "c"]
 
 
-class Keys:
-    """Nodes of which clients add jobs with one key."""
+class World:
+    """Nodes of the simulated world, who know each other."""
 
     def __init__(self, folder: Path) -> None:
         self.world = JobWorld(1, folder, HOSTS)
@@ -21,6 +21,10 @@ class Keys:
     def passes(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
             self.world.step(adds=False)
+
+
+class Keys(World):
+    """Of which clients add jobs with one key."""
 
     def begin(self, node: SimNode, token: bytes, replicate: int = 2) -> Job:
         queue = node.machine.queue(QUEUE, node.clock_now)

@@ -7,21 +7,18 @@ import pytest
 
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
 from tests.simulator.jobs.world import JobWorld, Promise
-from tests.vmq.jobs.sharing.keys import HOSTS, Keys
+from tests.vmq.jobs.sharing.keys import HOSTS, Keys, World
 from vmq.jobs.queue import AWAY, QUEUED, WAITING, Job
 from vmq.jobs.storage.restoring import ASK_AFTER
 
 COUNT = 60
 
 
-class Paged:
-    """Nodes of the simulated world, of which the first added jobs that all have."""
+class Paged(World):
+    """Of which the first added jobs that all have."""
 
     def __init__(self, folder: Path) -> None:
-        self.world = JobWorld(1, folder, HOSTS)
-        self.world.is_idle = True
-        self.nodes: list[SimNode] = list(self.world.nodes.values())
-        self.passes(3)
+        super().__init__(folder)
         first = self.nodes[0]
         queue = first.machine.queue(QUEUE, first.clock_now)
         self.ids: list[bytes] = []
@@ -30,10 +27,6 @@ class Paged:
             self.ids.append(first.machine.add(queue, body, first.clock_now, replicate=3).id)
             self.world._send(first.name)
         self.passes(2)
-
-    def passes(self, seconds: float) -> None:
-        for _ in range(round(seconds * 10)):
-            self.world.step(adds=False)
 
     def paged(self, node: SimNode) -> int:
         """Copies that are paged out."""

@@ -8,7 +8,7 @@ from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import READ
-from vmq.streams.log.times import offset_at
+from vmq.streams.times import offset_at
 
 
 @pytest.fixture
