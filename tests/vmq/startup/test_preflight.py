@@ -68,48 +68,47 @@ def pair(cert: str, key: str) -> str:
     return f'certfile = "FILES/{cert}"\nkeyfile = "FILES/{key}"\n'
 
 
+def of_cert(file: str, why: str) -> Wrong:
+    """A listener of TLS, and what is wrong with its certificate."""
+    name = f"FILES/{file}"
+    return Wrong(TLS + pair(file, "good.key"), f'listeners.a.certfile = "{name}": {name}: {why}')
+
+
+def of_key(cert: str, file: str, why: str) -> Wrong:
+    """A listener of TLS, and what is wrong with its key."""
+    name = f"FILES/{file}"
+    return Wrong(TLS + pair(cert, file), f'listeners.a.keyfile = "{name}": {name}: {why}')
+
+
+def of_file(section: str, option: str, file: str, why: str) -> Wrong:
+    """An option that names a file, and what is wrong with that."""
+    name = f"FILES/{file}"
+    return Wrong(
+        f'{TCP}[{section}]\n{option} = "{name}"\n', f'{section}.{option} = "{name}": {why}'
+    )
+
+
 WRONG = {
-    "certificate missing": Wrong(
-        TLS + pair("no.pem", "good.key"),
-        'listeners.a.certfile = "FILES/no.pem": FILES/no.pem: No such file or directory',
+    "certificate missing": of_cert("no.pem", "No such file or directory"),
+    "certificate is a folder": of_cert("folder", "Is a directory"),
+    "certificate is text": of_cert(
+        "text", "not PEM: there is no -----BEGIN CERTIFICATE----- in it"
     ),
-    "certificate is a folder": Wrong(
-        TLS + pair("folder", "good.key"),
-        'listeners.a.certfile = "FILES/folder": FILES/folder: Is a directory',
+    "certificate is empty": of_cert("empty", "it is empty"),
+    "certificate is DER": of_cert(
+        "good.der",
+        "not PEM, but DER: `openssl x509 -inform der -in FILE -out FILE.pem` converts it",
     ),
-    "certificate is text": Wrong(
-        TLS + pair("text", "good.key"),
-        'listeners.a.certfile = "FILES/text": FILES/text: not PEM: there is no -----BEGIN CERTIFICATE----- in it',
+    "certificate is cut": of_cert("cut.pem", "a certificate in it is damaged ("),
+    "key for certificate": of_cert("good.key", "there is no CERTIFICATE in it, but: PRIVATE KEY"),
+    "certificate for key": of_key(
+        "good.pem", "good.pem", "there is no PRIVATE KEY in it, but: CERTIFICATE"
     ),
-    "certificate is empty": Wrong(
-        TLS + pair("empty", "good.key"),
-        'listeners.a.certfile = "FILES/empty": FILES/empty: it is empty',
+    "another key": of_key(
+        "good.pem", "other.key", "this key does not belong to the certificate in FILES/good.pem"
     ),
-    "certificate is DER": Wrong(
-        TLS + pair("good.der", "good.key"),
-        'listeners.a.certfile = "FILES/good.der": FILES/good.der: not PEM, but DER: '
-        "`openssl x509 -inform der -in FILE -out FILE.pem` converts it",
-    ),
-    "certificate is cut": Wrong(
-        TLS + pair("cut.pem", "good.key"),
-        'listeners.a.certfile = "FILES/cut.pem": FILES/cut.pem: a certificate in it is damaged (',
-    ),
-    "key for certificate": Wrong(
-        TLS + pair("good.key", "good.key"),
-        'listeners.a.certfile = "FILES/good.key": FILES/good.key: there is no CERTIFICATE in it, but: PRIVATE KEY',
-    ),
-    "certificate for key": Wrong(
-        TLS + pair("good.pem", "good.pem"),
-        'listeners.a.keyfile = "FILES/good.pem": FILES/good.pem: there is no PRIVATE KEY in it, but: CERTIFICATE',
-    ),
-    "another key": Wrong(
-        TLS + pair("good.pem", "other.key"),
-        'listeners.a.keyfile = "FILES/other.key": FILES/other.key: this key does not belong to the certificate in '
-        "FILES/good.pem",
-    ),
-    "no password": Wrong(
-        TLS + pair("locked.pem", "locked.key"),
-        'listeners.a.keyfile = "FILES/locked.key": FILES/locked.key: the key is encrypted; keypasswd is its password',
+    "no password": of_key(
+        "locked.pem", "locked.key", "the key is encrypted; keypasswd is its password"
     ),
     "wrong password": Wrong(
         TLS + pair("locked.pem", "locked.key") + 'keypasswd = "wrong word"\n',
@@ -156,18 +155,13 @@ WRONG = {
         '[listeners.a]\nurl = "unix:///tmp/vmq-test.sock"\nunix_owner = "nobody-at-all"\n',
         'listeners.a.url = "unix:///tmp/vmq-test.sock": cannot listen there: there is no such user or group',
     ),
-    "data directory is a file": Wrong(
-        TCP + '[broker]\ndata_dir = "FILES/text"\n',
-        'broker.data_dir = "FILES/text": FILES/text: it is no folder',
+    "data directory is a file": of_file(
+        "broker", "data_dir", "text", "FILES/text: it is no folder"
     ),
-    "data directory below a file": Wrong(
-        TCP + '[broker]\ndata_dir = "FILES/text/data"\n',
-        'broker.data_dir = "FILES/text/data": FILES/text/data: FILES/text is no folder',
+    "data directory below a file": of_file(
+        "broker", "data_dir", "text/data", "FILES/text/data: FILES/text is no folder"
     ),
-    "log file": Wrong(
-        TCP + '[log]\nfile = "FILES/folder"\n',
-        'log.file = "FILES/folder": FILES/folder: it is a folder',
-    ),
+    "log file": of_file("log", "file", "folder", "FILES/folder: it is a folder"),
     "cluster key missing": Wrong(
         TCP + NODE + 'key_file = "FILES/no.key"\n',
         'cluster.key_file = "FILES/no.key": cannot read the key: FILES/no.key: No such file or directory',
@@ -176,14 +170,8 @@ WRONG = {
         TCP + NODE + 'key_file = "FILES/text"\n',
         'cluster.key_file = "FILES/text": FILES/text: this is no cluster key, which has 40 characters of Z85; ',
     ),
-    "rules": Wrong(
-        TCP + '[plugins.vmq_acl]\nfile = "FILES/acl"\n',
-        'plugins.vmq_acl.file = "FILES/acl": FILES/acl, line 2: ',
-    ),
-    "passwords": Wrong(
-        TCP + '[plugins.vmq_passwd]\nfile = "FILES/passwd"\n',
-        'plugins.vmq_passwd.file = "FILES/passwd": FILES/passwd, line 1: ',
-    ),
+    "rules": of_file("plugins.vmq_acl", "file", "acl", "FILES/acl, line 2: "),
+    "passwords": of_file("plugins.vmq_passwd", "file", "passwd", "FILES/passwd, line 1: "),
     "default file of a plugin": Wrong(
         TCP + "[plugins.vmq_acl]\n",
         "plugins.vmq_acl.file: HERE/acl: No such file or directory",
