@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.errors import AwayError
 from vmq.streams.log.partition import Partition
-from vmq.streams.times import offset_at
 from vmq.streams.places import PartitionExtent
+from vmq.streams.times import offset_at
 
 T = TypeVar("T")
 

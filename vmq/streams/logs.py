@@ -17,8 +17,8 @@ from vmq.streams.log.cursor import LogReader, PartitionLog
 from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
 from vmq.streams.log.message import StreamMessage
 from vmq.streams.log.schema import projected
-from vmq.streams.times import offset_at
 from vmq.streams.places import Page, PageQuery, PartitionPlaces
+from vmq.streams.times import offset_at
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.merging import join, merge
 from vmq.streams.log.segment import Header
-from vmq.streams.times import offset_at
 from vmq.streams.stored import StoredPartition
 from vmq.streams.tidying import compaction
 from vmq.streams.tidying.compaction import CompactionNote, compact, read_note
+from vmq.streams.times import offset_at
 
 TOPICS = ["a", "a/b", "a/c", "d"]
 

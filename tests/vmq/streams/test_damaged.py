@@ -19,9 +19,9 @@ from vmq.streams.extents import Extents
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import Partition
-from vmq.streams.times import offset_at
 from vmq.streams.mending import mend, mend_partition
 from vmq.streams.stored import StoredStream
+from vmq.streams.times import offset_at
 
 TOPICS = [b"t/%d" % number for number in range(20)]
 

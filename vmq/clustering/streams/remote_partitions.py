@@ -24,9 +24,9 @@ from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpac
 from vmq.streams.extents import extent_of
 from vmq.streams.log.errors import DamagedElsewhereError
 from vmq.streams.log.gathering import Gathering
-from vmq.streams.times import offset_at
 from vmq.streams.log.writer import Item
 from vmq.streams.places import Page, PageQuery, PartitionExtent
+from vmq.streams.times import offset_at
 
 if TYPE_CHECKING:
     import pyarrow as pa

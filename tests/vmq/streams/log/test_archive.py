@@ -16,9 +16,9 @@ from vmq.streams.log.archive import ArchivedSegment, RecallingError, joined
 from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.partition import Partition
-from vmq.streams.times import offset_at
 from vmq.streams.parking import Parking, take_in
 from vmq.streams.tidying.janitor import Janitor
+from vmq.streams.times import offset_at
 
 
 @pytest.fixture(autouse=True)

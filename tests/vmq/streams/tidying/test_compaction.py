@@ -12,11 +12,11 @@ import pytest
 from tests.vmq.streams.support import Clock, Row, make, put, read_all, row
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition
-from vmq.streams.times import offset_at
 from vmq.streams.stored import StoredPartition
 from vmq.streams.tidying import compaction
 from vmq.streams.tidying.compaction import compact, read_note
 from vmq.streams.tidying.janitor import Janitor
+from vmq.streams.times import offset_at
 
 OPTIONS: dict[str, Any] = {"compact": True, "retention_age": "never"}
 
