@@ -16,8 +16,7 @@ from vmq.mqtt.packets import LEVEL_3_1
 # --- CONNECT
 
 
-def test_auth_on_register_sees_who_connects() -> None:
-    house = House()
+def test_auth_on_register_sees_who_connects(house: House) -> None:
     calls = listen(house, "auth_on_register", "on_register", "on_client_wakeup")
     client = Client(house, anonymous=False)
     client.send(mqtt.connect_packet("c", clean=False, username="u", password=b"\0p"))
@@ -29,8 +28,7 @@ def test_auth_on_register_sees_who_connects() -> None:
     ]
 
 
-def test_auth_on_register_sees_a_client_without_a_login() -> None:
-    house = House()
+def test_auth_on_register_sees_a_client_without_a_login(house: House) -> None:
     calls = listen(house, "auth_on_register")
     Client(house, anonymous=False, new_id="given").send(mqtt.connect_packet(""))
     assert calls == [("auth_on_register", "192.0.2.1:4711", "given", None, None, True)]
@@ -47,9 +45,8 @@ def test_on_register_comes_before_anything_is_sent_to_the_session(durable: House
 
 @pytest.mark.parametrize(("bad_credentials", "code"), ((True, 4), (False, 5)))
 def test_a_refusal_of_auth_on_register_is_answered_and_nothing_happens(
-    bad_credentials: bool, code: int
+    bad_credentials: bool, code: int, house: House
 ) -> None:
-    house = House()
 
     def no(*_arguments: object) -> Refuse:
         return Refuse("wrong password", bad_credentials=bad_credentials)
@@ -74,8 +71,7 @@ def test_a_refusal_of_auth_on_register_is_answered_and_nothing_happens(
     assert "c" not in house.registry.subscribers
 
 
-def test_a_refused_client_id_takes_nobody_over() -> None:
-    house = House()
+def test_a_refused_client_id_takes_nobody_over(house: House) -> None:
     first = house.client("c")
     listen(house, "auth_on_register", answers={"auth_on_register": refuse})
     second = Client(house, anonymous=False)
@@ -84,8 +80,7 @@ def test_a_refused_client_id_takes_nobody_over() -> None:
     first.ping()
 
 
-def test_a_listener_for_anonymous_clients_does_not_ask() -> None:
-    house = House()
+def test_a_listener_for_anonymous_clients_does_not_ask(house: House) -> None:
     calls = listen(house, "auth_on_register", answers={"auth_on_register": refuse})
     house.client("c")
     assert calls == []
@@ -98,15 +93,13 @@ def test_without_a_hook_a_listener_that_is_not_for_anonymous_clients_lets_nobody
     assert client.is_closed()
 
 
-def test_the_will_is_authorised_at_connect() -> None:
-    house = House()
+def test_the_will_is_authorised_at_connect(house: House) -> None:
     calls = listen(house, "auth_on_publish")
     house.client("c", will=mqtt.Will("will", b"x", 1, True), username="u")
     assert calls == [("auth_on_publish", "u", "c", 1, "will", b"x", True)]
 
 
-def test_a_forbidden_will_refuses_the_connect() -> None:
-    house = House()
+def test_a_forbidden_will_refuses_the_connect(house: House) -> None:
     listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
     client = Client(house)
     client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
@@ -115,8 +108,7 @@ def test_a_forbidden_will_refuses_the_connect() -> None:
 
 
 @pytest.mark.parametrize("hook", ("auth_on_register", "auth_on_publish"))
-def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str) -> None:
-    house = House()
+def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str, house: House) -> None:
     listen(house, hook, answers={hook: unavailable})
     client = Client(house, anonymous=hook != "auth_on_register")
     client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
@@ -129,8 +121,9 @@ def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str) -> N
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
 @pytest.mark.parametrize("retain", (False, True))
-def test_auth_on_publish_comes_before_routing_and_on_publish_after(qos: int, retain: bool) -> None:
-    house = House()
+def test_auth_on_publish_comes_before_routing_and_on_publish_after(
+    qos: int, retain: bool, house: House
+) -> None:
     house.client("s").subscribe(("t", 2))
     publisher = house.client("p", username="u")
     calls = listen(house, "auth_on_publish", "on_deliver", "on_publish")
@@ -142,8 +135,7 @@ def test_auth_on_publish_comes_before_routing_and_on_publish_after(qos: int, ret
     ]
 
 
-def test_each_message_of_a_burst_is_seen() -> None:
-    house = House()
+def test_each_message_of_a_burst_is_seen(house: House) -> None:
     publisher = house.client("p")
     calls = listen(house, "on_publish")
     publisher.send(*(mqtt.publish_packet("t", b"%d" % number) for number in range(5)))
@@ -179,8 +171,9 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
-def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(qos: int) -> None:
-    house = House()
+def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(
+    qos: int, house: House
+) -> None:
     house.options.disconnect_on_unauthorized_publish_v3 = True
     publisher = house.client("p", level=LEVEL_3_1)
     listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
@@ -190,8 +183,9 @@ def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(qos: int)
 
 
 @pytest.mark.parametrize(("qos", "answer"), ((0, b""), (1, b"\x40\x02\0\1"), (2, b"\x50\x02\0\1")))
-def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(qos: int, answer: bytes) -> None:
-    house = House()
+def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(
+    qos: int, answer: bytes, house: House
+) -> None:
     watcher = house.client("w")
     watcher.subscribe(("#", 0))
     publisher = house.client("p", level=3)
@@ -208,9 +202,8 @@ def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(qos: int, ans
 @pytest.mark.parametrize("level", (3, 4))
 @pytest.mark.parametrize("qos", (1, 2))
 def test_a_publish_that_nobody_could_judge_is_not_acknowledged_and_comes_again(
-    qos: int, level: int
+    qos: int, level: int, house: House
 ) -> None:
-    house = House()
     publisher = house.client("p", level=level)
     listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
     publisher.send(mqtt.publish_packet("t", b"x", qos=qos, packet_id=1))
@@ -220,9 +213,8 @@ def test_a_publish_that_nobody_could_judge_is_not_acknowledged_and_comes_again(
 
 @pytest.mark.parametrize("level", (3, 4))
 def test_a_qos_0_publish_that_nobody_could_judge_is_dropped_and_the_connection_stays(
-    level: int,
+    level: int, house: House
 ) -> None:
-    house = House()
     watcher = house.client("w")
     watcher.subscribe(("#", 0))
     publisher = house.client("p", level=level)
@@ -233,8 +225,7 @@ def test_a_qos_0_publish_that_nobody_could_judge_is_dropped_and_the_connection_s
     assert house.core.counters.mqtt_publish_auth_error == 1
 
 
-def test_a_repeated_qos_2_publish_is_not_asked_about_again() -> None:
-    house = House()
+def test_a_repeated_qos_2_publish_is_not_asked_about_again(house: House) -> None:
     publisher = house.client("p")
     calls = listen(house, "auth_on_publish")
     for dup in (False, True):
@@ -245,8 +236,7 @@ def test_a_repeated_qos_2_publish_is_not_asked_about_again() -> None:
 # --- SUBSCRIBE and UNSUBSCRIBE
 
 
-def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter() -> None:
-    house = House()
+def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter(house: House) -> None:
     house.publish("yes", b"1", retain=True)
     house.publish("no", b"2", retain=True)
     client = house.client("c", username="u")
@@ -269,8 +259,7 @@ def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter() -> None:
     assert set(house.registry.subscribers["c"].subscriptions) == {"yes", "lower"}
 
 
-def test_a_refusal_of_auth_on_subscribe_refuses_every_filter() -> None:
-    house = House()
+def test_a_refusal_of_auth_on_subscribe_refuses_every_filter(house: House) -> None:
     client = house.client("c")
     listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
     assert client.subscribe(("a", 1), ("b", 2)) == [128, 128]
@@ -278,8 +267,9 @@ def test_a_refusal_of_auth_on_subscribe_refuses_every_filter() -> None:
 
 
 @pytest.mark.parametrize("level", (3, 4))
-def test_a_subscribe_that_nobody_could_judge_is_not_answered_and_comes_again(level: int) -> None:
-    house = House()
+def test_a_subscribe_that_nobody_could_judge_is_not_answered_and_comes_again(
+    level: int, house: House
+) -> None:
     client = house.client("c", level=level)
     listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": unavailable})
     client.send(mqtt.subscribe_packet(1, ("a", 1)))
@@ -287,8 +277,7 @@ def test_a_subscribe_that_nobody_could_judge_is_not_answered_and_comes_again(lev
     assert client.is_closed()
 
 
-def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription() -> None:
-    house = House()
+def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription(house: House) -> None:
     client = house.client("c", level=3)
     listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
     assert client.subscribe(("a", 1)) == [1]
@@ -296,8 +285,7 @@ def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription() -> None:
     assert client.take() == []
 
 
-def test_auth_on_unsubscribe_is_asked_before_on_unsubscribe() -> None:
-    house = House()
+def test_auth_on_unsubscribe_is_asked_before_on_unsubscribe(house: House) -> None:
     client = house.client("c", username="u")
     client.subscribe(("a", 1), ("b", 0))
     calls = listen(house, "auth_on_unsubscribe", "on_unsubscribe", "on_topic_unsubscribed")
@@ -329,8 +317,7 @@ def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
     assert durable.core.counters.mqtt_unsubscribe_error == 1
 
 
-def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come() -> None:
-    house = House()
+def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come(house: House) -> None:
     client = house.client("c")
     client.subscribe(("a", 0))
     pending = Pending(lambda: None)
@@ -346,8 +333,7 @@ def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come() -> None:
 # --- acknowledgements of receivers
 
 
-def test_on_acked_tells_when_a_client_has_a_message_and_once() -> None:
-    house = House()
+def test_on_acked_tells_when_a_client_has_a_message_and_once(house: House) -> None:
     client = house.client("c", username="u")
     client.subscribe(("t", 2))
     calls = listen(house, "on_acked")
@@ -382,8 +368,7 @@ def test_on_acked_tells_of_the_message_as_it_was_queued(durable: House) -> None:
     assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
 
 
-def test_what_on_acked_raises_harms_nobody() -> None:
-    house = House()
+def test_what_on_acked_raises_harms_nobody(house: House) -> None:
     client = house.client("c")
     client.subscribe(("t", 1))
 
@@ -398,8 +383,7 @@ def test_what_on_acked_raises_harms_nobody() -> None:
     assert client.queue.inflight_bytes == 0
 
 
-def test_on_subscribe_comes_before_the_retained_messages() -> None:
-    house = House()
+def test_on_subscribe_comes_before_the_retained_messages(house: House) -> None:
     house.publish("t", b"x", retain=True)
     client = house.client("c")
     calls = listen(house, "on_subscribe", "on_deliver")
@@ -410,8 +394,7 @@ def test_on_subscribe_comes_before_the_retained_messages() -> None:
     ]
 
 
-def test_unsubscribing_is_told_before_and_after() -> None:
-    house = House()
+def test_unsubscribing_is_told_before_and_after(house: House) -> None:
     client = house.client("c", username="u")
     client.subscribe(("a", 0))
     there: list[bool] = []
@@ -437,8 +420,9 @@ def test_unsubscribing_is_told_before_and_after() -> None:
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
 @pytest.mark.parametrize("retain", (False, True))
-def test_on_deliver_rewrites_what_is_sent_and_nothing_else(qos: int, retain: bool) -> None:
-    house = House()
+def test_on_deliver_rewrites_what_is_sent_and_nothing_else(
+    qos: int, retain: bool, house: House
+) -> None:
     client, other = house.client("c"), house.client("other")
     other.subscribe(("t", 2))
     listen(
@@ -494,8 +478,9 @@ def withhold(*topics: str) -> dict[str, Callable[..., Refuse | None]]:
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
 @pytest.mark.parametrize("retain", (False, True))
-def test_what_on_deliver_keeps_back_is_dropped_and_the_rest_goes_on(qos: int, retain: bool) -> None:
-    house = House()
+def test_what_on_deliver_keeps_back_is_dropped_and_the_rest_goes_on(
+    qos: int, retain: bool, house: House
+) -> None:
     client = house.client("c")
     calls = listen(house, "on_deliver", "on_message_drop", answers=withhold("t/secret"))
     if not retain:
@@ -547,8 +532,7 @@ def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(durable: Hou
     ]
 
 
-def test_on_deliver_sees_bursts_message_by_message() -> None:
-    house = House()
+def test_on_deliver_sees_bursts_message_by_message(house: House) -> None:
     client = house.client("c")
     client.subscribe(("t", 0))
     calls = listen(
@@ -588,8 +572,7 @@ def test_a_dropped_message_is_not_told_as_kept(durable: House) -> None:
     assert lazy() == Message("t", b"x", 1)
 
 
-def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None:
-    house = House()
+def test_on_message_drop_tells_which_message_went_when_the_oldest_goes(house: House) -> None:
     house.options.max_inflight_messages = 1
     house.options.max_online_messages = 1
     house.options.drop_oldest = True
@@ -604,8 +587,7 @@ def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None
 
 
 @pytest.mark.parametrize("orderly", (True, False))
-def test_a_clean_session_is_gone_with_its_connection(orderly: bool) -> None:
-    house = House()
+def test_a_clean_session_is_gone_with_its_connection(orderly: bool, house: House) -> None:
     client = house.client("c")
     client.subscribe(("a", 0), ("b", 1))
     calls = listen(house, "on_client_gone", "on_client_offline", "on_topic_unsubscribed")
@@ -624,8 +606,7 @@ def test_a_durable_session_goes_offline(durable: House) -> None:
     assert calls == [("on_client_offline", "c")]
 
 
-def test_a_takeover_ends_one_session_and_begins_the_next() -> None:
-    house = House()
+def test_a_takeover_ends_one_session_and_begins_the_next(house: House) -> None:
     house.client("c")
     calls = listen(house, "on_client_gone", "on_register", "on_client_wakeup")
     house.client("c")
@@ -645,8 +626,7 @@ def test_on_session_expired(durable: House) -> None:
     assert calls == [("on_topic_unsubscribed", "c", ["a"]), ("on_session_expired", "c")]
 
 
-def test_a_connection_that_never_was_accepted_calls_nothing() -> None:
-    house = House()
+def test_a_connection_that_never_was_accepted_calls_nothing(house: House) -> None:
     calls = listen(house, *SITES)
     client = Client(house)
     client.send(b"\x30\x00")

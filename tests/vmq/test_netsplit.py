@@ -47,8 +47,7 @@ def test_with_all_members_in_reach_no_switch_counts() -> None:
     client.unsubscribe("t")
 
 
-def test_no_register_is_code_3_and_takes_nobody_over() -> None:
-    house = House()
+def test_no_register_is_code_3_and_takes_nobody_over(house: House) -> None:
     first = house.client("c")
     house.core.cluster_is_split = True
     house.options.allow_register_during_netsplit = False
@@ -81,8 +80,7 @@ def test_no_publish_drops_qos_0_and_ends_the_connection_at_1_and_2() -> None:
     assert house.core.counters.mqtt_publish_auth_error == 0
 
 
-def test_what_was_taken_before_is_finished() -> None:
-    house = House()
+def test_what_was_taken_before_is_finished(house: House) -> None:
     client = house.client("c")
     client.send(mqtt.publish_packet("t", b"x", qos=2, packet_id=7))
     client.expect(b"\x50\x02\x00\x07")

@@ -36,8 +36,7 @@ def test_two_cores_share_nothing() -> None:
         assert getattr(one, name) is not getattr(other, name)
 
 
-def test_the_counters_count() -> None:
-    house = House()
+def test_the_counters_count(house: House) -> None:
     house.options.max_inflight_messages = 1
     house.options.max_online_messages = 0
     subscriber = house.client("s")
@@ -56,8 +55,7 @@ def test_the_counters_count() -> None:
     assert counters.takeovers == 1
 
 
-def test_a_protocol_error_is_counted() -> None:
-    house = House()
+def test_a_protocol_error_is_counted(house: House) -> None:
     client = house.client("c")
     client.send(b"\xf0\x00")
     assert house.core.counters.protocol_errors == 1

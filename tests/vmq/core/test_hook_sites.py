@@ -27,8 +27,7 @@ def test_a_new_broker_has_no_hooks() -> None:
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_only_what_sees_each_message_closes_the_fast_path(site: str) -> None:
-    house = House()
+def test_only_what_sees_each_message_closes_the_fast_path(site: str, house: House) -> None:
     listen(house, site)
     expected = site in ("auth_on_publish", "on_publish", "on_deliver")
     assert house.core.hooks.in_publish_path == expected
@@ -88,9 +87,8 @@ def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
     ),
 )
 def test_an_auth_hook_that_raises_has_the_client_come_again(
-    site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture
+    site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture, house: House
 ) -> None:
-    house = House()
     watcher = house.client("w")
     watcher.subscribe(("#", 0))
     listen(house, site, answers={site: fail})
@@ -104,8 +102,7 @@ def test_an_auth_hook_that_raises_has_the_client_come_again(
 
 
 @pytest.mark.parametrize("site", ("on_client_gone", "on_topic_unsubscribed"))
-def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str) -> None:
-    house = House()
+def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str, house: House) -> None:
     watcher = house.client("w")
     watcher.subscribe(("will", 0), ("$share/g/s", 1))
     client = house.client("c", will=Will("will", b"x"))
@@ -171,8 +168,7 @@ def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
     assert watcher.payloads() == [b"%d" % number for number in range(9)]
 
 
-def test_a_connection_that_is_lost_calls_its_verdict_off() -> None:
-    house = House()
+def test_a_connection_that_is_lost_calls_its_verdict_off(house: House) -> None:
     cancelled: list[bool] = []
     pending = Pending(lambda: cancelled.append(True))
     house.core.hooks.auth_on_publish = lambda *_arguments: pending

@@ -21,8 +21,7 @@ def delivery(number: int) -> bytes:
     return b"\x30\x03\0\1%c" % number
 
 
-def test_the_pieces_of_a_pass_are_one_write() -> None:
-    house = House()
+def test_the_pieces_of_a_pass_are_one_write(house: House) -> None:
     client = house.client("c")
     before = client.transport.writes
     client.send(PINGREQ_BYTES * 5)
@@ -68,8 +67,7 @@ def patient_client(house: House) -> Client:
     return client
 
 
-def test_an_output_waits_for_its_commit_and_others_do_not() -> None:
-    house = House()
+def test_an_output_waits_for_its_commit_and_others_do_not(house: House) -> None:
     waits, other = patient_client(house), Client(house)
     stored = house.core.outbox.stored
     waits.connection.add(answer(1))
@@ -83,8 +81,7 @@ def test_an_output_waits_for_its_commit_and_others_do_not() -> None:
     assert not stored.parked
 
 
-def test_answers_leave_in_order() -> None:
-    house = House()
+def test_answers_leave_in_order(house: House) -> None:
     client = patient_client(house)
     client.connection.add(answer(1))
     client.connection.answer_after(house.core.outbox.stored, 3)
@@ -97,10 +94,9 @@ def test_answers_leave_in_order() -> None:
     assert client.take_bytes() == answer(1) + answer(2)
 
 
-def test_pings_and_deliveries_pass_answers_that_wait_and_deliveries_do_not_pass_each_other() -> (
-    None
-):
-    house = House()
+def test_pings_and_deliveries_pass_answers_that_wait_and_deliveries_do_not_pass_each_other(
+    house: House,
+) -> None:
     client = patient_client(house)
     output, outbox = client.connection, house.core.outbox
     slot = Durable()
@@ -132,8 +128,7 @@ def test_pings_and_deliveries_pass_answers_that_wait_and_deliveries_do_not_pass_
     assert client.take_bytes() == delivery(4) + PINGRESP_BYTES
 
 
-def test_a_pass_that_waits_for_nothing_keeps_its_order() -> None:
-    house = House()
+def test_a_pass_that_waits_for_nothing_keeps_its_order(house: House) -> None:
     client = patient_client(house)
     pieces = [delivery(1), answer(1), PINGRESP_BYTES, delivery(2)]
     for piece in pieces:
@@ -156,8 +151,7 @@ def test_nothing_passes_a_connack_that_waits(durable: House) -> None:
     assert rest == PINGRESP_BYTES + delivery(1)
 
 
-def test_a_number_that_was_passed_holds_nothing_up() -> None:
-    house = House()
+def test_a_number_that_was_passed_holds_nothing_up(house: House) -> None:
     client = patient_client(house)
     house.core.outbox.release(7)
     client.connection.answer_after(house.core.outbox.stored, 7)
@@ -166,8 +160,7 @@ def test_a_number_that_was_passed_holds_nothing_up() -> None:
     assert client.take_bytes() == answer(1)
 
 
-def test_a_failed_commit_cuts_off_who_waits_unanswered() -> None:
-    house = House()
+def test_a_failed_commit_cuts_off_who_waits_unanswered(house: House) -> None:
     waits, other = patient_client(house), Client(house)
     waits.connection.add(answer(1))
     waits.connection.answer_after(house.core.outbox.stored, 1)
@@ -180,9 +173,8 @@ def test_a_failed_commit_cuts_off_who_waits_unanswered() -> None:
     assert waits.take_bytes() == b""
 
 
-def test_an_output_with_work_in_every_commit_is_written_all_the_same() -> None:
+def test_an_output_with_work_in_every_commit_is_written_all_the_same(house: House) -> None:
     # As with fsync, where the next commit gathers while one is on its way to the disk.
-    house = House()
     client = patient_client(house)
     outbox = house.core.outbox
     for number in range(1, 50):
@@ -193,8 +185,7 @@ def test_an_output_with_work_in_every_commit_is_written_all_the_same() -> None:
     assert client.take_bytes() == b"".join(map(answer, range(1, 49)))
 
 
-def test_a_closing_output_waits_for_each_of_its_commits() -> None:
-    house = House()
+def test_a_closing_output_waits_for_each_of_its_commits(house: House) -> None:
     client = patient_client(house)
     outbox = house.core.outbox
     for number in (1, 2):
@@ -212,8 +203,7 @@ def test_a_closing_output_waits_for_each_of_its_commits() -> None:
 
 
 @pytest.mark.parametrize("ahead", (0, 1), ids=("at once", "released"))
-def test_a_transport_that_raises_ends_its_connection_and_no_other(ahead: int) -> None:
-    house = House()
+def test_a_transport_that_raises_ends_its_connection_and_no_other(ahead: int, house: House) -> None:
     clients = [house.client(name) for name in "abc"]
     outbox = house.core.outbox
     number = outbox.stored.reached + ahead
@@ -235,8 +225,7 @@ def test_a_transport_that_raises_ends_its_connection_and_no_other(ahead: int) ->
 # --- many names
 
 
-def test_a_failing_store_cuts_off_who_waits_for_it_and_nobody_else() -> None:
-    house = House()
+def test_a_failing_store_cuts_off_who_waits_for_it_and_nobody_else(house: House) -> None:
     outbox = house.core.outbox
     clients = [house.client(name) for name in ("stream", "store", "stream first")]
     partition = Durable(is_near=True)
@@ -257,8 +246,9 @@ def test_a_failing_store_cuts_off_who_waits_for_it_and_nobody_else() -> None:
     assert not outbox.stored.parked
 
 
-def test_a_wait_that_never_ends_holds_up_the_answers_of_its_own_connection_alone() -> None:
-    house = House()
+def test_a_wait_that_never_ends_holds_up_the_answers_of_its_own_connection_alone(
+    house: House,
+) -> None:
     outbox = house.core.outbox
     stuck, other = house.client("stuck"), house.client("other")
     without_leader, partition = Durable(), Durable()
@@ -384,8 +374,7 @@ def test_each_lane_leaves_in_order_once_all_its_names_are_safe(
 # --- other nodes
 
 
-def test_an_answer_waits_for_nodes_and_for_its_commit() -> None:
-    house = House()
+def test_an_answer_waits_for_nodes_and_for_its_commit(house: House) -> None:
     client = patient_client(house)
     outbox = house.core.outbox
     client.connection.answer_after(outbox.stored, 1)
@@ -407,8 +396,7 @@ def test_an_answer_waits_for_nodes_and_for_its_commit() -> None:
     assert client.connection.held_bytes == 0
 
 
-def test_a_node_that_answers_within_the_pass_holds_up_nothing() -> None:
-    house = House()
+def test_a_node_that_answers_within_the_pass_holds_up_nothing(house: House) -> None:
     client = patient_client(house)
     wait = client.connection.confirmations()
     wait.expect()
@@ -420,8 +408,9 @@ def test_a_node_that_answers_within_the_pass_holds_up_nothing() -> None:
     assert client.connection.confirmations() is not wait
 
 
-def test_a_connection_that_ends_forgets_what_it_waited_for_and_says_nothing_of_it() -> None:
-    house = House()
+def test_a_connection_that_ends_forgets_what_it_waited_for_and_says_nothing_of_it(
+    house: House,
+) -> None:
     client = patient_client(house)
     outbox = house.core.outbox
     waits = []
@@ -444,8 +433,7 @@ def test_a_connection_that_ends_forgets_what_it_waited_for_and_says_nothing_of_i
     assert not any(wait.parked for wait in waits)
 
 
-def test_a_connection_that_ends_in_the_pass_of_its_answers_does_not_give_them() -> None:
-    house = House()
+def test_a_connection_that_ends_in_the_pass_of_its_answers_does_not_give_them(house: House) -> None:
     client = patient_client(house)
     wait = client.connection.confirmations()
     wait.expect()

@@ -50,8 +50,7 @@ class OneBan(BanList):
         return "no" if client_id == "bad" else ""
 
 
-def test_who_subclasses_a_port_is_asked_by_the_compiled_core() -> None:
-    house = House()
+def test_who_subclasses_a_port_is_asked_by_the_compiled_core(house: House) -> None:
     client = house.client("c")
     house.core.traffic = seen = Seen()
     client.ping()

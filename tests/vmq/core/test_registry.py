@@ -186,8 +186,7 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
     ("topic_filter", "code"),
     [("+/+", 1), ("+/a/+/#", 1), ("+/+/+", 0x80), ("$share/g/+/+", 1), ("$share/g/+/+/+", 0x80)],
 )
-def test_the_plus_of_a_filter_can_be_bounded(topic_filter: str, code: int) -> None:
-    house = House()
+def test_the_plus_of_a_filter_can_be_bounded(topic_filter: str, code: int, house: House) -> None:
     house.options.topic_max_plus = 2
     client = house.client("c")
     client.send(subscribe_packet(1, (topic_filter, 1)))

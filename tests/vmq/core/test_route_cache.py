@@ -140,16 +140,14 @@ def test_a_route_in_use_stays_in_the_cache() -> None:
         assert cache.find(b"used") is used
 
 
-def test_long_topics_are_not_kept() -> None:
-    house = House()
+def test_long_topics_are_not_kept(house: House) -> None:
     for size, kept in ((512, True), (513, False)):
         topic = b"x" * size
         route = house.registry.route(topic)
         assert (house.registry.routes.find(topic) is route) == kept
 
 
-def test_a_plain_subscription_leaves_other_routes_alone() -> None:
-    house = House()
+def test_a_plain_subscription_leaves_other_routes_alone(house: House) -> None:
     client = house.client("c")
     other = house.registry.route(b"other")
     before = house.registry.trie.generation
@@ -159,8 +157,7 @@ def test_a_plain_subscription_leaves_other_routes_alone() -> None:
     assert house.registry.routes.find(b"other") is other
 
 
-def test_a_wildcard_subscription_makes_every_route_resolve_again_in_place() -> None:
-    house = House()
+def test_a_wildcard_subscription_makes_every_route_resolve_again_in_place(house: House) -> None:
     client = house.client("c")
     route = house.registry.route(b"topic")
     client.subscribe(("+", 1))

@@ -222,8 +222,7 @@ def test_the_higher_qos_of_overlapping_subscriptions_wins() -> None:
     assert best["one"].qos == 2
 
 
-def test_stored_copies_counts_durable_targets_above_qos_0_and_groups() -> None:
-    house = House()
+def test_stored_copies_counts_durable_targets_above_qos_0_and_groups(house: House) -> None:
     trie = Trie()
     for index, qos in enumerate((0, 1, 2)):
         queue = make_queue(str(index), house.core)

@@ -228,8 +228,7 @@ def test_a_peer_that_ends_improperly_has_it_too(pair: Pair) -> None:
     assert pair.read(9) == b"held back"
 
 
-def test_what_is_held_back_together_is_one_record(contexts: Contexts) -> None:
-    house = House()
+def test_what_is_held_back_together_is_one_record(contexts: Contexts, house: House) -> None:
     house.core.cork.close = CLOSE
     house.patient = True
     pair = Pair(*contexts)

@@ -121,9 +121,8 @@ async def test_of_several_plugins_the_one_that_refused_is_named(
 
 
 def test_an_mqtt_3_1_client_hears_nothing_but_the_log_tells(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, house: House
 ) -> None:
-    house = House()
     client = house.client("c", level=LEVEL_3_1)
     house.core.hooks.auth_on_publish = lambda *_: Refuse("no")
     house.core.hooks.resolve()
@@ -131,8 +130,7 @@ def test_an_mqtt_3_1_client_hears_nothing_but_the_log_tells(
     assert told(caplog) == ['publish refused client=c user="" topic="t" plugin=none reason="no"']
 
 
-def test_long_lists_and_names_are_cut(caplog: pytest.LogCaptureFixture) -> None:
-    house = House()
+def test_long_lists_and_names_are_cut(caplog: pytest.LogCaptureFixture, house: House) -> None:
     client = house.client("c")
     house.core.hooks.auth_on_subscribe = lambda *_: Refuse("no")
     client.send(subscribe_packet(1, ("x" * 500, 0), *((f"f{n}", 0) for n in range(50))))
@@ -140,8 +138,7 @@ def test_long_lists_and_names_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     assert f'filters="{"x" * 200} f0 f1 f2 f3 f4 f5 f6 f7 f8" more=41 ' in line
 
 
-def test_a_will_is_named_by_its_topic(caplog: pytest.LogCaptureFixture) -> None:
-    house = House()
+def test_a_will_is_named_by_its_topic(caplog: pytest.LogCaptureFixture, house: House) -> None:
     refusal = Refuse("no")
     refusal.plugin = "strict"
     house.core.hooks.auth_on_publish = lambda *_: refusal
@@ -150,8 +147,9 @@ def test_a_will_is_named_by_its_topic(caplog: pytest.LogCaptureFixture) -> None:
     assert 'reason="refused: will on topic the/will not allowed: no (plugin strict)"' in caplog.text
 
 
-def test_it_is_fields_in_json_and_summed_up_in_a_flood(caplog: pytest.LogCaptureFixture) -> None:
-    house = House()
+def test_it_is_fields_in_json_and_summed_up_in_a_flood(
+    caplog: pytest.LogCaptureFixture, house: House
+) -> None:
     client = house.client("c")
     house.core.hooks.auth_on_subscribe = lambda *_: Refuse("no")
     for packet_id in range(1, 6):

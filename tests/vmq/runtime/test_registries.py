@@ -7,8 +7,7 @@ from vmq.core.registry import Registry
 from vmq.runtime.registries import BrokerRegistries
 
 
-def test_a_client_goes_into_the_tree_that_the_broker_finds() -> None:
-    house = House()
+def test_a_client_goes_into_the_tree_that_the_broker_finds(house: House) -> None:
     made: dict[str, Registry] = {}
 
     def find(mountpoint: str) -> Registry:

@@ -270,8 +270,7 @@ def test_a_fence_with_what_is_no_clock_is_refused(runs: list[int]) -> None:
 # --- the session
 
 
-def test_the_suback_waits_and_so_do_the_packets_behind_it() -> None:
-    house = House()
+def test_the_suback_waits_and_so_do_the_packets_behind_it(house: House) -> None:
     asked: list[tuple[str, list[str]]] = []
     pending: list[Pending] = []
 
