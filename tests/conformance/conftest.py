@@ -27,3 +27,9 @@ def peers_at() -> Iterator[Callable[[BrokerProcess], Peers]]:
 def peers(broker: BrokerProcess, peers_at: Callable[[BrokerProcess], Peers]) -> Peers:
     """Clients at the shared broker."""
     return peers_at(broker)
+
+
+@pytest.fixture
+def topic(peers: Peers) -> str:
+    """A topic of the test's own."""
+    return peers.topic("a")

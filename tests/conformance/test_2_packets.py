@@ -27,10 +27,9 @@ def wrong_flags(first: int) -> list[int]:
     return [first & 0xF0 | low for low in range(16) if low != first & 0x0F]
 
 
-def test_mqtt_2_2_2_1_flags_sent(peers: Peers) -> None:
+def test_mqtt_2_2_2_1_flags_sent(peers: Peers, topic: str) -> None:
     """Every packet that the server sends has the first byte of the flags table."""
     wire = peers.raw()
-    topic = peers.topic("a")
     assert wire.connect(peers.id()).first == 0x20
     assert wire.subscribe((topic, 2)).first == 0x90
     wire.send(mqtt.publish_packet(topic, b"x", qos=1, packet_id=1))
@@ -61,9 +60,8 @@ def test_mqtt_2_2_2_2_wrong_flags_of_connect(peers: Peers) -> None:
         peers.refuses(bytes([wrong]) + good[1:])
 
 
-def test_mqtt_2_3_1_1_identifier_zero(peers: Peers) -> None:
+def test_mqtt_2_3_1_1_identifier_zero(peers: Peers, topic: str) -> None:
     """Identifier 0 in SUBSCRIBE, UNSUBSCRIBE and PUBLISH at QoS 1 or 2 closes the connection."""
-    topic = peers.topic("a")
     watcher = peers.watcher()
     peers.closes(mqtt.subscribe_packet(0, (topic, 0)))
     peers.closes(mqtt.unsubscribe_packet(0, topic))
@@ -89,9 +87,8 @@ def test_mqtt_2_3_1_1_identifier_missing(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("identifier", [1, 255, 256, 32768, 65535])
-def test_mqtt_2_3_1_1_any_other_identifier(peers: Peers, identifier: int) -> None:
+def test_mqtt_2_3_1_1_any_other_identifier(peers: Peers, topic: str, identifier: int) -> None:
     """Identifiers from 1 to 65535 are all good, in each of the packets that need one."""
-    topic = peers.topic("a")
     number = identifier.to_bytes(2, "big")
     wire = peers.client()
     wire.send(mqtt.subscribe_packet(identifier, (topic, 0)))
@@ -160,9 +157,8 @@ def test_mqtt_2_3_1_4_identifiers_come_round(unlimited: Peers) -> None:
         sent += batch
 
 
-def test_mqtt_2_3_1_5_qos_0_has_no_identifier(peers: Peers) -> None:
+def test_mqtt_2_3_1_5_qos_0_has_no_identifier(peers: Peers, topic: str) -> None:
     """In a QoS 0 PUBLISH from the server the payload stands right behind the topic."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     peers.publish(topic, b"payload", qos=0)
     wire.expect(mqtt.packet(0x30, mqtt.encode_text(topic) + b"payload"))
@@ -170,17 +166,15 @@ def test_mqtt_2_3_1_5_qos_0_has_no_identifier(peers: Peers) -> None:
     wire.expect(mqtt.packet(0x30, mqtt.encode_text(topic) + b"payload"))
 
 
-def test_mqtt_2_3_1_5_qos_0_received(peers: Peers) -> None:
+def test_mqtt_2_3_1_5_qos_0_received(peers: Peers, topic: str) -> None:
     """In a QoS 0 PUBLISH to the server all that follows the topic is payload."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     wire.send(mqtt.packet(0x30, mqtt.encode_text(topic) + b"\x00\x01"))
     wire.expect_publish(topic, b"\x00\x01", qos=0)
 
 
-def test_mqtt_2_3_1_6_answers_repeat_the_identifier(peers: Peers) -> None:
+def test_mqtt_2_3_1_6_answers_repeat_the_identifier(peers: Peers, topic: str) -> None:
     """PUBACK and PUBREC carry the client's identifier, PUBREL that of the server's PUBLISH."""
-    topic = peers.topic("a")
     publisher = peers.client()
     subscriber = peers.subscriber((topic, 2))
     publisher.send(mqtt.publish_packet(topic, b"1", qos=1, packet_id=4711))

@@ -47,9 +47,8 @@ def test_mqtt_3_10_4_1_letter_by_letter(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_mqtt_3_10_4_2_nothing_new_afterwards(peers: Peers, qos: int) -> None:
+def test_mqtt_3_10_4_2_nothing_new_afterwards(peers: Peers, topic: str, qos: int) -> None:
     """A message published after the UNSUBACK does not come, unless another filter matches."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, qos), (peers.topic("b"), 0))
     assert wire.unsubscribe(topic).body == b"\x00\x02"
     peers.publish(topic, b"x", qos=qos)
@@ -59,9 +58,8 @@ def test_mqtt_3_10_4_2_nothing_new_afterwards(peers: Peers, qos: int) -> None:
     wire.expect_publish(topic, b"other", qos=0)
 
 
-def test_mqtt_3_10_4_2_nothing_queued_for_the_absent(peers: Peers) -> None:
+def test_mqtt_3_10_4_2_nothing_queued_for_the_absent(peers: Peers, topic: str) -> None:
     """Nothing joins a stored session for a subscription that is gone."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 1), part="s", clean=False)
     wire.unsubscribe(topic)
     wire.disconnect()
@@ -69,9 +67,8 @@ def test_mqtt_3_10_4_2_nothing_queued_for_the_absent(peers: Peers) -> None:
     peers.resume("s").expect_nothing()
 
 
-def test_mqtt_3_10_4_3_exchanges_are_finished(peers: Peers) -> None:
+def test_mqtt_3_10_4_3_exchanges_are_finished(peers: Peers, topic: str) -> None:
     """QoS 1 and 2 deliveries under way are brought to their end after UNSUBSCRIBE."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"1", qos=1)
     peers.publish(topic, b"2", qos=2)
@@ -89,9 +86,8 @@ def test_mqtt_3_10_4_3_exchanges_are_finished(peers: Peers) -> None:
     again.expect_nothing()
 
 
-def test_mqtt_3_10_4_4_identifier(peers: Peers) -> None:
+def test_mqtt_3_10_4_4_identifier(peers: Peers, topic: str) -> None:
     """UNSUBACK carries the identifier of its UNSUBSCRIBE, and nothing else."""
-    topic = peers.topic("a")
     wire = peers.client()
     for identifier in (1, 258, 65535):
         wire.send(mqtt.subscribe_packet(2, (topic, 0)))

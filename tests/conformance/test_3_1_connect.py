@@ -81,9 +81,8 @@ def test_mqtt_3_1_2_3_reserved_flag(peers: Peers) -> None:
         peers.refuses(mqtt.connect_packet(peers.id(), flags=flags))
 
 
-def test_mqtt_3_1_2_4_resume(peers: Peers) -> None:
+def test_mqtt_3_1_2_4_resume(peers: Peers, topic: str) -> None:
     """With clean session 0 subscriptions and unfinished exchanges outlive the connection."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 1), part="s", clean=False)
     peers.publish(topic, b"unfinished", qos=1)
     identifier = wire.expect_publish(topic, b"unfinished", qos=1, dup=False).packet_id
@@ -126,9 +125,8 @@ def test_mqtt_3_1_2_5_messages_while_away(peers: Peers, cut: bool) -> None:
     again.expect_nothing()
 
 
-def test_mqtt_3_1_2_6_clean_session_forgets(peers: Peers) -> None:
+def test_mqtt_3_1_2_6_clean_session_forgets(peers: Peers, topic: str) -> None:
     """Nothing of a clean session is there afterwards: no session, subscription or message."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 1), part="s")
     peers.publish(topic, b"unfinished", qos=1)
     wire.expect_publish(topic, b"unfinished")
@@ -140,9 +138,8 @@ def test_mqtt_3_1_2_6_clean_session_forgets(peers: Peers) -> None:
     later.expect_nothing()
 
 
-def test_mqtt_3_1_2_6_clean_session_throws_the_old_away(peers: Peers) -> None:
+def test_mqtt_3_1_2_6_clean_session_throws_the_old_away(peers: Peers, topic: str) -> None:
     """Clean session 1 ends the session stored before it, with all that waited in it."""
-    topic = peers.topic("a")
     peers.subscriber((topic, 1), part="s", clean=False).disconnect()
     peers.publish(topic, b"old", qos=1)
     wire = peers.client("s", clean=True)
@@ -154,9 +151,8 @@ def test_mqtt_3_1_2_6_clean_session_throws_the_old_away(peers: Peers) -> None:
     later.expect_nothing()
 
 
-def test_mqtt_3_1_2_7_retained_outlives_the_session(peers: Peers) -> None:
+def test_mqtt_3_1_2_7_retained_outlives_the_session(peers: Peers, topic: str) -> None:
     """A retained message is there after the session of its publisher ended."""
-    topic = peers.topic("a")
     wire = peers.client("p")
     wire.publish(topic, b"kept", qos=1, retain=True)
     wire.disconnect()

@@ -20,9 +20,8 @@ def test_mqtt_3_1_3_1_all_five_fields(peers: Peers) -> None:
     peers.expect_will_once(watcher, "w", will)
 
 
-def test_mqtt_3_1_3_2_session_belongs_to_the_id(peers: Peers) -> None:
+def test_mqtt_3_1_3_2_session_belongs_to_the_id(peers: Peers, topic: str) -> None:
     """A session is found again by its client id from another address, and by no other id."""
-    topic = peers.topic("a")
     peers.subscriber((topic, 1), part="s", clean=False).disconnect()
     peers.publish(topic, b"waiting", qos=1)
     other = peers.raw()
@@ -55,9 +54,8 @@ def test_mqtt_3_1_3_5_allowed_client_ids(peers: Peers) -> None:
         wire.disconnect()
 
 
-def test_mqtt_3_1_3_6_empty_ids_are_made_unique(peers: Peers) -> None:
+def test_mqtt_3_1_3_6_empty_ids_are_made_unique(peers: Peers, topic: str) -> None:
     """Clients with empty ids get ids of their own: none drops another, each is served."""
-    topic = peers.topic("a")
     wires = [peers.raw() for _ in range(3)]
     for wire in wires:
         assert wire.connect("", clean=True).session_present == 0
@@ -135,9 +133,8 @@ def test_mqtt_3_1_4_2_takeover(peers: Peers) -> None:
     new.expect_nothing()
 
 
-def test_mqtt_3_1_4_2_takeover_again_and_again(peers: Peers) -> None:
+def test_mqtt_3_1_4_2_takeover_again_and_again(peers: Peers, topic: str) -> None:
     """Of many connections under one id the last one stays, and works."""
-    topic = peers.topic("a")
     older = [peers.client("t") for _ in range(5)]
     last = peers.subscriber((topic, 0), part="t")
     for wire in older:
@@ -147,9 +144,8 @@ def test_mqtt_3_1_4_2_takeover_again_and_again(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_mqtt_3_1_4_3_takeover_and_clean_session(peers: Peers, clean: bool) -> None:
+def test_mqtt_3_1_4_3_takeover_and_clean_session(peers: Peers, topic: str, clean: bool) -> None:
     """A takeover with clean session 0 keeps the session, with 1 it drops it."""
-    topic = peers.topic("a")
     old = peers.subscriber((topic, 1), part="t", clean=False)
     peers.publish(topic, b"unfinished", qos=1)
     identifier = old.expect_publish(topic, b"unfinished").packet_id

@@ -28,9 +28,8 @@ def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
     assert sorted(again.recv_packet().type for _ in range(3)) == [PUBLISH, PUBLISH, PUBREL]
 
 
-def test_mqtt_3_2_0_1_connack_before_other_answers(peers: Peers) -> None:
+def test_mqtt_3_2_0_1_connack_before_other_answers(peers: Peers, topic: str) -> None:
     """Requests sent in one segment with CONNECT are answered behind the CONNACK."""
-    topic = peers.topic("a")
     peers.publish(topic, b"kept", retain=True)
     wire = peers.raw()
     wire.send(

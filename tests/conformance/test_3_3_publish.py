@@ -7,9 +7,8 @@ from tests.support import wire as mqtt
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_mqtt_3_3_1_1_repeats_have_dup(peers: Peers, qos: int) -> None:
+def test_mqtt_3_3_1_1_repeats_have_dup(peers: Peers, topic: str, qos: int) -> None:
     """A PUBLISH that is sent another time after resuming has DUP 1, and had 0 before."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"x", qos=qos)
     wire.expect_publish(topic, b"x", qos=qos, dup=False)
@@ -19,9 +18,8 @@ def test_mqtt_3_3_1_1_repeats_have_dup(peers: Peers, qos: int) -> None:
         wire.expect_publish(topic, b"x", qos=qos, dup=True)
 
 
-def test_mqtt_3_3_1_2_qos_0_sent_without_dup(peers: Peers) -> None:
+def test_mqtt_3_3_1_2_qos_0_sent_without_dup(peers: Peers, topic: str) -> None:
     """QoS 0 goes out with DUP 0, also where the publisher's QoS 1 had DUP 1."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     peers.publish(topic, b"0")
     wire.expect_publish(topic, b"0", qos=0, dup=False)
@@ -38,9 +36,8 @@ def test_mqtt_3_3_1_2_qos_0_received_with_dup(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_mqtt_3_3_1_3_dup_is_not_handed_on(peers: Peers, qos: int) -> None:
+def test_mqtt_3_3_1_3_dup_is_not_handed_on(peers: Peers, topic: str, qos: int) -> None:
     """A publisher's DUP 1 does not show at the subscribers."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, qos))
     publisher = peers.client()
     publisher.send(mqtt.publish_packet(topic, b"x", qos=qos, packet_id=1, dup=True))
@@ -101,9 +98,8 @@ def test_mqtt_3_3_2_3_topics_match_the_filter(peers: Peers) -> None:
     peers.expect_no_more(both, peers.topic("c/z"))
 
 
-def test_mqtt_3_3_4_1_answers(peers: Peers) -> None:
+def test_mqtt_3_3_4_1_answers(peers: Peers, topic: str) -> None:
     """QoS 0 gets no answer, QoS 1 one PUBACK, QoS 2 one PUBREC, with the identifiers."""
-    topic = peers.topic("a")
     wire = peers.client()
     wire.send(mqtt.publish_packet(topic, b"x"))
     wire.expect_nothing()
@@ -118,9 +114,8 @@ def test_mqtt_3_3_4_1_answers(peers: Peers) -> None:
     wire.expect_nothing()
 
 
-def test_mqtt_3_3_4_1_answers_to_many(peers: Peers) -> None:
+def test_mqtt_3_3_4_1_answers_to_many(peers: Peers, topic: str) -> None:
     """A hundred PUBLISH packets at once get their hundred answers, each once."""
-    topic = peers.topic("a")
     wire = peers.client()
     numbers = range(1, 101)
     wire.send(*(mqtt.publish_packet(topic, b"x", qos=1 + n % 2, packet_id=n) for n in numbers))

@@ -19,9 +19,8 @@ def drain(wire: Wire) -> list[Packet]:
 
 @pytest.mark.parametrize("granted", [0, 1, 2])
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_mqtt_3_3_1_5_kept_with_its_qos(peers: Peers, kept: int, granted: int) -> None:
+def test_mqtt_3_3_1_5_kept_with_its_qos(peers: Peers, topic: str, kept: int, granted: int) -> None:
     """A later subscriber gets the message at the lower of kept and granted QoS."""
-    topic = peers.topic("a")
     peers.publish(topic, b"kept", qos=kept, retain=True)
     wire = peers.subscriber((topic, granted))
     wire.expect_publish(topic, b"kept", qos=min(kept, granted), retain=True)
@@ -44,9 +43,8 @@ def test_mqtt_3_3_1_6_latest_of_each_topic(peers: Peers) -> None:
     assert [got.topic for got in found] == topics[:1]
 
 
-def test_mqtt_3_3_1_7_qos_0_ousts_the_older(peers: Peers) -> None:
+def test_mqtt_3_3_1_7_qos_0_ousts_the_older(peers: Peers, topic: str) -> None:
     """A retained QoS 0 message takes the place of the topic's older one, whatever its QoS."""
-    topic = peers.topic("a")
     peers.publish(topic, b"older", qos=2, retain=True)
     peers.publish(topic, b"newer", qos=0, retain=True)
     peers.expect_retained(topic, topic, b"newer", 0)
@@ -63,27 +61,26 @@ def test_mqtt_3_3_1_8_retain_set_for_new_subscriptions(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_mqtt_3_3_1_9_retain_clear_for_standing_subscriptions(peers: Peers, qos: int) -> None:
+def test_mqtt_3_3_1_9_retain_clear_for_standing_subscriptions(
+    peers: Peers, topic: str, qos: int
+) -> None:
     """Those already subscribed see RETAIN 0, though the publisher set it."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2))
     peers.publish(topic, b"x", qos=qos, retain=True)
     wire.acknowledge(wire.expect_publish(topic, b"x", qos=qos, retain=False))
     wire.expect_nothing()
 
 
-def test_mqtt_3_3_1_9_retain_clear_after_absence(peers: Peers) -> None:
+def test_mqtt_3_3_1_9_retain_clear_after_absence(peers: Peers, topic: str) -> None:
     """A stored subscription stands already: what it gathered has RETAIN 0."""
-    topic = peers.topic("a")
     peers.subscriber((topic, 1), part="s", clean=False).disconnect()
     peers.publish(topic, b"x", qos=1, retain=True)
     peers.resume("s").expect_publish(topic, b"x", qos=1, retain=False)
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_mqtt_3_3_1_10_empty_message_erases(peers: Peers, qos: int) -> None:
+def test_mqtt_3_3_1_10_empty_message_erases(peers: Peers, topic: str, qos: int) -> None:
     """An empty retained PUBLISH is delivered as any message and erases what was retained."""
-    topic = peers.topic("a")
     peers.publish(topic, b"kept", qos=1, retain=True)
     wire = peers.subscriber((peers.topic("#"), 2))
     wire.acknowledge(wire.expect_publish(topic, b"kept", retain=True))
@@ -92,9 +89,8 @@ def test_mqtt_3_3_1_10_empty_message_erases(peers: Peers, qos: int) -> None:
     peers.expect_none_retained(topic)
 
 
-def test_mqtt_3_3_1_11_empty_message_is_not_kept(peers: Peers) -> None:
+def test_mqtt_3_3_1_11_empty_message_is_not_kept(peers: Peers, topic: str) -> None:
     """An empty retained PUBLISH to a topic without retained message leaves nothing there."""
-    topic = peers.topic("a")
     peers.publish(topic, b"", qos=1, retain=True)
     peers.expect_none_retained(topic)
 
@@ -110,9 +106,8 @@ def test_mqtt_3_3_1_12_no_retain_no_change(peers: Peers, payload: bytes) -> None
     peers.expect_none_retained(bare)
 
 
-def test_mqtt_3_3_1_12_within_one_segment(peers: Peers) -> None:
+def test_mqtt_3_3_1_12_within_one_segment(peers: Peers, topic: str) -> None:
     """RETAIN counts for the very PUBLISH that has it, however close they stand."""
-    topic = peers.topic("a")
     wire = peers.client()
     wire.send(
         publish_packet(topic, b"1", retain=True),

@@ -39,9 +39,8 @@ def test_mqtt_3_8_3_3_no_filter(peers: Peers) -> None:
     peers.closes(mqtt.packet(0x82, b"\x00\x01"))
 
 
-def test_mqtt_3_8_3_4_requested_qos_byte(peers: Peers) -> None:
+def test_mqtt_3_8_3_4_requested_qos_byte(peers: Peers, topic: str) -> None:
     """Every requested-QoS byte from 03 to FF closes the connection, no SUBACK."""
-    topic = peers.topic("a")
     for qos in range(3, 256):
         wire = peers.raw()
         wire.send(mqtt.connect_packet(peers.id("q")), mqtt.subscribe_packet(1, (topic, qos)))
@@ -68,9 +67,8 @@ def test_mqtt_3_8_4_2_identifier(peers: Peers) -> None:
         wire.expect(b"\x90\x03" + identifier.to_bytes(2, "big") + b"\x01")
 
 
-def test_mqtt_3_8_4_3_subscription_is_replaced(peers: Peers) -> None:
+def test_mqtt_3_8_4_3_subscription_is_replaced(peers: Peers, topic: str) -> None:
     """The same filter once more replaces the subscription: single copies, at the new QoS."""
-    topic = peers.topic("a")
     wire = peers.client()
     for qos in (0, 2, 1, 0):
         wire.subscribe((topic, qos))
@@ -79,9 +77,8 @@ def test_mqtt_3_8_4_3_subscription_is_replaced(peers: Peers) -> None:
         wire.expect_nothing()
 
 
-def test_mqtt_3_8_4_3_retained_again(peers: Peers) -> None:
+def test_mqtt_3_8_4_3_retained_again(peers: Peers, topic: str) -> None:
     """Each repetition of a SUBSCRIBE brings the retained messages anew, at the new QoS."""
-    topic = peers.topic("a")
     peers.publish(topic, b"kept", qos=2, retain=True)
     wire = peers.client()
     for qos in (1, 1, 0, 2):
@@ -90,9 +87,8 @@ def test_mqtt_3_8_4_3_retained_again(peers: Peers) -> None:
         wire.expect_nothing()
 
 
-def test_mqtt_3_8_4_3_no_gap(peers: Peers) -> None:
+def test_mqtt_3_8_4_3_no_gap(peers: Peers, topic: str) -> None:
     """The flow of messages has no gap and no double while a subscription is replaced."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     wire.send(
         *(
@@ -118,9 +114,8 @@ def test_mqtt_3_8_4_4_many_filters(peers: Peers) -> None:
         wire.expect_publish(topic, b"x")
 
 
-def test_mqtt_3_8_4_4_filter_listed_twice(peers: Peers) -> None:
+def test_mqtt_3_8_4_4_filter_listed_twice(peers: Peers, topic: str) -> None:
     """A filter listed twice has a code for each and ends with the later QoS."""
-    topic = peers.topic("a")
     for first, second in ((2, 0), (0, 2), (2, 1)):
         wire = peers.subscriber((topic, first), (topic, second))
         peers.publish(topic, b"x", qos=2)
@@ -138,18 +133,16 @@ def test_mqtt_3_8_4_5_a_code_for_each_pair(peers: Peers) -> None:
 
 @pytest.mark.parametrize("granted", [0, 1, 2])
 @pytest.mark.parametrize("published", [0, 1, 2])
-def test_mqtt_3_8_4_6_lower_qos(peers: Peers, published: int, granted: int) -> None:
+def test_mqtt_3_8_4_6_lower_qos(peers: Peers, topic: str, published: int, granted: int) -> None:
     """A message is delivered at the lower of the published and the granted QoS."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, granted))
     peers.publish(topic, b"x", qos=published)
     wire.acknowledge(wire.expect_publish(topic, b"x", qos=min(published, granted)))
     wire.expect_nothing()
 
 
-def test_mqtt_3_8_4_6_each_subscriber_its_own(peers: Peers) -> None:
+def test_mqtt_3_8_4_6_each_subscriber_its_own(peers: Peers, topic: str) -> None:
     """Subscribers with different QoS get the same message each at its own."""
-    topic = peers.topic("a")
     wires = [peers.subscriber((topic, qos)) for qos in (0, 1, 2, 1, 0)]
     peers.publish(topic, b"x", qos=2)
     for wire, qos in zip(wires, (0, 1, 2, 1, 0), strict=True):

@@ -14,9 +14,8 @@ def numbered(topic: str, qos: int, count: int) -> bytes:
     )
 
 
-def test_mqtt_4_6_0_1_repeats_keep_their_order(peers: Peers) -> None:
+def test_mqtt_4_6_0_1_repeats_keep_their_order(peers: Peers, topic: str) -> None:
     """Repeats after resuming come in the order of their first sending, then what waited."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     publisher = peers.client()
     for number in range(10):
@@ -34,9 +33,8 @@ def test_mqtt_4_6_0_1_repeats_keep_their_order(peers: Peers) -> None:
         wire.close()
 
 
-def test_mqtt_4_6_0_1_order_after_gaps(peers: Peers) -> None:
+def test_mqtt_4_6_0_1_order_after_gaps(peers: Peers, topic: str) -> None:
     """Acknowledging some out of turn leaves the order of the other repeats as it was."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 1), part="s", clean=False)
     peers.client().send(numbered(topic, 1, 10))
     sent = [wire.expect_publish(topic, b"%d" % n) for n in range(10)]
@@ -67,9 +65,8 @@ def test_mqtt_4_6_0_3_pubrecs_follow_arrival(peers: Peers) -> None:
     assert [wire.expect(mqtt.PUBCOMP).packet_id for _ in range(200)] == list(range(1, 201))
 
 
-def test_mqtt_4_6_0_4_pubrels_follow_pubrecs(peers: Peers) -> None:
+def test_mqtt_4_6_0_4_pubrels_follow_pubrecs(peers: Peers, topic: str) -> None:
     """PUBRELs have the order of the subscriber's PUBRECs, here not that of the PUBLISHes."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     publisher = peers.client()
     for number in range(10):
@@ -122,12 +119,13 @@ def take_in_order(wire: mqtt.Wire, topic: str, count: int) -> None:
 
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
-def test_mqtt_4_6_0_6_order_at_every_subscriber(peers: Peers, published: int, granted: int) -> None:
+def test_mqtt_4_6_0_6_order_at_every_subscriber(
+    peers: Peers, topic: str, published: int, granted: int
+) -> None:
     """Numbered messages of one publisher, sent at once, ascend at every subscriber.
 
     There are far more than fit into the window of messages in flight.
     """
-    topic = peers.topic("a")
     wires = [peers.subscriber((name, granted)) for name in (topic, peers.topic("+"))]
     publisher = peers.client()
     publisher.send(numbered(topic, published, 300))
@@ -139,9 +137,8 @@ def test_mqtt_4_6_0_6_order_at_every_subscriber(peers: Peers, published: int, gr
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_mqtt_4_6_0_6_order_while_away(peers: Peers, qos: int) -> None:
+def test_mqtt_4_6_0_6_order_while_away(peers: Peers, topic: str, qos: int) -> None:
     """What gathered in the absence comes in order, and what is published meanwhile behind it."""
-    topic = peers.topic("a")
     peers.subscriber((topic, qos), part="s", clean=False).disconnect()
     publisher = peers.client()
     for number in range(150):
@@ -153,9 +150,8 @@ def test_mqtt_4_6_0_6_order_while_away(peers: Peers, qos: int) -> None:
     wire.expect_nothing()
 
 
-def test_mqtt_4_6_0_6_retained_before_newer(peers: Peers) -> None:
+def test_mqtt_4_6_0_6_retained_before_newer(peers: Peers, topic: str) -> None:
     """A retained message does not come behind a newer one of its topic."""
-    topic = peers.topic("a")
     wire = peers.client()
     wire.send(mqtt.publish_packet(topic, b"0", qos=1, packet_id=1, retain=True))
     wire.expect(mqtt.PUBACK)

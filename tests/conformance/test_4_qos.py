@@ -44,9 +44,8 @@ def test_mqtt_4_1_0_1_all_state_is_kept(peers: Peers) -> None:
     peers.expect_no_more(watcher, other)
 
 
-def test_mqtt_4_1_0_2_session_lasts_with_its_connection(peers: Peers) -> None:
+def test_mqtt_4_1_0_2_session_lasts_with_its_connection(peers: Peers, topic: str) -> None:
     """A connected client keeps its subscriptions while it does nothing but ping."""
-    topic = peers.topic("a")
     durable = peers.subscriber((topic, 1), part="d", clean=False)
     clean = peers.subscriber((topic, 1), part="c")
     for number in range(20):
@@ -61,9 +60,8 @@ def test_mqtt_4_1_0_2_session_lasts_with_its_connection(peers: Peers) -> None:
     clean.expect_publish(topic, b"x", qos=1)
 
 
-def test_mqtt_4_3_1_1_qos_0(peers: Peers) -> None:
+def test_mqtt_4_3_1_1_qos_0(peers: Peers, topic: str) -> None:
     """QoS 0 goes out once with DUP 0, waits for no answer, and is not repeated."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0), part="s", clean=False)
     peers.publish(topic, b"x")
     assert wire.expect_publish(topic, b"x").first == 0x30
@@ -75,9 +73,8 @@ def test_mqtt_4_3_1_1_qos_0(peers: Peers) -> None:
     assert wire.expect_publish(topic, b"kept").first == 0x31
 
 
-def test_mqtt_4_3_2_1_qos_1_until_acknowledged(peers: Peers) -> None:
+def test_mqtt_4_3_2_1_qos_1_until_acknowledged(peers: Peers, topic: str) -> None:
     """QoS 1 goes out with DUP 0; it is repeated on resuming until its PUBACK came, then not."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 1), part="s", clean=False)
     peers.publish(topic, b"x", qos=1)
     identifier = wire.expect_publish(topic, b"x", qos=1, dup=False).packet_id
@@ -94,9 +91,8 @@ def test_mqtt_4_3_2_1_qos_1_until_acknowledged(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("dup", [False, True])
-def test_mqtt_4_3_2_2_identifier_is_free_after_puback(peers: Peers, dup: bool) -> None:
+def test_mqtt_4_3_2_2_identifier_is_free_after_puback(peers: Peers, topic: str, dup: bool) -> None:
     """Each QoS 1 PUBLISH is delivered and acknowledged; the same identifier again is new."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     publisher = peers.client()
     for number in range(3):
@@ -106,9 +102,8 @@ def test_mqtt_4_3_2_2_identifier_is_free_after_puback(peers: Peers, dup: bool) -
     wire.expect_nothing()
 
 
-def test_mqtt_4_3_3_1_exchange_of_the_sender(peers: Peers) -> None:
+def test_mqtt_4_3_3_1_exchange_of_the_sender(peers: Peers, topic: str) -> None:
     """PUBREC brings PUBREL under the same identifier; PUBCOMP ends the exchange."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"x", qos=2)
     identifier = wire.expect_publish(topic, b"x", qos=2, dup=False).packet_id
@@ -122,9 +117,8 @@ def test_mqtt_4_3_3_1_exchange_of_the_sender(peers: Peers) -> None:
     peers.resume("s").expect_nothing()
 
 
-def test_mqtt_4_3_3_1_no_publish_after_pubrel(peers: Peers) -> None:
+def test_mqtt_4_3_3_1_no_publish_after_pubrel(peers: Peers, topic: str) -> None:
     """Cut before PUBCOMP, resuming brings PUBREL, never the PUBLISH again."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"x", qos=2)
     identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
@@ -139,9 +133,8 @@ def test_mqtt_4_3_3_1_no_publish_after_pubrel(peers: Peers) -> None:
     wire.expect_nothing()
 
 
-def test_mqtt_4_3_3_2_repeats_before_pubrel(peers: Peers) -> None:
+def test_mqtt_4_3_3_2_repeats_before_pubrel(peers: Peers, topic: str) -> None:
     """A QoS 2 PUBLISH repeated before PUBREL: PUBREC each time, one delivery."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0), (peers.topic("sentinel"), 0))
     publisher = peers.client()
     begin_qos_2(publisher, topic, b"x", 5)
@@ -154,9 +147,8 @@ def test_mqtt_4_3_3_2_repeats_before_pubrel(peers: Peers) -> None:
     peers.expect_no_more(wire)
 
 
-def test_mqtt_4_3_3_2_repeats_after_reconnecting(peers: Peers) -> None:
+def test_mqtt_4_3_3_2_repeats_after_reconnecting(peers: Peers, topic: str) -> None:
     """A QoS 2 PUBLISH repeated on a resumed session before PUBREL is not delivered again."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0), (peers.topic("sentinel"), 0))
     publisher = peers.client("p", clean=False)
     begin_qos_2(publisher, topic, b"x", 5)
@@ -174,9 +166,8 @@ def test_mqtt_4_3_3_2_repeats_after_reconnecting(peers: Peers) -> None:
     peers.expect_no_more(wire)
 
 
-def test_mqtt_4_3_3_2_identifier_is_free_after_pubcomp(peers: Peers) -> None:
+def test_mqtt_4_3_3_2_identifier_is_free_after_pubcomp(peers: Peers, topic: str) -> None:
     """After PUBCOMP the same identifier means a new message, DUP or not."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 0))
     publisher = peers.client()
     for dup in (False, False, True):
@@ -188,9 +179,8 @@ def test_mqtt_4_3_3_2_identifier_is_free_after_pubcomp(peers: Peers) -> None:
     wire.expect_nothing()
 
 
-def test_mqtt_4_4_0_1_repeats_on_resuming(peers: Peers) -> None:
+def test_mqtt_4_4_0_1_repeats_on_resuming(peers: Peers, topic: str) -> None:
     """Unacknowledged PUBLISH packets (DUP 1) and PUBRELs come again, under their identifiers."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     publisher = peers.client()
     for number in range(12):
@@ -224,9 +214,8 @@ def _summary(found: mqtt.Packet) -> tuple[int, int, bytes]:
     return found.type, found.packet_id, payload
 
 
-def test_mqtt_4_4_0_1_no_repeats_on_a_live_connection(peers: Peers) -> None:
+def test_mqtt_4_4_0_1_no_repeats_on_a_live_connection(peers: Peers, topic: str) -> None:
     """Without a reconnect nothing is repeated, however much traffic goes by."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2))
     publisher = peers.client()
     for number in range(20):
@@ -250,9 +239,8 @@ def test_mqtt_4_5_0_1_every_matching_session(peers: Peers, qos: int) -> None:
         wire.expect_nothing()
 
 
-def test_mqtt_4_5_0_1_own_messages_too(peers: Peers) -> None:
+def test_mqtt_4_5_0_1_own_messages_too(peers: Peers, topic: str) -> None:
     """A publisher that subscribed to its own topic gets its messages."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2))
     wire.publish(topic, b"x", qos=2)
     wire.expect_publish(topic, b"x", qos=2)

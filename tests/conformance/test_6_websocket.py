@@ -63,9 +63,10 @@ def test_mqtt_6_0_0_1_fragmented_text(peers: Peers, opened: OpenWebSocket) -> No
 
 
 @pytest.mark.parametrize("size", [0, 100, 126, 65535, 65536, 300_000])
-def test_mqtt_6_0_0_1_binary_frames_sent(peers: Peers, opened: OpenWebSocket, size: int) -> None:
+def test_mqtt_6_0_0_1_binary_frames_sent(
+    peers: Peers, topic: str, opened: OpenWebSocket, size: int
+) -> None:
     """The server sends data in binary frames, and continuations of them, whatever the size."""
-    topic = peers.topic("a")
     wire, _ = opened()
     wire.connect(peers.id())
     wire.subscribe((topic, 0))
@@ -74,9 +75,8 @@ def test_mqtt_6_0_0_1_binary_frames_sent(peers: Peers, opened: OpenWebSocket, si
     wire.expect_publish(topic, payload)
 
 
-def test_mqtt_6_0_0_2_one_byte_a_frame(peers: Peers, opened: OpenWebSocket) -> None:
+def test_mqtt_6_0_0_2_one_byte_a_frame(peers: Peers, topic: str, opened: OpenWebSocket) -> None:
     """A packet may be spread over frames of one byte each."""
-    topic = peers.topic("a")
     wire, stream = opened()
     data = (
         mqtt.connect_packet(peers.id())
@@ -92,9 +92,8 @@ def test_mqtt_6_0_0_2_one_byte_a_frame(peers: Peers, opened: OpenWebSocket) -> N
     wire.expect(mqtt.PINGRESP_BYTES)
 
 
-def test_mqtt_6_0_0_2_many_packets_a_frame(peers: Peers, opened: OpenWebSocket) -> None:
+def test_mqtt_6_0_0_2_many_packets_a_frame(peers: Peers, topic: str, opened: OpenWebSocket) -> None:
     """CONNECT, SUBSCRIBE and many PUBLISH packets may share one frame."""
-    topic = peers.topic("a")
     wire, _ = opened()
     wire.send(
         mqtt.connect_packet(peers.id()),
@@ -107,9 +106,8 @@ def test_mqtt_6_0_0_2_many_packets_a_frame(peers: Peers, opened: OpenWebSocket) 
         wire.expect_publish(topic, b"%d" % number)
 
 
-def test_mqtt_6_0_0_2_frames_that_straddle(peers: Peers, opened: OpenWebSocket) -> None:
+def test_mqtt_6_0_0_2_frames_that_straddle(peers: Peers, topic: str, opened: OpenWebSocket) -> None:
     """A frame may hold the end of one packet and the start of the next, or nothing at all."""
-    topic = peers.topic("a")
     wire, stream = opened()
     wire.connect(peers.id())
     wire.subscribe((topic, 0))
@@ -121,9 +119,8 @@ def test_mqtt_6_0_0_2_frames_that_straddle(peers: Peers, opened: OpenWebSocket) 
         wire.expect_publish(topic, b"%d" % number * 20)
 
 
-def test_mqtt_6_0_0_2_fragmented_messages(peers: Peers, opened: OpenWebSocket) -> None:
+def test_mqtt_6_0_0_2_fragmented_messages(peers: Peers, topic: str, opened: OpenWebSocket) -> None:
     """A WebSocket message in fragments, with a ping between them, is one run of bytes."""
-    topic = peers.topic("a")
     wire, stream = opened()
     wire.connect(peers.id())
     wire.subscribe((topic, 0))
@@ -203,9 +200,10 @@ def test_expected_disconnect_over_websocket(peers: Peers, opened: OpenWebSocket)
     peers.expect_no_will(watcher, "w")
 
 
-def test_expected_one_broker_for_both_transports(peers: Peers, opened: OpenWebSocket) -> None:
+def test_expected_one_broker_for_both_transports(
+    peers: Peers, topic: str, opened: OpenWebSocket
+) -> None:
     """TCP and WebSocket clients exchange messages, and a session may change transports."""
-    topic = peers.topic("a")
     wire, _ = opened()
     wire.connect(peers.id("s"), clean=False)
     wire.subscribe((topic, 1))

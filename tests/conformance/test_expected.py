@@ -19,9 +19,8 @@ from vmq.testing.process import BrokerProcess
 
 
 @pytest.mark.parametrize("remaining", [127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
-def test_expected_length_edges(peers: Peers, remaining: int) -> None:
+def test_expected_length_edges(peers: Peers, topic: str, remaining: int) -> None:
     """Packets on both sides of each edge of the length encoding pass unchanged, both ways."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 1))
     payload = bytes(remaining - len(mqtt.encode_text(topic)) - 2 - 1) + b"."
     wire.send(mqtt.publish_packet(topic, payload, qos=1, packet_id=9))
@@ -94,9 +93,8 @@ def test_expected_subscribe_over_the_limit(
     broker.wait_log(r"SUBSCRIBE of 262148 bytes is above session\.max_control_packet_size = 262144")
 
 
-def test_expected_byte_by_byte(peers: Peers) -> None:
+def test_expected_byte_by_byte(peers: Peers, topic: str) -> None:
     """A client whose bytes come one by one is served like any other."""
-    topic = peers.topic("a")
     wire = peers.raw()
     data = mqtt.connect_packet(peers.id()) + mqtt.subscribe_packet(1, (topic, 1))
     data += mqtt.publish_packet(topic, bytes(200), qos=1, packet_id=2) + mqtt.PINGREQ_BYTES
@@ -111,9 +109,8 @@ def test_expected_byte_by_byte(peers: Peers) -> None:
     wire.expect_closed()
 
 
-def test_expected_many_packets_in_a_segment(peers: Peers) -> None:
+def test_expected_many_packets_in_a_segment(peers: Peers, topic: str) -> None:
     """A whole conversation in one segment, CONNECT and DISCONNECT included, is followed."""
-    topic = peers.topic("a")
     watcher = peers.watcher()
     wire = peers.raw()
     wire.send(
@@ -132,9 +129,8 @@ def test_expected_many_packets_in_a_segment(peers: Peers) -> None:
     peers.expect_no_more(watcher)
 
 
-def test_expected_packet_cut_by_the_end(peers: Peers) -> None:
+def test_expected_packet_cut_by_the_end(peers: Peers, topic: str) -> None:
     """A connection that ends inside a packet counts as cut: no delivery, but the will."""
-    topic = peers.topic("a")
     watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.client("w", will=will)
@@ -144,9 +140,8 @@ def test_expected_packet_cut_by_the_end(peers: Peers) -> None:
     peers.expect_will_once(watcher, "w", will)
 
 
-def test_expected_identifiers_of_the_two_sides(peers: Peers) -> None:
+def test_expected_identifiers_of_the_two_sides(peers: Peers, topic: str) -> None:
     """Both sides may use one identifier at the same time for exchanges of their own."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2))
     peers.publish(topic, b"theirs", qos=2)
     identifier = wire.expect_publish(topic, b"theirs", qos=2).packet_id
@@ -161,9 +156,8 @@ def test_expected_identifiers_of_the_two_sides(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_expected_empty_payload(peers: Peers, qos: int) -> None:
+def test_expected_empty_payload(peers: Peers, topic: str, qos: int) -> None:
     """A PUBLISH without payload is delivered as such."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2))
     peers.publish(topic, b"", qos=qos)
     wire.expect_publish(topic, b"", qos=qos)
@@ -198,10 +192,9 @@ def test_expected_unknown_acknowledgements(peers: Peers) -> None:
     ],
 )
 def test_expected_acknowledgement_of_another_kind(
-    peers: Peers, qos: int, wrong: Callable[[int], bytes]
+    peers: Peers, topic: str, qos: int, wrong: Callable[[int], bytes]
 ) -> None:
     """PUBACK for QoS 2, PUBREC for QoS 1 and PUBCOMP before PUBREL close the connection; the message comes again."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"x", qos=qos)
     identifier = wire.expect_publish(topic, b"x", qos=qos).packet_id
@@ -211,9 +204,8 @@ def test_expected_acknowledgement_of_another_kind(
     assert again.expect_publish(topic, b"x", qos=qos, dup=True).packet_id == identifier
 
 
-def test_expected_acknowledgement_of_another_kind_once_released(peers: Peers) -> None:
+def test_expected_acknowledgement_of_another_kind_once_released(peers: Peers, topic: str) -> None:
     """PUBACK instead of PUBCOMP closes the connection; PUBREL comes again."""
-    topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"x", qos=2)
     identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
@@ -346,9 +338,8 @@ def test_expected_disconnect_leaves_the_session(peers: Peers) -> None:
     peers.resume("s").expect_publish(peers.topic("a"), b"x", qos=1)
 
 
-def test_expected_resuming_is_no_new_subscription(peers: Peers) -> None:
+def test_expected_resuming_is_no_new_subscription(peers: Peers, topic: str) -> None:
     """Retained messages do not come again when a session is resumed."""
-    topic = peers.topic("a")
     peers.publish(topic, b"kept", qos=1, retain=True)
     wire = peers.subscriber((topic, 1), part="s", clean=False)
     wire.acknowledge(wire.expect_publish(topic, b"kept", retain=True))

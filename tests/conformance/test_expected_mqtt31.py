@@ -23,9 +23,8 @@ def old_client(peers: Peers, part: str = "", *, clean: bool = True) -> mqtt.Wire
     return wire
 
 
-def test_expected_31_is_served(peers: Peers) -> None:
+def test_expected_31_is_served(peers: Peers, topic: str) -> None:
     """A 3.1 client publishes and subscribes at every QoS, with clients of 3.1.1."""
-    topic = peers.topic("a")
     old = old_client(peers)
     old.subscribe((topic, 2))
     new = peers.subscriber((topic, 2))
@@ -49,9 +48,8 @@ def test_expected_31_will(peers: Peers) -> None:
     peers.expect_will_once(watcher, "w", will)
 
 
-def test_expected_31_has_no_session_present(peers: Peers) -> None:
+def test_expected_31_has_no_session_present(peers: Peers, topic: str) -> None:
     """A 3.1 client resumes its session, but its CONNACK has 00 where 3.1.1 says session present."""
-    topic = peers.topic("a")
     wire = old_client(peers, "s", clean=False)
     wire.subscribe((topic, 1))
     wire.disconnect()
@@ -72,9 +70,8 @@ def test_expected_31_level_with_the_new_name(peers: Peers, level: int) -> None:
     peers.answers(mqtt.connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")
 
 
-def test_expected_31_dup_of_requests(peers: Peers) -> None:
+def test_expected_31_dup_of_requests(peers: Peers, topic: str) -> None:
     """PUBREL, SUBSCRIBE and UNSUBSCRIBE of a 3.1 client may have DUP set."""
-    topic = peers.topic("a")
     wire = old_client(peers)
     wire.send(mqtt.subscribe_packet(1, (topic, 0), first=0x8A))
     wire.expect(mqtt.SUBACK)
@@ -111,9 +108,8 @@ def test_expected_31_connect_flags_that_are_wrong(peers: Peers, flags: int) -> N
 
 
 @pytest.mark.parametrize("low", [0x1, 0x2, 0x8, 0xF])
-def test_expected_31_low_bits_of_other_packets(peers: Peers, low: int) -> None:
+def test_expected_31_low_bits_of_other_packets(peers: Peers, topic: str, low: int) -> None:
     """MQTT 3.1 does not use the low bits of PINGREQ, of the acknowledgements, and of DISCONNECT."""
-    topic = peers.topic("a")
     wire = old_client(peers)
     wire.send(mqtt.subscribe_packet(1, (topic, 2), first=0x80 | low))
     wire.expect(mqtt.SUBACK)

@@ -106,9 +106,8 @@ def test_expected_publish_to_share(peers: Peers) -> None:
     peers.publish(topic, b"", qos=1, retain=True)
 
 
-def test_expected_retained_may_precede_suback(peers: Peers) -> None:
+def test_expected_retained_may_precede_suback(peers: Peers, topic: str) -> None:
     """Retained messages come once, on whichever side of the SUBACK."""
-    topic = peers.topic("a")
     peers.publish(topic, b"kept", retain=True)
     wire = peers.client()
     wire.send(subscribe_packet(1, (topic, 0)), PINGREQ_BYTES)
