@@ -167,8 +167,12 @@ class One:
         return sent
 
 
-def test_a_pass_is_one_message() -> None:
-    one = One()
+@pytest.fixture
+def one() -> One:
+    return One()
+
+
+def test_a_pass_is_one_message(one: One) -> None:
     for number in range(5):
         one.channels.send("b", b"%d" % number)
     one.channels.send_unreliable("b", b"u")
@@ -191,8 +195,7 @@ def test_a_large_pass_is_several_and_the_window_bounds_what_is_under_way() -> No
     ]
 
 
-def test_silence_is_answered_by_sending_again_at_growing_intervals() -> None:
-    one = One()
+def test_silence_is_answered_by_sending_again_at_growing_intervals(one: One) -> None:
     one.channels.send("b", b"x")
     times = []
     for step in range(1, 80):
@@ -208,8 +211,7 @@ def test_silence_is_answered_by_sending_again_at_growing_intervals() -> None:
     assert one.sent(1000.0) == []
 
 
-def test_a_gap_is_not_handed_on_and_repetitions_are_acknowledged_again() -> None:
-    one = One()
+def test_a_gap_is_not_handed_on_and_repetitions_are_acknowledged_again(one: One) -> None:
     one.channels.on_reliable("b", Reliable(5, 1, 1, [b"1", b"2"]))
     assert one.sent() == [Received(5, 2)]
     one.channels.on_reliable("b", Reliable(5, 1, 4, [b"4"]))
@@ -222,8 +224,7 @@ def test_a_gap_is_not_handed_on_and_repetitions_are_acknowledged_again() -> None
     assert got == [[b"1", b"2"], [b"3", b"4"]]
 
 
-def test_an_earlier_life_of_the_sender_is_ignored() -> None:
-    one = One()
+def test_an_earlier_life_of_the_sender_is_ignored(one: One) -> None:
     one.channels.on_reliable("b", Reliable(5, 1, 1, [b"new"]))
     one.channels.on_reliable("b", Reliable(4, 1, 1, [b"old"]))
     one.channels.on_reliable("b", Reliable(6, 3, 3, [b"newer"]))
@@ -232,16 +233,14 @@ def test_an_earlier_life_of_the_sender_is_ignored() -> None:
     assert one.sent() == [Received(6, 3)]
 
 
-def test_what_an_earlier_life_acknowledged_is_not_waited_for() -> None:
-    one = One()
+def test_what_an_earlier_life_acknowledged_is_not_waited_for(one: One) -> None:
     one.channels.on_reliable("b", Reliable(5, 3, 3, [b"3"]))
     one.channels.on_reliable("b", Reliable(5, 6, 6, [b"6"]))
     got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
     assert got == [[b"3"], [b"6"]]
 
 
-def test_a_peer_that_is_up_again_gets_everything_at_once() -> None:
-    one = One()
+def test_a_peer_that_is_up_again_gets_everything_at_once(one: One) -> None:
     one.channels.send("b", b"x")
     assert len(one.sent()) == 1
     one.channels.set_peers([])
@@ -249,8 +248,7 @@ def test_a_peer_that_is_up_again_gets_everything_at_once() -> None:
     assert one.sent() == [Reliable(one.epoch, 1, 1, [b"x"])]
 
 
-def test_acknowledgements_that_make_no_sense_change_nothing() -> None:
-    one = One()
+def test_acknowledgements_that_make_no_sense_change_nothing(one: One) -> None:
     one.channels.send("b", b"x", ticket=1)
     one.sent()
     for message in (Received(one.epoch + 1, 1), Received(one.epoch, 0)):
@@ -261,16 +259,14 @@ def test_acknowledgements_that_make_no_sense_change_nothing() -> None:
     assert one.channels.waiting("b") == (0, 0)
 
 
-def test_a_payload_is_bounded() -> None:
-    one = One()
+def test_a_payload_is_bounded(one: One) -> None:
     with pytest.raises(ClusterError, match="the limit is"):
         one.channels.send("b", b"x" * (MAX_PAYLOAD + 1))
     with pytest.raises(ClusterError, match="the limit is"):
         one.channels.send_unreliable("b", b"x" * (MAX_PAYLOAD + 1))
 
 
-def test_who_holds_acknowledges_what_is_confirmed_and_nothing_else() -> None:
-    one = One()
+def test_who_holds_acknowledges_what_is_confirmed_and_nothing_else(one: One) -> None:
     one.channels.holds = True
     one.channels.on_reliable("b", Reliable(5, 1, 1, [b"1", b"2"]))
     one.channels.on_reliable("b", Reliable(5, 1, 3, [b"3"]))

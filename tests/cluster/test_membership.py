@@ -59,6 +59,11 @@ RECORDS = st.lists(
 )
 
 
+@pytest.fixture
+def sim() -> Sim:
+    return Sim(0)
+
+
 @given(RECORDS)
 def test_records_make_the_same_set_in_any_order(records: list[MemberRecord]) -> None:
     outcomes = set()
@@ -161,8 +166,9 @@ def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
     sim.until(lambda: sim.is_joined(names), 20)
 
 
-def test_a_newcomer_is_met_by_all_although_the_one_that_took_it_in_dies_with_the_news() -> None:
-    sim = Sim(0)
+def test_a_newcomer_is_met_by_all_although_the_one_that_took_it_in_dies_with_the_news(
+    sim: Sim,
+) -> None:
     first, other = sim.cluster(2)
     sim.network.cuts |= {("new", other), (other, "new"), (first, other)}
     sim.add("new", join=first)
@@ -173,8 +179,7 @@ def test_a_newcomer_is_met_by_all_although_the_one_that_took_it_in_dies_with_the
     sim.until(lambda: sim["new"].detector.up == [other] and sim[other].detector.up == ["new"], 15)
 
 
-def test_two_nodes_of_one_name_hear_of_it_and_of_nothing_else() -> None:
-    sim = Sim(0)
+def test_two_nodes_of_one_name_hear_of_it_and_of_nothing_else(sim: Sim) -> None:
     one, two = (
         Machine("a", where, MemoryStorage(), OPTIONS, Random(where), lambda: EPOCH, b"boot")
         for where in ("here", "there")
@@ -217,8 +222,9 @@ def heard(sim: Sim, name: str, effects: list[Effect]) -> list[Effect]:
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
-def test_the_name_of_a_live_member_is_refused_to_another_on_both_sides(is_copy: bool) -> None:
-    sim = Sim(0)
+def test_the_name_of_a_live_member_is_refused_to_another_on_both_sides(
+    is_copy: bool, sim: Sim
+) -> None:
     names = sim.cluster(3)
     holder, asked, third = names
     other = namesake(sim, holder, deepcopy(sim.nodes[holder].storage) if is_copy else None)
@@ -244,8 +250,7 @@ def test_the_name_of_a_live_member_is_refused_to_another_on_both_sides(is_copy: 
     assert sim.is_joined(names)
 
 
-def test_a_name_is_free_once_its_node_is_down() -> None:
-    sim = Sim(0)
+def test_a_name_is_free_once_its_node_is_down(sim: Sim) -> None:
     holder, asked = sim.cluster(2)
     other = namesake(sim, holder)
     other.join(asked)
@@ -260,9 +265,8 @@ def test_a_name_is_free_once_its_node_is_down() -> None:
 
 
 @pytest.mark.parametrize("wipe", [False, True])
-def test_a_node_that_starts_again_within_a_moment_is_itself(wipe: bool) -> None:
+def test_a_node_that_starts_again_within_a_moment_is_itself(wipe: bool, sim: Sim) -> None:
     """Nobody has missed it yet: it is where it was."""
-    sim = Sim(0)
     names = sim.cluster(3)
     sim.crash(names[0])
     sim.restart(names[0], wipe=wipe)
@@ -302,8 +306,7 @@ def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
     assert any(sum(1 for _ in each.items("p")) == lacking for each in others)
 
 
-def test_a_leave_has_a_limit_of_its_own() -> None:
-    sim = Sim(0)
+def test_a_leave_has_a_limit_of_its_own(sim: Sim) -> None:
     names = sim.cluster(3)
     leaver = names[0]
     sim.split([leaver], names[1:])
@@ -314,8 +317,7 @@ def test_a_leave_has_a_limit_of_its_own() -> None:
     assert sim.nodes[leaver].of(Left) == [Left(complete=False)]
 
 
-def test_the_last_member_may_leave() -> None:
-    sim = Sim(0)
+def test_the_last_member_may_leave(sim: Sim) -> None:
     machine = sim.add("a")
     machine.leave(sim.now)
     sim.run(1)
@@ -421,8 +423,7 @@ def test_an_expired_member_can_be_removed_for_good() -> None:
             made.exclude(name, Status.REMOVED)
 
 
-def test_who_was_taken_out_is_told_so_at_its_last_address_and_a_stranger_nothing() -> None:
-    sim = Sim(0)
+def test_who_was_taken_out_is_told_so_at_its_last_address_and_a_stranger_nothing(sim: Sim) -> None:
     names = sim.cluster(3)
     machine = sim[names[0]]
     epoch = sim[names[2]].identity.epoch
@@ -435,8 +436,7 @@ def test_who_was_taken_out_is_told_so_at_its_last_address_and_a_stranger_nothing
     assert machine.membership.others == [names[1]]
 
 
-def test_a_life_that_counts_too_low_is_told_so_where_it_says_it_is() -> None:
-    sim = Sim(0)
+def test_a_life_that_counts_too_low_is_told_so_where_it_says_it_is(sim: Sim) -> None:
     names = sim.cluster(2)
     machine = sim[names[0]]
     knock = Members([MemberRecord(names[1], 5, 0, 0, "elsewhere")], asks=True)
@@ -446,8 +446,7 @@ def test_a_life_that_counts_too_low_is_told_so_where_it_says_it_is() -> None:
     assert answer.frame.messages == [StaleEpoch(sim[names[1]].identity.epoch)]
 
 
-def test_a_clone_of_the_storage_does_not_write_the_same_dots() -> None:
-    sim = Sim(0)
+def test_a_clone_of_the_storage_does_not_write_the_same_dots(sim: Sim) -> None:
     names = sim.cluster(3)
     node = sim.nodes[names[0]]
     copy = MemoryStorage(crashes=True)

@@ -141,18 +141,21 @@ class One:
         return sent
 
 
+@pytest.fixture
+def one() -> One:
+    return One()
+
+
 FIRST: MessageId = (0, 9, 1)
 SECOND: MessageId = (0, 9, 2)
 
 
-def test_news_goes_on_to_all_but_its_bearer() -> None:
-    one = One()
+def test_news_goes_on_to_all_but_its_bearer(one: One) -> None:
     one.tree.on_gossip("b", Gossip(FIRST, b"x"))
     assert one.sent() == [("c", Gossip(FIRST, b"x")), ("d", Gossip(FIRST, b"x"))]
 
 
-def test_what_comes_twice_is_answered_with_prune_and_announced_from_then_on() -> None:
-    one = One()
+def test_what_comes_twice_is_answered_with_prune_and_announced_from_then_on(one: One) -> None:
     one.tree.on_gossip("b", Gossip(FIRST, b"x"))
     one.sent()
     one.tree.on_gossip("c", Gossip(FIRST, b"x"))
@@ -166,22 +169,19 @@ def test_what_comes_twice_is_answered_with_prune_and_announced_from_then_on() ->
     assert one.tree.eager == {"b", "c", "d"}
 
 
-def test_old_news_is_not_passed_on() -> None:
-    one = One()
+def test_old_news_is_not_passed_on(one: One) -> None:
     one.tree.on_gossip("b", Gossip(FIRST, b"old news"))
     assert one.sent() == []
 
 
-def test_what_anti_entropy_brought_says_nothing_about_the_links() -> None:
-    one = One()
+def test_what_anti_entropy_brought_says_nothing_about_the_links(one: One) -> None:
     one.memory.held[9, 1] = b"x"
     one.tree.on_gossip("b", Gossip(FIRST, b"x"))
     assert one.sent() == []
     assert one.tree.eager == {"b", "c", "d"}
 
 
-def test_who_announced_it_is_asked_in_turn_until_it_comes() -> None:
-    one = One()
+def test_who_announced_it_is_asked_in_turn_until_it_comes(one: One) -> None:
     one.tree.on_prune("c")
     for peer in "bcc":
         one.tree.on_i_have(peer, IHave([FIRST]), 0.0)
@@ -199,8 +199,7 @@ def test_who_announced_it_is_asked_in_turn_until_it_comes() -> None:
     assert one.tree.counters.given_up == 0
 
 
-def test_what_nobody_has_any_more_is_given_up() -> None:
-    one = One()
+def test_what_nobody_has_any_more_is_given_up(one: One) -> None:
     one.tree.on_i_have("b", IHave([FIRST]), 0.0)
     for now in (1.0, 2.0, 3.0):
         one.tree.tick(now)
@@ -221,16 +220,14 @@ def test_new_neighbours_hear_of_the_latest_broadcasts() -> None:
     assert one.sent() == [("c", IHave([SECOND]))]
 
 
-def test_the_dead_are_not_asked() -> None:
-    one = One()
+def test_the_dead_are_not_asked(one: One) -> None:
     one.tree.on_i_have("b", IHave([FIRST]), 0.0)
     one.tree.set_peers("cd")
     one.tree.tick(1.0)
     assert one.sent() == []
 
 
-def test_a_graft_for_what_is_gone_only_mends_the_link() -> None:
-    one = One()
+def test_a_graft_for_what_is_gone_only_mends_the_link(one: One) -> None:
     one.tree.on_prune("b")
     one.tree.on_graft("b", Graft(FIRST))
     assert one.sent() == []
@@ -263,8 +260,7 @@ def test_the_memory_of_what_came_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("unknown", [(7, 1, 1)])
-def test_a_stream_that_does_not_exist_is_malformed(unknown: MessageId) -> None:
-    one = One()
+def test_a_stream_that_does_not_exist_is_malformed(unknown: MessageId, one: One) -> None:
     with pytest.raises(MalformedError):
         one.tree.on_gossip("b", Gossip(unknown, b""))
     with pytest.raises(MalformedError):

@@ -71,16 +71,19 @@ class Bench:
         )
 
 
-async def test_right_and_wrong() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_right_and_wrong(bench: Bench) -> None:
     assert await bench.verify("bob", b"1")
     assert not await bench.verify("bob", b"2")
     assert not await bench.verify("eve", b"1")
 
 
-async def test_the_empty_password_is_nobody_s() -> None:
+async def test_the_empty_password_is_nobody_s(bench: Bench) -> None:
     """It costs as much as any other: else the answer's time would tell who has none."""
-    bench = Bench()
     stored = Stored(b"")
     assert not await bench.verify("bob", b"", Users({"bob": stored}))
     assert not await bench.verify("bob", b"", Users({"bob": stored}))
@@ -88,26 +91,22 @@ async def test_the_empty_password_is_nobody_s() -> None:
 
 
 class TestRemembering:
-    async def test_a_right_password_is_hashed_once(self) -> None:
-        bench = Bench()
+    async def test_a_right_password_is_hashed_once(self, bench: Bench) -> None:
         assert [await bench.verify("bob", b"1") for _ in range(3)] == [True] * 3
         assert bench.bob.asked == 1
 
-    async def test_a_wrong_one_each_time(self) -> None:
-        bench = Bench()
+    async def test_a_wrong_one_each_time(self, bench: Bench) -> None:
         for _ in range(3):
             assert not await bench.verify("bob", b"2")
         assert bench.bob.asked == 3
 
-    async def test_it_ends(self) -> None:
-        bench = Bench()
+    async def test_it_ends(self, bench: Bench) -> None:
         await bench.verify("bob", b"1")
         bench.now = 60.0
         await bench.verify("bob", b"1")
         assert bench.bob.asked == 2
 
-    async def test_a_new_password_ends_it(self) -> None:
-        bench = Bench()
+    async def test_a_new_password_ends_it(self, bench: Bench) -> None:
         await bench.verify("bob", b"1")
         assert not await bench.verify("bob", b"1", Users({"bob": Stored(b"2")}))
         assert not await bench.verify("bob", b"1", Users({}))
@@ -127,33 +126,28 @@ class TestRemembering:
             assert await bench.verify("bob", b"1")
         assert bench.bob.asked == 2
 
-    async def test_names_and_passwords_are_not_run_together(self) -> None:
-        bench = Bench()
+    async def test_names_and_passwords_are_not_run_together(self, bench: Bench) -> None:
         users = Users({"a": Stored(b"bc"), "ab": Stored(b"bc")})
         assert await bench.verify("a", b"bc", users)
         assert not await bench.verify("ab", b"c", users)
 
-    async def test_no_password_is_kept_in_memory(self) -> None:
-        bench = Bench()
+    async def test_no_password_is_kept_in_memory(self, bench: Bench) -> None:
         bench.users = Users({"bob": Stored(b"correct horse")})
         assert await bench.verify("bob", b"correct horse")
         assert b"correct horse" not in repr(vars(bench.verifier)).encode()
 
 
 class TestUnknownUsers:
-    async def test_they_cost_a_hash_too(self) -> None:
-        bench = Bench()
+    async def test_they_cost_a_hash_too(self, bench: Bench) -> None:
         for _ in range(2):
             assert not await bench.verify("eve", b"2")
         assert bench.bob.asked == 2
 
-    async def test_somebody_elses_password_does_not_help(self) -> None:
-        bench = Bench()
+    async def test_somebody_elses_password_does_not_help(self, bench: Bench) -> None:
         for _ in range(2):
             assert not await bench.verify("eve", b"1")
 
-    async def test_the_same_hash_stands_in_each_time(self) -> None:
-        bench = Bench()
+    async def test_the_same_hash_stands_in_each_time(self, bench: Bench) -> None:
         stored = [Stored(bytes([index])) for index in range(20)]
         users = Users({f"user{index}": each for index, each in enumerate(stored)})
         for _ in range(3):
@@ -247,8 +241,9 @@ class TestManyAtOnce:
         assert await bench.verify("bob", b"1")
         assert bench.bob.asked == 2
 
-    async def test_who_goes_away_while_it_is_checked_is_remembered_when_it_comes_back(self) -> None:
-        bench = Bench()
+    async def test_who_goes_away_while_it_is_checked_is_remembered_when_it_comes_back(
+        self, bench: Bench
+    ) -> None:
         bench.gate.clear()
         leaves = asyncio.ensure_future(bench.verify("bob", b"1"))
         await bench.begun.get()

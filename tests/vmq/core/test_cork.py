@@ -22,6 +22,11 @@ def corking_house(path: Path | None = None) -> House:
     return house
 
 
+@pytest.fixture
+def house() -> House:
+    return corking_house()
+
+
 def no_window(options: CoreOptions) -> None:
     options.max_inflight_messages = 0
 
@@ -48,8 +53,7 @@ def publish(client: Client, payload: bytes, qos: int = 0) -> None:
     client.house.clock.advance(STEP)
 
 
-def test_the_first_write_goes_at_once_and_the_others_of_the_turn_are_one() -> None:
-    house = corking_house()
+def test_the_first_write_goes_at_once_and_the_others_of_the_turn_are_one(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     before = reader.transport.writes
     for number in range(5):
@@ -62,8 +66,7 @@ def test_the_first_write_goes_at_once_and_the_others_of_the_turn_are_one() -> No
     assert not house.turn(), "a turn too many"
 
 
-def test_writes_that_are_apart_go_at_once_and_ask_for_no_turn() -> None:
-    house = corking_house()
+def test_writes_that_are_apart_go_at_once_and_ask_for_no_turn(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     for number in range(3):
         publish(device, b"%d" % number)
@@ -72,8 +75,7 @@ def test_writes_that_are_apart_go_at_once_and_ask_for_no_turn() -> None:
     assert not house.turn()
 
 
-def test_after_a_write_that_was_held_back_for_nothing_the_next_ones_are_not() -> None:
-    house = corking_house()
+def test_after_a_write_that_was_held_back_for_nothing_the_next_ones_are_not(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     publish(device, b"first")
     publish(device, b"for nothing")
@@ -92,8 +94,7 @@ def test_after_a_write_that_was_held_back_for_nothing_the_next_ones_are_not() ->
     assert reader.payloads() == []
 
 
-def test_every_peer_is_judged_by_itself() -> None:
-    house = corking_house()
+def test_every_peer_is_judged_by_itself(house: House) -> None:
     device, first, second = house.client("device"), subscriber(house), house.client("second")
     begin_turn(house)
     second.subscribe(("t/b", 0))
@@ -107,8 +108,7 @@ def test_every_peer_is_judged_by_itself() -> None:
     assert first.payloads() == [b"2", b"3"]
 
 
-def test_nothing_is_held_back_longer_than_the_longest() -> None:
-    house = corking_house()
+def test_nothing_is_held_back_longer_than_the_longest(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     publish(device, b"first")
     publish(device, b"held")
@@ -125,8 +125,7 @@ def test_nothing_is_held_back_longer_than_the_longest() -> None:
     assert house.clock.now > since + LONGEST, "too early: it could have been more"
 
 
-def test_a_turn_that_goes_on_writes_again_and_again() -> None:
-    house = corking_house()
+def test_a_turn_that_goes_on_writes_again_and_again(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     before = reader.transport.writes
     for number in range(100):
@@ -137,8 +136,7 @@ def test_a_turn_that_goes_on_writes_again_and_again() -> None:
     assert 2 < reader.transport.writes - before <= most + 1
 
 
-def test_no_more_is_held_back_than_the_largest() -> None:
-    house = corking_house()
+def test_no_more_is_held_back_than_the_largest(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     publish(device, b"first")
     publish(device, bytes(LARGEST - 100))
@@ -151,8 +149,7 @@ def test_no_more_is_held_back_than_the_largest() -> None:
     assert reader.payloads() == [b"last"]
 
 
-def test_a_close_writes_first_what_is_held_back() -> None:
-    house = corking_house()
+def test_a_close_writes_first_what_is_held_back(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     for number in range(3):
         publish(device, b"%d" % number)
@@ -163,8 +160,7 @@ def test_a_close_writes_first_what_is_held_back() -> None:
     house.turn()  # the transport refuses what is written after its close
 
 
-def test_the_pass_that_closes_is_not_held_back() -> None:
-    house = corking_house()
+def test_the_pass_that_closes_is_not_held_back(house: House) -> None:
     client = Client(house)
     house.patient = True
     client.send(mqtt.connect_packet("c"))
@@ -174,8 +170,7 @@ def test_the_pass_that_closes_is_not_held_back() -> None:
     assert client.transport.closed
 
 
-def test_a_peer_that_sends_no_more_has_what_is_held_back_for_it() -> None:
-    house = corking_house()
+def test_a_peer_that_sends_no_more_has_what_is_held_back_for_it(house: House) -> None:
     client = house.client("c")
     begin_turn(house)
     client.send(mqtt.PINGREQ_BYTES)
@@ -188,8 +183,7 @@ def test_a_peer_that_sends_no_more_has_what_is_held_back_for_it() -> None:
     assert client.take_bytes() == b""
 
 
-def test_what_is_held_back_for_a_peer_that_is_gone_goes_nowhere() -> None:
-    house = corking_house()
+def test_what_is_held_back_for_a_peer_that_is_gone_goes_nowhere(house: House) -> None:
     device, reader = house.client("device"), subscriber(house)
     publish(device, b"1")
     publish(device, b"2")
@@ -201,8 +195,9 @@ def test_what_is_held_back_for_a_peer_that_is_gone_goes_nowhere() -> None:
     house.turn()
 
 
-def test_a_transport_that_raises_is_its_own_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = corking_house()
+def test_a_transport_that_raises_is_its_own_end_alone(
+    monkeypatch: pytest.MonkeyPatch, house: House
+) -> None:
     device, first, second = (
         house.client("device"),
         subscriber(house),
@@ -242,8 +237,7 @@ def test_acknowledgements_wait_for_their_commit_and_keep_their_order(tmp_path: P
     house.close()
 
 
-def test_the_limit_of_unread_replies_counts_what_is_held_back() -> None:
-    house = corking_house()
+def test_the_limit_of_unread_replies_counts_what_is_held_back(house: House) -> None:
     client = house.client("c")
     client.connection.listener.reply_limit = 10
     begin_turn(house)
@@ -308,8 +302,7 @@ def test_order_holds_and_nothing_is_held_back_beyond_the_bounds(
         assert have + reader.payloads() == sent
 
 
-def test_a_house_without_turns_holds_nothing_back() -> None:
-    house = corking_house()
+def test_a_house_without_turns_holds_nothing_back(house: House) -> None:
     house.core.call_soon = lambda call: call()
     device, reader = house.client("device"), subscriber(house)
     house.clock.advance(-1.0)

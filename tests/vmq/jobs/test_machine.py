@@ -15,16 +15,21 @@ from vmq.jobs.queues import JOB_BYTES, JobRefusedError
 from vmq.jobs.rules import OFF, JobRules
 
 
-def test_jobs_go_in_the_order_of_adding_higher_priorities_first() -> None:
-    house = House()
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def test_jobs_go_in_the_order_of_adding_higher_priorities_first(house: House) -> None:
     first, second = house.add(b"1"), house.add(b"2")
     urgent = house.add(b"3", priority=9)
     assert [taken(house) for _ in range(3)] == [urgent, first, second]
     assert house.take() is None
 
 
-def test_a_job_that_nobody_acknowledges_is_given_again_and_goes_before_younger_ones() -> None:
-    house = House()
+def test_a_job_that_nobody_acknowledges_is_given_again_and_goes_before_younger_ones(
+    house: House,
+) -> None:
     old = house.add(retry=5)
     assert taken(house) is old
     young = house.add()
@@ -38,8 +43,7 @@ def test_a_job_that_nobody_acknowledges_is_given_again_and_goes_before_younger_o
     assert old.id not in house.machine.jobs
 
 
-def test_at_most_once_is_never_given_again() -> None:
-    house = House()
+def test_at_most_once_is_never_given_again(house: House) -> None:
     job = house.add(retry=0, ttl=60)
     taken(house)
     assert not house.machine.nack(job, house.now)
@@ -51,8 +55,7 @@ def test_at_most_once_is_never_given_again() -> None:
     assert house.machine.counts.dead == 0
 
 
-def test_a_nack_gives_it_back_at_once_or_after_the_back_off() -> None:
-    house = House()
+def test_a_nack_gives_it_back_at_once_or_after_the_back_off(house: House) -> None:
     job = house.add()
     taken(house)
     assert house.machine.nack(job, house.now)
@@ -97,8 +100,7 @@ def test_dead_letters_are_bounded() -> None:
     assert list(house.machine.jobs.values()) == jobs[2:]
 
 
-def test_a_delayed_job_waits_for_its_time_and_lives_from_then() -> None:
-    house = House()
+def test_a_delayed_job_waits_for_its_time_and_lives_from_then(house: House) -> None:
     job = house.add(delay=50, ttl=10)
     house.passes(49.8)
     assert house.take() is None
@@ -122,8 +124,7 @@ def test_a_key_keeps_a_second_job_out_longer_than_the_first_one_lives() -> None:
     assert house.add(key=b"k") is not job
 
 
-def test_refusals_say_why() -> None:
-    house = House()
+def test_refusals_say_why(house: House) -> None:
     house.machine.pause(house.queue(), True, False)
     with pytest.raises(JobRefusedError, match=r"^PAUSED"):
         house.add()
@@ -156,8 +157,7 @@ def test_memory_is_free_again_when_the_time_of_jobs_ends() -> None:
     assert len([house.add(ttl=10) for _ in range(jobs - 4)]) == jobs - 4
 
 
-def test_a_queue_that_is_paused_gives_nothing_and_takes_nothing_back() -> None:
-    house = House()
+def test_a_queue_that_is_paused_gives_nothing_and_takes_nothing_back(house: House) -> None:
     job = house.add(retry=5)
     house.machine.pause(house.queue(), False, True)
     assert house.take() is None
@@ -170,8 +170,7 @@ def test_a_queue_that_is_paused_gives_nothing_and_takes_nothing_back() -> None:
     assert taken(house) is job
 
 
-def test_working_postpones_until_half_of_the_time_to_live() -> None:
-    house = House()
+def test_working_postpones_until_half_of_the_time_to_live(house: House) -> None:
     job = house.add(retry=10, ttl=100)
     taken(house)
     house.passes(8)
@@ -187,8 +186,7 @@ def test_working_postpones_until_half_of_the_time_to_live() -> None:
         house.machine.working(other, house.now)
 
 
-def test_set_aside_and_queued_again() -> None:
-    house = House()
+def test_set_aside_and_queued_again(house: House) -> None:
     job = house.add()
     assert house.machine.dequeue(job, house.now)
     assert not house.machine.dequeue(job, house.now)
@@ -198,8 +196,7 @@ def test_set_aside_and_queued_again() -> None:
     assert (taken(house), job.repeats) == (job, 1)
 
 
-def test_who_waits_longest_is_served_first_and_each_gets_what_he_asked_for() -> None:
-    house = House()
+def test_who_waits_longest_is_served_first_and_each_gets_what_he_asked_for(house: House) -> None:
     one, other = Got([house.queue()], 1), Got([house.queue(b"p"), house.queue()], 2)
     house.machine.wait(one.waiter, float("inf"), house.now)
     house.machine.wait(other.waiter, house.now + 5, house.now)
@@ -215,8 +212,7 @@ def test_who_waits_longest_is_served_first_and_each_gets_what_he_asked_for() -> 
     assert house.queue(b"p").waiters is None
 
 
-def test_a_queue_that_nobody_uses_is_forgotten_with_its_memory() -> None:
-    house = House()
+def test_a_queue_that_nobody_uses_is_forgotten_with_its_memory(house: House) -> None:
     job = house.add()
     before = house.machine.memory
     house.queue(b"other")
@@ -231,8 +227,7 @@ def test_a_queue_that_nobody_uses_is_forgotten_with_its_memory() -> None:
     assert house.machine.memory == 0
 
 
-def test_peeking_is_by_priority_and_age_from_both_ends() -> None:
-    house = House()
+def test_peeking_is_by_priority_and_age_from_both_ends(house: House) -> None:
     jobs = [house.add(b"%d" % number, priority=number % 2) for number in range(6)]
     back = [taken(house), taken(house)]
     assert back == [jobs[1], jobs[3]]

@@ -19,8 +19,14 @@ def pings_in(client: Client) -> int:
     return len(client.take_bytes()) // len(mqtt.PINGRESP_BYTES)
 
 
-def test_a_pass_handles_so_many_packets_and_the_rest_goes_on_in_later_turns(house: House) -> None:
-    client = house.client("c")
+@pytest.fixture
+def client(house: House) -> Client:
+    return house.client("c")
+
+
+def test_a_pass_handles_so_many_packets_and_the_rest_goes_on_in_later_turns(
+    house: House, client: Client
+) -> None:
     house.patient = True
     client.send(mqtt.PINGREQ_BYTES * (2 * PACKETS_A_PASS + 5))
     counts = [pings_in(client)]
@@ -94,8 +100,7 @@ def test_filters_that_a_new_topic_is_compared_with_count_as_work(house: House) -
     assert max(steps) <= WORK_A_PASS + 4 * len(filters)
 
 
-def test_a_rest_waits_while_the_publisher_is_held_back(house: House) -> None:
-    client = house.client("c")
+def test_a_rest_waits_while_the_publisher_is_held_back(house: House, client: Client) -> None:
     house.patient = True
     client.send(mqtt.PINGREQ_BYTES * (PACKETS_A_PASS + 1))
     client.connection.pause()
@@ -133,8 +138,9 @@ def test_what_came_before_the_end_of_the_stream_is_handled(house: House, half_cl
     assert client.ended == [client.connection]
 
 
-def test_a_lost_connection_that_is_ended_before_its_rest_is_told_of_once(house: House) -> None:
-    client = house.client("c")
+def test_a_lost_connection_that_is_ended_before_its_rest_is_told_of_once(
+    house: House, client: Client
+) -> None:
     house.patient = True
     client.send(mqtt.PINGREQ_BYTES * 2 * PACKETS_A_PASS)
     client.connection.pause()
@@ -189,13 +195,11 @@ def test_a_connection_is_told_of_before_anything_is_read(house: House) -> None:
     assert seen == [transport, None]
 
 
-def test_the_end_of_the_stream_closes_the_transport(house: House) -> None:
-    client = house.client("c")
+def test_the_end_of_the_stream_closes_the_transport(house: House, client: Client) -> None:
     assert client.connection.eof_received() is False
 
 
-def test_closing_writes_what_is_there_first(house: House) -> None:
-    client = house.client("c")
+def test_closing_writes_what_is_there_first(house: House, client: Client) -> None:
     client.connection.add(mqtt.PINGRESP_BYTES)
     client.connection.close("enough")
     assert not client.is_closed()
@@ -214,8 +218,7 @@ def test_closing_twice_ends_the_session_once(house: House) -> None:
     assert watcher.payloads() == [b"x"]
 
 
-def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House) -> None:
-    client = house.client("c")
+def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House, client: Client) -> None:
     connection = client.connection
     client.lose()
     connection.add(mqtt.PINGRESP_BYTES)
@@ -225,8 +228,7 @@ def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House) -> None
     connection.abort()
 
 
-def test_aborting_drops_the_transport_at_once(house: House) -> None:
-    client = house.client("c")
+def test_aborting_drops_the_transport_at_once(house: House, client: Client) -> None:
     client.connection.add(mqtt.PINGRESP_BYTES)
     client.connection.abort()
     assert client.transport.aborted
@@ -271,8 +273,9 @@ def test_the_peer_is_known_after_the_end(house: House) -> None:
 # --- time
 
 
-def test_bytes_from_the_peer_are_a_sign_of_life_and_bytes_to_it_are_not(house: House) -> None:
-    client = house.client("c")
+def test_bytes_from_the_peer_are_a_sign_of_life_and_bytes_to_it_are_not(
+    house: House, client: Client
+) -> None:
     client.subscribe(("a", 0))
     seen = client.connection.seen
     house.clock.advance(5)
@@ -292,22 +295,19 @@ def drip(client: Client, data: bytes, size: int) -> list[float]:
     return seen
 
 
-def test_a_packet_that_drips_is_no_sign_of_life(house: House) -> None:
-    client = house.client("c")
+def test_a_packet_that_drips_is_no_sign_of_life(house: House, client: Client) -> None:
     raw = mqtt.publish_packet("t", b"x" * 50)
     header = [0.0, 0.0]  # its length is known, then
     assert drip(client, raw, 1) == [*header, *range(1, len(raw) - 2), 0]
 
 
-def test_a_packet_that_grows_is_a_sign_of_life(house: House) -> None:
-    client = house.client("c")
+def test_a_packet_that_grows_is_a_sign_of_life(house: House, client: Client) -> None:
     raw = mqtt.publish_packet("t", b"x" * 4 * GROWTH)
     assert max(drip(client, raw, GROWTH)) == 0
     assert max(drip(client, raw, GROWTH // 2)) == 1
 
 
-def test_the_next_packet_under_way_begins_anew(house: House) -> None:
-    client = house.client("c")
+def test_the_next_packet_under_way_begins_anew(house: House, client: Client) -> None:
     raw = mqtt.publish_packet("t", b"x" * 50)
     client.send(raw[:9])
     assert drip(client, (raw[9:] + raw[:9]) * 3, len(raw)) == [0, 0, 0]
@@ -338,8 +338,9 @@ def test_its_watch_looks_when_connect_is_accepted_and_at_the_end(house: House) -
     assert looks == ["at once"] * 2
 
 
-def test_what_has_ended_is_not_left_to_the_collector_of_garbage(house: House) -> None:
-    client = house.client("c")
+def test_what_has_ended_is_not_left_to_the_collector_of_garbage(
+    house: House, client: Client
+) -> None:
     connection = client.connection
     session = connection.session
     assert session.output is connection

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from vmq.clustering.messages.fronts import Offer, OfferTaken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
@@ -52,8 +54,12 @@ class World:
             self.origin.on_taken(OfferTaken(slot, self.view.lineage, [dot], again))
 
 
-def test_a_message_is_done_when_all_its_slots_have_it() -> None:
-    world = World()
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_message_is_done_when_all_its_slots_have_it(world: World) -> None:
     one, other = world.publish("m", (3, ""), (4, ""))
     world.take(one)
     assert world.done == []
@@ -62,22 +68,21 @@ def test_a_message_is_done_when_all_its_slots_have_it() -> None:
     assert world.origin.bytes == 0
 
 
-def test_subscribers_and_each_share_group_of_a_slot_get_a_message_of_their_own() -> None:
-    world = World()
+def test_subscribers_and_each_share_group_of_a_slot_get_a_message_of_their_own(
+    world: World,
+) -> None:
     addresses = world.publish("m", (3, ""), (3, "$share/g/t"), (3, "$share/h/t"))
     assert [group for _, _, group in addresses] == ["", "$share/g/t", "$share/h/t"]
     assert len({dot for _, dot, _ in addresses}) == 3
     assert world.offered() == [(0, ["m", "m", "m"])]
 
 
-def test_what_is_for_nobody_is_done_at_once() -> None:
-    world = World()
+def test_what_is_for_nobody_is_done_at_once(world: World) -> None:
     world.publish("m")
     assert world.done == ["m"]
 
 
-def test_after_a_break_it_offers_from_the_oldest() -> None:
-    world = World()
+def test_after_a_break_it_offers_from_the_oldest(world: World) -> None:
     first, *_ = world.publish("1", (3, ""))
     world.publish("2", (3, ""))
     assert world.offered() == [(0, ["1", "2"])]
@@ -95,16 +100,14 @@ def test_after_a_break_it_offers_from_the_oldest() -> None:
     assert world.offered() == []
 
 
-def test_who_did_not_take_it_is_offered_it_again() -> None:
-    world = World()
+def test_who_did_not_take_it_is_offered_it_again(world: World) -> None:
     world.publish("1", (3, ""))
     world.offered()
     world.origin.on_taken(OfferTaken(3, world.view.lineage, [], True))
     assert world.offered() == [(0, ["1"])]
 
 
-def test_an_answer_of_an_earlier_lineage_counts_for_nothing() -> None:
-    world = World()
+def test_an_answer_of_an_earlier_lineage_counts_for_nothing(world: World) -> None:
     addresses = world.publish("1", (3, ""))
     world.view = SlotView(2, OWNER)
     world.origin.look()
@@ -112,9 +115,8 @@ def test_an_answer_of_an_earlier_lineage_counts_for_nothing() -> None:
     assert world.done == []
 
 
-def test_a_repetition_takes_the_place_of_what_it_repeats() -> None:
+def test_a_repetition_takes_the_place_of_what_it_repeats(world: World) -> None:
     """The same dots by way of a later connection: nobody waits for the first, and no bytes of it stay."""
-    world = World()
     addresses = world.publish("m", (3, ""), (4, ""))
     world.publish_to(addresses, "m", connection=2)
     assert sum(len(each) for _, each in world.offered()) == 2
@@ -123,8 +125,7 @@ def test_a_repetition_takes_the_place_of_what_it_repeats() -> None:
     assert world.origin.bytes == 0
 
 
-def test_whose_client_is_elsewhere_is_dropped() -> None:
-    world = World()
+def test_whose_client_is_elsewhere_is_dropped(world: World) -> None:
     world.publish("1", (3, ""), connection=1)
     world.publish("2", (3, ""), connection=2)
     world.origin.drop(1)
@@ -220,8 +221,7 @@ def test_nothing_joins_what_something_else_is_behind_or_what_is_offered_or_dropp
     assert world.origin.bytes == 0
 
 
-def test_of_a_message_for_two_slots_each_has_its_own() -> None:
-    world = World()
+def test_of_a_message_for_two_slots_each_has_its_own(world: World) -> None:
     (_, one, _), (_, other, _) = world.publish("m", (3, ""), (4, ""))
     world.offered()
     world.origin.had(3, one, 1)

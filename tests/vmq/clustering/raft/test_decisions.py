@@ -23,8 +23,13 @@ def settle(decided: meta.Definitions, known: Known) -> int:
     raise AssertionError("it never ends")
 
 
-def test_a_stream_is_placed_once_there_are_hosts() -> None:
-    decided = meta.Definitions()
+@pytest.fixture
+def decided() -> meta.Definitions:
+    """Nothing yet."""
+    return meta.Definitions()
+
+
+def test_a_stream_is_placed_once_there_are_hosts(decided: meta.Definitions) -> None:
     streams = {"s": WantedStream(4, 3)}
     settle(decided, Known(("a", "b"), streams))
     assert not decided.streams
@@ -37,8 +42,7 @@ def test_a_stream_is_placed_once_there_are_hosts() -> None:
     assert len(decided.groups) == 6
 
 
-def test_who_is_gone_is_replaced_and_nobody_else_moves() -> None:
-    decided = meta.Definitions()
+def test_who_is_gone_is_replaced_and_nobody_else_moves(decided: meta.Definitions) -> None:
     streams = {"s": WantedStream(8, 3)}
     hosts = ("a", "b", "c", "d")
     settle(decided, Known(hosts, streams))
@@ -50,8 +54,7 @@ def test_who_is_gone_is_replaced_and_nobody_else_moves() -> None:
             assert each.wanted == before[group]
 
 
-def test_a_few_groups_move_at_a_time() -> None:
-    decided = meta.Definitions()
+def test_a_few_groups_move_at_a_time(decided: meta.Definitions) -> None:
     streams = {"s": WantedStream(40, 3)}
     settle(decided, Known(("a", "b", "c", "d"), streams))
     known = Known(("a", "b", "c"), streams)
@@ -63,8 +66,7 @@ def test_a_few_groups_move_at_a_time() -> None:
     assert not set(moving) & set(decided.moving())
 
 
-def test_old_news_of_members_is_passed_over() -> None:
-    decided = meta.Definitions()
+def test_old_news_of_members_is_passed_over(decided: meta.Definitions) -> None:
     streams = {"s": WantedStream(1, 3)}
     settle(decided, Known(("a", "b", "c"), streams))
     decided.apply(meta.encode(meta.Moved("id/0", ("a", "b"), 5)))
@@ -73,8 +75,7 @@ def test_old_news_of_members_is_passed_over() -> None:
     )
 
 
-def test_a_deleted_stream_goes_by_its_id() -> None:
-    decided = meta.Definitions()
+def test_a_deleted_stream_goes_by_its_id(decided: meta.Definitions) -> None:
     settle(decided, Known(("a", "b", "c"), {"s": WantedStream(1, 3)}))
     settle(decided, Known(("a", "b", "c"), {}, frozenset({"another"})))
     assert "s" in decided.streams
@@ -82,8 +83,7 @@ def test_a_deleted_stream_goes_by_its_id() -> None:
     assert (decided.streams, decided.groups) == ({}, {})
 
 
-def test_an_operator_moves_a_group() -> None:
-    decided = meta.Definitions()
+def test_an_operator_moves_a_group(decided: meta.Definitions) -> None:
     streams = {"s": WantedStream(1, 2)}
     settle(decided, Known(("a", "b", "c"), streams))
     wanted = tuple(each for each in "abc" if each != decided.groups["id/0"].voters[0])
@@ -91,9 +91,8 @@ def test_an_operator_moves_a_group() -> None:
     assert decided.groups["id/0"].wanted == wanted
 
 
-def test_what_was_missing_is_made_when_there_is_a_host_again() -> None:
+def test_what_was_missing_is_made_when_there_is_a_host_again(decided: meta.Definitions) -> None:
     """A node is removed where there is none to spare; another one joins later."""
-    decided = meta.Definitions()
     streams = {"s": WantedStream(4, 3)}
     settle(decided, Known(("a", "b", "c"), streams))
     settle(decided, Known(("a", "b"), streams))
@@ -135,8 +134,7 @@ def test_nodes_of_one_host_have_no_two_copies_of_a_partition() -> None:
     assert hosts_of(three, meta_voters(("a1",), three.hosts, labels)) == [*"abc"]
 
 
-def test_nodes_that_turn_out_to_share_a_host_part_with_a_copy() -> None:
-    decided = meta.Definitions()
+def test_nodes_that_turn_out_to_share_a_host_part_with_a_copy(decided: meta.Definitions) -> None:
     streams = {"s": WantedStream(1, 2)}
     settle(decided, Known(("a", "b", "c"), streams))
     one, two = decided.groups["id/0"].wanted
@@ -145,8 +143,9 @@ def test_nodes_that_turn_out_to_share_a_host_part_with_a_copy() -> None:
     assert len(set(hosts_of(known, decided.groups["id/0"].wanted))) == 2
 
 
-def test_a_group_begins_with_who_has_the_only_copy_and_gets_others() -> None:
-    decided = meta.Definitions()
+def test_a_group_begins_with_who_has_the_only_copy_and_gets_others(
+    decided: meta.Definitions,
+) -> None:
     streams = {"s": WantedStream(2, 3, ("b", ""))}
     settle(decided, Known(("a", "b", "c"), streams))
     first, second = decided.groups["id/0"], decided.groups["id/1"]
@@ -155,8 +154,7 @@ def test_a_group_begins_with_who_has_the_only_copy_and_gets_others() -> None:
     assert sorted(second.first) == ["a", "b", "c"]
 
 
-def test_a_stream_gets_more_replicas_and_fewer() -> None:
-    decided = meta.Definitions()
+def test_a_stream_gets_more_replicas_and_fewer(decided: meta.Definitions) -> None:
     hosts = ("a", "b", "c", "d")
     settle(decided, Known(hosts, {"s": WantedStream(4, 2)}))
     before = {group: each.wanted for group, each in decided.groups.items()}
@@ -169,8 +167,7 @@ def test_a_stream_gets_more_replicas_and_fewer() -> None:
     assert {group: each.wanted for group, each in decided.groups.items()} == before
 
 
-def test_nothing_is_proposed_that_nodes_have_no_room_for() -> None:
-    decided = meta.Definitions()
+def test_nothing_is_proposed_that_nodes_have_no_room_for(decided: meta.Definitions) -> None:
     hosts = ("a", "b", "c")
     streams = {"big": WantedStream(7, 3), "small": WantedStream(4, 3)}
     known = Known(hosts, streams, limits={"a": 5, "b": 6, "c": 0})
@@ -183,8 +180,7 @@ def test_nothing_is_proposed_that_nodes_have_no_room_for() -> None:
     assert len(decided.groups) == 6
 
 
-def test_who_is_gone_is_replaced_by_nodes_that_have_room() -> None:
-    decided = meta.Definitions()
+def test_who_is_gone_is_replaced_by_nodes_that_have_room(decided: meta.Definitions) -> None:
     hosts, streams = ("a", "b", "c"), {"s": WantedStream(6, 3)}
     settle(decided, Known(hosts, streams))
     settle(decided, Known(("a", "b", "d"), streams, limits={"d": 2}))

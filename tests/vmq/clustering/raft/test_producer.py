@@ -92,6 +92,11 @@ def put(producer: Producer, payload: bytes, publisher: Output | None = None) -> 
     return producer.added(len(payload), publisher)
 
 
+@pytest.fixture
+def road() -> Road:
+    return Road()
+
+
 def test_every_message_is_there_once_in_order() -> None:
     for seed in each_seed(60):
         with seed:
@@ -112,9 +117,10 @@ def test_every_message_is_there_once_in_order() -> None:
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 4])
 @pytest.mark.parametrize("leader", ["a", "b", "c"])
-def test_who_leads_is_found_however_many_batches_are_under_way(batches: int, leader: str) -> None:
+def test_who_leads_is_found_however_many_batches_are_under_way(
+    batches: int, leader: str, road: Road
+) -> None:
     """Each of them is answered by who does not lead, all at once; one answer is enough to ask the next."""
-    road = Road()
     road.delay = (0.01, 0.01)
     road.leader = "nobody"
     producer = Producer("g", "quorum", road, lambda _count: None)
@@ -128,8 +134,7 @@ def test_who_leads_is_found_however_many_batches_are_under_way(batches: int, lea
     assert road.asked < 100, "nobody is asked again and again"
 
 
-def test_what_is_lost_with_a_majority_is_followed_by_the_rest() -> None:
-    road = Road()
+def test_what_is_lost_with_a_majority_is_followed_by_the_rest(road: Road) -> None:
     producer = Producer("g", "quorum", road, lambda _count: None)
     for number in range(5):
         put(producer, b"%d" % number)
@@ -145,8 +150,7 @@ def test_what_is_lost_with_a_majority_is_followed_by_the_rest() -> None:
     assert road.rows == [b"%d" % number for number in range(5, 10)]
 
 
-def test_what_waits_goes_to_the_group_that_a_partition_has_now() -> None:
-    road = Road()
+def test_what_waits_goes_to_the_group_that_a_partition_has_now(road: Road) -> None:
     road.leader = "nobody"
     producer = Producer("g", "quorum", road, lambda _count: None)
     for number in range(3):
@@ -162,8 +166,7 @@ def test_what_waits_goes_to_the_group_that_a_partition_has_now() -> None:
     assert producer.safe.reached == 4
 
 
-def test_nobody_waits_for_a_partition_that_is_no_more() -> None:
-    road = Road()
+def test_nobody_waits_for_a_partition_that_is_no_more(road: Road) -> None:
     road.leader = "nobody"
     producer = Producer("g", "quorum", road, lambda _count: None)
     for number in range(3):
@@ -176,8 +179,7 @@ def test_nobody_waits_for_a_partition_that_is_no_more() -> None:
     assert not road.rows
 
 
-def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
-    road = Road()
+def test_a_publisher_is_read_no_more_while_too_much_waits(road: Road) -> None:
     road.leader = "nobody"
     producer = Producer("g", "quorum", road, lambda _count: None)
     paused: list[int] = []
@@ -202,8 +204,7 @@ def test_a_publisher_is_read_no_more_while_too_much_waits() -> None:
     assert sum(paused) == 0
 
 
-def test_what_has_no_place_waits_for_it() -> None:
-    road = Road()
+def test_what_has_no_place_waits_for_it(road: Road) -> None:
     producer = Producer("", "quorum", road, lambda _count: None)
     put(producer, b"0")
     road.run(10)
@@ -306,8 +307,7 @@ def test_what_is_kept_is_acknowledged_and_in_the_log_once_whoever_dies() -> None
     assert kept, "something was acknowledged that no leader had"
 
 
-def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more() -> None:
-    road = Road()
+def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more(road: Road) -> None:
     road.leader = "nobody"
     disk = Disk(road)
     disk.kept = [(Mark("node", "0000", 3, 2), [b"0", b"1"])]
@@ -325,9 +325,8 @@ def test_what_an_earlier_life_kept_goes_on_where_nothing_is_kept_any_more() -> N
 
 
 def test_rows_that_come_whole_are_cut_into_batches_that_travel(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, road: Road
 ) -> None:
-    road = Road()
     producer = Producer("g", "quorum", road, lambda _count: None)
     rows = Gathering()
     rows.add_run(b"t", [b"%d" % number for number in range(3 * MAX_ROWS)], 1, "c", 0)
@@ -378,8 +377,7 @@ def test_the_bytes_that_wait_on_a_node_are_bounded_and_one_that_is_led_has_room(
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_rows_that_come_whole_are_safe_with_one_number(count: int) -> None:
-    road = Road()
+def test_rows_that_come_whole_are_safe_with_one_number(count: int, road: Road) -> None:
     producer = Producer("g", "quorum", road, lambda _count: None)
     rows = Gathering()
     rows.add_run(b"t", [b"%d" % n for n in range(count)], 0, "c", 0)
@@ -389,8 +387,9 @@ def test_rows_that_come_whole_are_safe_with_one_number(count: int) -> None:
 
 
 @pytest.mark.parametrize(("acks", "alone"), [("quorum", 1), ("leader", 1), ("none", 0)])
-def test_what_comes_alone_leaves_at_once_if_somebody_waits_for_it(acks: str, alone: int) -> None:
-    road = Road()
+def test_what_comes_alone_leaves_at_once_if_somebody_waits_for_it(
+    acks: str, alone: int, road: Road
+) -> None:
     road.delay = (0.01, 0.01)  # none overtakes another
     producer = Producer("g", acks, road, lambda _count: None)
     put(producer, b"first")

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TypeVar
 
+import pytest
+
 from vmq.clustering.messages import fronts
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.slots import (
@@ -142,8 +144,12 @@ class World:
         return follower
 
 
-def test_it_takes_nothing_until_all_in_reach_have_denied_forks() -> None:
-    world = World()
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_it_takes_nothing_until_all_in_reach_have_denied_forks(world: World) -> None:
     assert {each.slot for each in world.sent(AskFork)} == {SLOT}
     world.deny(2)
     world.offer(1)
@@ -154,8 +160,7 @@ def test_it_takes_nothing_until_all_in_reach_have_denied_forks() -> None:
     assert (ORIGIN, 1) in world.owner.state.context
 
 
-def test_it_confirms_what_the_follower_has_on_disk() -> None:
-    world = World()
+def test_it_confirms_what_the_follower_has_on_disk(world: World) -> None:
     follower = world.serve()
     world.offer(1)
     assert world.sent(fronts.OfferTaken) == []
@@ -163,8 +168,7 @@ def test_it_confirms_what_the_follower_has_on_disk() -> None:
     assert [each.dots for each in world.sent(fronts.OfferTaken)] == [[(ORIGIN, 1)]]
 
 
-def test_a_front_is_told_how_much_of_what_its_client_has_is_safe() -> None:
-    world = World()
+def test_a_front_is_told_how_much_of_what_its_client_has_is_safe(world: World) -> None:
     follower = world.serve()
     world.subscribe("c")
     world.attach()
@@ -187,8 +191,7 @@ def test_a_front_is_told_how_much_of_what_its_client_has_is_safe() -> None:
     assert world.to_client() == ([(ORIGIN, 4), (ORIGIN, 5)], 3)
 
 
-def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again() -> None:
-    world = World()
+def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again(world: World) -> None:
     follower = world.serve()
     world.subscribe("c")
     world.offer(1, 2)
@@ -201,9 +204,8 @@ def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again() -> None:
     assert world.to_client() == ([], 2)
 
 
-def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here() -> None:
+def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here(world: World) -> None:
     """It holds the ids of what it has until PUBREL comes; what it lacks comes anew, in its order."""
-    world = World()
     world.deny(2)
     world.subscribe("c")
     fork = load_state(all_records(world.owner.state))
@@ -229,9 +231,10 @@ def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here() -> N
     assert (released, sent) == ([101, 102], [(ORIGIN, 2), (ORIGIN, 3)])
 
 
-def test_a_client_is_told_of_no_session_that_its_own_connection_began_or_ended() -> None:
+def test_a_client_is_told_of_no_session_that_its_own_connection_began_or_ended(
+    world: World,
+) -> None:
     """Its front asks again if the answer does not come."""
-    world = World()
     world.deny(2, 3)
     world.attach()
     world.attach()
@@ -309,8 +312,7 @@ def test_a_session_that_the_disk_does_not_give_ends_when_it_does() -> None:
     assert not state.waiting("c")
 
 
-def test_what_comes_out_of_turn_is_not_taken() -> None:
-    world = World()
+def test_what_comes_out_of_turn_is_not_taken(world: World) -> None:
     world.deny(2, 3)
     world.offer(1)
     world.offer(3, index=2)
@@ -319,8 +321,7 @@ def test_what_comes_out_of_turn_is_not_taken() -> None:
     assert world.owner.state.context.runs == {ORIGIN: [1, 3]}
 
 
-def test_a_former_followers_copy_goes_when_the_next_one_is_whole() -> None:
-    world = World()
+def test_a_former_followers_copy_goes_when_the_next_one_is_whole(world: World) -> None:
     world.subscribe("c")
     first = world.serve()
     for index, number in enumerate(range(1, 9)):
@@ -336,8 +337,9 @@ def test_a_former_followers_copy_goes_when_the_next_one_is_whole() -> None:
     assert [each.slot for each in world.sent(ForkIncluded, first)] == [SLOT]
 
 
-def test_who_is_about_to_leave_follows_no_more_at_once_unless_nobody_else_could() -> None:
-    world = World()
+def test_who_is_about_to_leave_follows_no_more_at_once_unless_nobody_else_could(
+    world: World,
+) -> None:
     world.deny(2, 3)
     (first,) = world.owner.view.followers
     other = 5 - first
@@ -349,8 +351,7 @@ def test_who_is_about_to_leave_follows_no_more_at_once_unless_nobody_else_could(
     assert world.owner.view.followers == (first,)
 
 
-def test_the_next_owner_by_plan_that_dies_follows_no_more_at_once() -> None:
-    world = World()
+def test_the_next_owner_by_plan_that_dies_follows_no_more_at_once(world: World) -> None:
     world.deny(2, 3)
     (first,) = world.owner.view.followers
     world.owner.wish = 5 - first
@@ -361,8 +362,7 @@ def test_the_next_owner_by_plan_that_dies_follows_no_more_at_once() -> None:
     assert world.owner.view.followers == (first,)
 
 
-def test_what_a_follower_confirmed_holds_for_one_life_of_it() -> None:
-    world = World()
+def test_what_a_follower_confirmed_holds_for_one_life_of_it(world: World) -> None:
     follower = world.serve()
     version = world.owner.state.version
     world.beat(follower, boot=2)
@@ -375,10 +375,9 @@ def test_what_a_follower_confirmed_holds_for_one_life_of_it() -> None:
     assert world.owner.safe_version() == version
 
 
-def test_who_was_held_up_takes_nothing_until_others_have_said_again_that_they_have_no_fork() -> (
-    None
-):
-    world = World()
+def test_who_was_held_up_takes_nothing_until_others_have_said_again_that_they_have_no_fork(
+    world: World,
+) -> None:
     follower = world.serve()
     world.sent(AskFork)
     world.now += 900
@@ -398,8 +397,7 @@ def test_who_was_held_up_takes_nothing_until_others_have_said_again_that_they_ha
     assert (ORIGIN, 1) in world.owner.state.context
 
 
-def test_a_newer_lineage_ends_this_one() -> None:
-    world = World()
+def test_a_newer_lineage_ends_this_one(world: World) -> None:
     world.deny(2, 3)
     view = world.owner.view
     newer = type(view)(view.epoch + 1, words.incarnation_of(2, 1), 1, ())
@@ -408,8 +406,9 @@ def test_a_newer_lineage_ends_this_one() -> None:
     assert world.slots.view(SLOT) == newer
 
 
-def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_while() -> None:
-    world = World()
+def test_an_origin_hears_what_a_full_queue_took_when_there_is_room_or_after_a_while(
+    world: World,
+) -> None:
     limits = QueueLimits(1)
     limits.online, limits.pauses = 1, True
     world.here.limits.set(limits)

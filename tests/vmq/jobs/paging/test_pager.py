@@ -55,6 +55,11 @@ def filled(folder: Path, count: int = 60) -> tuple[Node, list[bytes]]:
     return node, ids
 
 
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return paged(tmp_path)
+
+
 def test_jobs_that_are_paged_out_are_few_bytes_and_go_in_their_order(tmp_path: Path) -> None:
     node, ids = filled(tmp_path)
     machine = node.machine
@@ -133,8 +138,7 @@ def test_a_scan_has_no_more_of_pages_than_it_asks_for(tmp_path: Path) -> None:
     assert pager.count == len(seen)
 
 
-def test_the_time_of_a_job_that_is_paged_out_ends(tmp_path: Path) -> None:
-    node = paged(tmp_path)
+def test_the_time_of_a_job_that_is_paged_out_ends(node: Node) -> None:
     for number in range(60):
         node.machine.add(queue_of(node), b"%d" % number, node.now, ttl=10 + number % 2 * 1000)
     pages_out(node)
@@ -171,9 +175,8 @@ def test_a_restart_pages_out_what_it_need_not_know(tmp_path: Path, has_more: boo
     assert fresh.serial > max(int(each.serial) for each in queue_of(found).oldest(99)[:-1])
 
 
-def test_jobs_of_one_pass_are_pages_after_a_restart_each_as_it_was(tmp_path: Path) -> None:
+def test_jobs_of_one_pass_are_pages_after_a_restart_each_as_it_was(node: Node) -> None:
     """Alike, and between them some that are not, are gone, or are of another queue or class."""
-    node = paged(tmp_path)
     ids: dict[bytes, list[bytes]] = {b"q": [], b"other": []}
     details: dict[bytes, tuple[bytes, int, int, int]] = {}
     for number in range(90):
@@ -312,8 +315,7 @@ def does(node: Node, name: str, number: int) -> object:
     return machine.count()
 
 
-def test_jobs_that_other_nodes_have_are_not_looked_at_again_and_again(tmp_path: Path) -> None:
-    node = paged(tmp_path)
+def test_jobs_that_other_nodes_have_are_not_looked_at_again_and_again(node: Node) -> None:
     for number in range(60):
         node.machine.share(node.add(b"%d" % number), 2, [1, 2])
     pages_out(node)
@@ -326,8 +328,7 @@ def test_jobs_that_other_nodes_have_are_not_looked_at_again_and_again(tmp_path: 
     assert not pager.crowded
 
 
-def test_jobs_that_came_back_are_paged_out_again(tmp_path: Path) -> None:
-    node = paged(tmp_path)
+def test_jobs_that_came_back_are_paged_out_again(node: Node) -> None:
     ids = ids_of([node.add(b"%d" % number) for number in range(60)])
     machine = node.machine
     node.journal.commit()
@@ -341,8 +342,7 @@ def test_jobs_that_came_back_are_paged_out_again(tmp_path: Path) -> None:
     assert [int(job.repeats) for job in got] == [1] * 60
 
 
-def test_a_key_keeps_a_second_job_out_though_its_own_is_paged_out_or_gone(tmp_path: Path) -> None:
-    node = paged(tmp_path)
+def test_a_key_keeps_a_second_job_out_though_its_own_is_paged_out_or_gone(node: Node) -> None:
     machine = node.machine
     keys = [b"key-%d" % number for number in range(60)]
     ids = ids_of([node.add(b"%d" % number, key=key) for number, key in enumerate(keys)])
@@ -370,10 +370,7 @@ def test_a_key_keeps_a_second_job_out_though_its_own_is_paged_out_or_gone(tmp_pa
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_who_asks_for_known_keys_again_and_again_fills_no_memory(
-    tmp_path: Path, is_done: bool
-) -> None:
-    node = paged(tmp_path)
+def test_who_asks_for_known_keys_again_and_again_fills_no_memory(is_done: bool, node: Node) -> None:
     machine = node.machine
     keys = [b"key-%d" % number for number in range(120)]
     ids = ids_of([node.add(b"x", key=key) for key in keys])
@@ -389,8 +386,7 @@ def test_who_asks_for_known_keys_again_and_again_fills_no_memory(
     assert len(machine.jobs) < 60
 
 
-def test_a_job_that_somebody_counts_on_is_so_though_it_was_paged_out(tmp_path: Path) -> None:
-    node = paged(tmp_path)
+def test_a_job_that_somebody_counts_on_is_so_though_it_was_paged_out(node: Node) -> None:
     machine = node.machine
     jobs = [node.add(b"x") for _ in range(60)]
     vouched = {job.id for job in jobs[::3]}
@@ -405,9 +401,8 @@ def test_a_job_that_somebody_counts_on_is_so_though_it_was_paged_out(tmp_path: P
 
 
 def test_the_newest_job_of_a_key_keeps_others_out_though_an_older_one_waits_still(
-    tmp_path: Path,
+    node: Node,
 ) -> None:
-    node = paged(tmp_path)
     for _ in range(45):
         node.add(b"x")
     first = node.add(b"first", key=b"k").id
@@ -427,8 +422,7 @@ def test_the_newest_job_of_a_key_keeps_others_out_though_an_older_one_waits_stil
     assert node.add(b"third", key=b"k").id == second
 
 
-def test_a_key_that_is_paged_out_ends_though_nothing_else_happens(tmp_path: Path) -> None:
-    node = paged(tmp_path)
+def test_a_key_that_is_paged_out_ends_though_nothing_else_happens(node: Node) -> None:
     for _ in range(30):
         node.add(b"x")
     first = node.add(b"first", key=b"k").id

@@ -90,6 +90,11 @@ def seen(machine: JobMachine) -> dict[bytes, tuple[object, ...]]:
     }
 
 
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
 def test_a_restart_has_every_job_as_it_was_and_bodies_stay_on_disk(tmp_path: Path) -> None:
     node = Node(tmp_path, max_deliveries=2)
     queued = node.add(b"queued", priority=3)
@@ -121,8 +126,7 @@ def test_a_restart_has_every_job_as_it_was_and_bodies_stay_on_disk(tmp_path: Pat
     assert node.take(b"t").id == taken.id
 
 
-def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_what_was_not_committed_is_not_there(node: Node) -> None:
     kept = node.add()
     node.journal.commit()
     node.add()
@@ -153,8 +157,9 @@ def test_only_fsync_asks_for_a_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30, 200])
-def test_a_torn_end_is_cut_off_and_what_was_before_it_is_there(tmp_path: Path, cut: int) -> None:
-    node = Node(tmp_path)
+def test_a_torn_end_is_cut_off_and_what_was_before_it_is_there(
+    tmp_path: Path, cut: int, node: Node
+) -> None:
     first = node.add(b"a" * 100)
     node.journal.commit()
     node.add(b"b" * 300)
@@ -172,9 +177,8 @@ def test_a_torn_end_is_cut_off_and_what_was_before_it_is_there(tmp_path: Path, c
     assert set(node.machine.jobs) == {first.id, later.id}
 
 
-def test_a_body_that_was_not_written_whole_is_no_job(tmp_path: Path) -> None:
+def test_a_body_that_was_not_written_whole_is_no_job(tmp_path: Path, node: Node) -> None:
     """After a loss of power a file may have its length and not its bytes."""
-    node = Node(tmp_path)
     node.add(b"b" * 300)
     node.journal.commit()
     node.segments.close()
@@ -183,8 +187,7 @@ def test_a_body_that_was_not_written_whole_is_no_job(tmp_path: Path) -> None:
     assert not Node(tmp_path, node.now).machine.jobs
 
 
-def test_a_key_outlives_restarts_and_its_job(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_a_key_outlives_restarts_and_its_job(node: Node) -> None:
     job = node.add(key=b"k")
     node.machine.acknowledge(job.id)
     node.journal.commit()
@@ -195,8 +198,7 @@ def test_a_key_outlives_restarts_and_its_job(tmp_path: Path) -> None:
     assert node.add(key=b"k").id != job.id
 
 
-def test_bodies_leave_memory_once_they_are_written(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_bodies_leave_memory_once_they_are_written(node: Node) -> None:
     node.journal.keeps_bodies = False
     job = node.add(b"x" * 1000)
     assert job.size == 1000
@@ -206,8 +208,7 @@ def test_bodies_leave_memory_once_they_are_written(tmp_path: Path) -> None:
     assert node.body(job) == b"x" * 1000
 
 
-def test_a_clock_that_jumped_ends_no_job_before_one_more_retry(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_a_clock_that_jumped_ends_no_job_before_one_more_retry(node: Node) -> None:
     job = node.add(retry=60, ttl=3600)
     node.journal.commit()
     node.now += 10 * 365 * 86_400
@@ -217,10 +218,7 @@ def test_a_clock_that_jumped_ends_no_job_before_one_more_retry(tmp_path: Path) -
     assert node.machine.queues[b"q"].depth == 1
 
 
-def test_a_clock_that_is_set_back_delays_no_job_for_longer_than_it_was_to_wait(
-    tmp_path: Path,
-) -> None:
-    node = Node(tmp_path)
+def test_a_clock_that_is_set_back_delays_no_job_for_longer_than_it_was_to_wait(node: Node) -> None:
     node.add(delay=60, ttl=3600)
     node.journal.commit()
     node.now -= 900
@@ -231,8 +229,9 @@ def test_a_clock_that_is_set_back_delays_no_job_for_longer_than_it_was_to_wait(
     assert node.machine.queues[b"q"].depth == 1
 
 
-def test_segments_go_when_nothing_in_them_is_wanted_the_oldest_first(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_segments_go_when_nothing_in_them_is_wanted_the_oldest_first(
+    tmp_path: Path, node: Node
+) -> None:
     node.journal.segment_size = 1000
     jobs = [node.add(b"x" * 900) for _ in range(4) if not node.journal.commit()]
     node.journal.commit()
@@ -247,8 +246,7 @@ def test_segments_go_when_nothing_in_them_is_wanted_the_oldest_first(tmp_path: P
     assert len(list(tmp_path.glob("*.jobs"))) < files
 
 
-def test_what_is_wanted_moves_out_of_a_segment_that_holds_little(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+def test_what_is_wanted_moves_out_of_a_segment_that_holds_little(node: Node) -> None:
     node.journal.segment_size = 1000
     stays = node.add(b"stays" * 10, retry=5)
     node.take()
