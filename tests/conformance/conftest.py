@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from tests.conformance.peers import Peers
+from tests.support.wire import Wire
 from vmq.testing.process import BrokerProcess
 
 _numbers = count(1)
@@ -33,3 +34,9 @@ def peers(broker: BrokerProcess, peers_at: Callable[[BrokerProcess], Peers]) -> 
 def topic(peers: Peers) -> str:
     """A topic of the test's own."""
     return peers.topic("a")
+
+
+@pytest.fixture
+def watcher(peers: Peers) -> Wire:
+    """A client that sees all that is published below the test's own level."""
+    return peers.watcher()

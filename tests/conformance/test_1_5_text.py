@@ -45,9 +45,8 @@ def test_mqtt_1_5_3_1_ill_formed_text_later(peers: Peers, field: str, kind: str)
         peers.closes(packet_with(field, text))
 
 
-def test_mqtt_1_5_3_1_well_formed_text(peers: Peers) -> None:
+def test_mqtt_1_5_3_1_well_formed_text(peers: Peers, watcher: mqtt.Wire) -> None:
     """Characters of one to four bytes, on both sides of the surrogates, arrive unchanged."""
-    watcher = peers.watcher()
     edges = ("\u007e", "\u00a0", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\U00010000", "\U0010fffd")
     for character in edges:
         topic = peers.topic(f"a{character}b")

@@ -60,9 +60,8 @@ def test_mqtt_2_2_2_2_wrong_flags_of_connect(peers: Peers) -> None:
         peers.refuses(bytes([wrong]) + good[1:])
 
 
-def test_mqtt_2_3_1_1_identifier_zero(peers: Peers, topic: str) -> None:
+def test_mqtt_2_3_1_1_identifier_zero(peers: Peers, topic: str, watcher: mqtt.Wire) -> None:
     """Identifier 0 in SUBSCRIBE, UNSUBSCRIBE and PUBLISH at QoS 1 or 2 closes the connection."""
-    watcher = peers.watcher()
     peers.closes(mqtt.subscribe_packet(0, (topic, 0)))
     peers.closes(mqtt.unsubscribe_packet(0, topic))
     for qos in (1, 2):

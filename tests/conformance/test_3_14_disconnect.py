@@ -4,9 +4,8 @@ from tests.conformance.peers import Peers
 from tests.support import wire as mqtt
 
 
-def test_mqtt_3_14_1_1_wrong_flags(peers: Peers) -> None:
+def test_mqtt_3_14_1_1_wrong_flags(peers: Peers, watcher: mqtt.Wire) -> None:
     """First byte E1 to EF: closed, and as it is an error the will is published."""
-    watcher = peers.watcher()
     for first in range(0xE1, 0xF0):
         will = mqtt.Will(peers.topic("will"), b"%d" % first)
         wire = peers.client("w", will=will)
@@ -22,9 +21,8 @@ def test_mqtt_3_14_4_1_server_closes_if_the_client_does_not(peers: Peers) -> Non
     wire.expect_closed()
 
 
-def test_mqtt_3_14_4_2_nothing_counts_behind_disconnect(peers: Peers) -> None:
+def test_mqtt_3_14_4_2_nothing_counts_behind_disconnect(peers: Peers, watcher: mqtt.Wire) -> None:
     """Packets behind DISCONNECT are neither answered nor acted on."""
-    watcher = peers.watcher()
     wire = peers.client("d", will=mqtt.Will(peers.topic("will"), b"gone"))
     wire.send(
         mqtt.DISCONNECT_BYTES,
@@ -38,9 +36,8 @@ def test_mqtt_3_14_4_2_nothing_counts_behind_disconnect(peers: Peers) -> None:
     peers.expect_none_retained(peers.topic("a"))
 
 
-def test_mqtt_3_14_4_3_will_is_dropped(peers: Peers) -> None:
+def test_mqtt_3_14_4_3_will_is_dropped(peers: Peers, watcher: mqtt.Wire) -> None:
     """After DISCONNECT the will arrives nowhere, whatever its QoS and retain."""
-    watcher = peers.watcher()
     for qos in (0, 1, 2):
         will = mqtt.Will(peers.topic("will"), b"gone", qos=qos, retain=True)
         peers.client("w", will=will).disconnect()

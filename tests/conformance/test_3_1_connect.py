@@ -38,17 +38,15 @@ def test_mqtt_3_1_0_1_connect_comes_first(peers: Peers, kind: str) -> None:
     peers.refuses(FIRST_PACKETS[kind], mqtt.connect_packet(peers.id()))
 
 
-def test_mqtt_3_1_0_1_publish_first_is_not_delivered(peers: Peers) -> None:
+def test_mqtt_3_1_0_1_publish_first_is_not_delivered(peers: Peers, watcher: mqtt.Wire) -> None:
     """A PUBLISH ahead of CONNECT reaches nobody."""
-    watcher = peers.watcher()
     peers.refuses(mqtt.publish_packet(peers.topic("a"), b"x"), mqtt.connect_packet(peers.id()))
     peers.expect_no_more(watcher)
 
 
 @pytest.mark.parametrize("same_segment", [False, True])
-def test_mqtt_3_1_0_2_second_connect(peers: Peers, same_segment: bool) -> None:
+def test_mqtt_3_1_0_2_second_connect(peers: Peers, same_segment: bool, watcher: mqtt.Wire) -> None:
     """A second CONNECT ends the connection: no second CONNACK, and the will is published."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     connect = mqtt.connect_packet(peers.id("w"), will=will)
     wire = peers.raw()

@@ -10,9 +10,8 @@ from tests.support import wire as mqtt
 LETTERS = string.digits + string.ascii_letters
 
 
-def test_mqtt_3_1_3_1_all_five_fields(peers: Peers) -> None:
+def test_mqtt_3_1_3_1_all_five_fields(peers: Peers, watcher: mqtt.Wire) -> None:
     """A CONNECT with all five payload fields, in their order, is understood."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.raw()
     wire.connect(peers.id("w"), will=will, username="user", password=b"\x00\xff secret")
@@ -66,9 +65,8 @@ def test_mqtt_3_1_3_6_empty_ids_are_made_unique(peers: Peers, topic: str) -> Non
         wire.expect_nothing()
 
 
-def test_mqtt_3_1_3_7_empty_id_needs_clean_session(peers: Peers) -> None:
+def test_mqtt_3_1_3_7_empty_id_needs_clean_session(peers: Peers, watcher: mqtt.Wire) -> None:
     """A client with an empty id and clean session 0 is not served: what it sends is ignored."""
-    watcher = peers.watcher()
     wire = peers.raw()
     wire.send(mqtt.connect_packet("", clean=False), mqtt.publish_packet(peers.topic("a"), b"x"))
     wire.expect(b"\x20\x02\x00\x02")
@@ -121,9 +119,8 @@ def test_mqtt_3_1_4_1_surplus(peers: Peers) -> None:
         peers.refuses(everything)
 
 
-def test_mqtt_3_1_4_2_takeover(peers: Peers) -> None:
+def test_mqtt_3_1_4_2_takeover(peers: Peers, watcher: mqtt.Wire) -> None:
     """A newer connection under the same id drops the older one, whose will is published."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"replaced")
     old = peers.client("t", will=will)
     new = peers.raw()
@@ -181,9 +178,10 @@ def test_mqtt_3_1_4_4_one_connack(peers: Peers) -> None:
     ],
     ids=["empty id", "long id", "level", "reserved flag", "name"],
 )
-def test_mqtt_3_1_4_5_nothing_behind_a_refusal(peers: Peers, refused: bytes) -> None:
+def test_mqtt_3_1_4_5_nothing_behind_a_refusal(
+    peers: Peers, refused: bytes, watcher: mqtt.Wire
+) -> None:
     """What stands in the same segment behind a refused CONNECT is ignored."""
-    watcher = peers.watcher()
     wire = peers.raw()
     wire.send(
         refused,

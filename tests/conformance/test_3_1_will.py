@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import Will, connect_packet, encode_text
+from tests.support.wire import Will, Wire, connect_packet, encode_text
 from vmq.testing.process import BrokerProcess
 
 WILL, QOS_1, QOS_2, RETAIN, CLEAN = 0x04, 0x08, 0x10, 0x20, 0x02
@@ -48,9 +48,8 @@ def test_mqtt_3_1_2_8_will_is_published(
     peers.expect_no_more(watcher)
 
 
-def test_mqtt_3_1_2_8_disconnect_removes_the_will(peers: Peers) -> None:
+def test_mqtt_3_1_2_8_disconnect_removes_the_will(peers: Peers, watcher: Wire) -> None:
     """After DISCONNECT no will is published."""
-    watcher = peers.watcher()
     peers.client("w", will=Will(peers.topic("will"), b"gone")).disconnect()
     peers.expect_no_will(watcher, "w")
 
@@ -71,9 +70,8 @@ def test_mqtt_3_1_2_9_will_bits_take_effect(peers: Peers) -> None:
     peers.expect_retained(topic, topic, b"gone", 2)
 
 
-def test_mqtt_3_1_2_10_published_once(peers: Peers) -> None:
+def test_mqtt_3_1_2_10_published_once(peers: Peers, watcher: Wire) -> None:
     """A published will is gone: later connections of the client do not repeat it."""
-    watcher = peers.watcher()
     will = Will(peers.topic("will"), b"gone")
     peers.client("w", clean=False, will=will).close()
     watcher.expect_publish(will.topic, will.payload)
@@ -83,9 +81,8 @@ def test_mqtt_3_1_2_10_published_once(peers: Peers) -> None:
     peers.expect_no_will(watcher, "w")
 
 
-def test_mqtt_3_1_2_10_disconnected_and_gone(peers: Peers) -> None:
+def test_mqtt_3_1_2_10_disconnected_and_gone(peers: Peers, watcher: Wire) -> None:
     """A will that DISCONNECT removed does not come with the end of a later connection."""
-    watcher = peers.watcher()
     will = Will(peers.topic("will"), b"gone")
     peers.client("w", clean=False, will=will).disconnect()
     peers.client("w", clean=False).close()
@@ -120,9 +117,8 @@ def test_mqtt_3_1_2_13_will_qos_without_will(peers: Peers, bits: int) -> None:
     peers.refuses(connect_packet(peers.id(), flags=CLEAN | bits))
 
 
-def test_mqtt_3_1_2_14_will_qos_3(peers: Peers) -> None:
+def test_mqtt_3_1_2_14_will_qos_3(peers: Peers, watcher: Wire) -> None:
     """Will QoS 3 is refused: closed without CONNACK, and no will is published."""
-    watcher = peers.watcher()
     peers.refuses(connect_packet(peers.id("w"), will=Will(peers.topic("will"), b"x", qos=3)))
     peers.expect_no_will(watcher, "w")
 

@@ -27,9 +27,8 @@ def test_mqtt_3_3_1_2_qos_0_sent_without_dup(peers: Peers, topic: str) -> None:
     wire.expect_publish(topic, b"1", qos=0, dup=False)
 
 
-def test_mqtt_3_3_1_2_qos_0_received_with_dup(peers: Peers) -> None:
+def test_mqtt_3_3_1_2_qos_0_received_with_dup(peers: Peers, watcher: mqtt.Wire) -> None:
     """QoS 0 with DUP 1 from a client: our choice is to close, and nobody receives it."""
-    watcher = peers.watcher()
     for retain in (False, True):
         peers.closes(mqtt.publish_packet(peers.topic("a"), b"x", dup=True, retain=retain))
     peers.expect_no_more(watcher)
@@ -48,9 +47,8 @@ def test_mqtt_3_3_1_3_dup_is_not_handed_on(peers: Peers, topic: str, qos: int) -
 
 
 @pytest.mark.parametrize("first", [0x36, 0x37, 0x3E, 0x3F])
-def test_mqtt_3_3_1_4_qos_3(peers: Peers, first: int) -> None:
+def test_mqtt_3_3_1_4_qos_3(peers: Peers, first: int, watcher: mqtt.Wire) -> None:
     """Both QoS bits set: closed, nobody receives it."""
-    watcher = peers.watcher()
     peers.closes(mqtt.packet(first, mqtt.encode_text(peers.topic("a")) + b"\x00\x01x"))
     peers.expect_no_more(watcher)
 
@@ -74,9 +72,8 @@ def test_mqtt_3_3_2_1_topic_cut_short(peers: Peers, first: int) -> None:
 
 
 @pytest.mark.parametrize("topic", ["+", "#", "a/+", "a/#", "+/a", "a/+/b", "a+", "a#b", "#/a"])
-def test_mqtt_3_3_2_2_wildcard_in_topic(peers: Peers, topic: str) -> None:
+def test_mqtt_3_3_2_2_wildcard_in_topic(peers: Peers, topic: str, watcher: mqtt.Wire) -> None:
     """A topic name with a wildcard anywhere closes the connection, and nobody receives it."""
-    watcher = peers.watcher()
     for name in (topic, peers.topic(topic)):
         peers.closes(mqtt.publish_packet(name, b"x"))
         for qos in (1, 2):

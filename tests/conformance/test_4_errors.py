@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance.peers import Peers
 from tests.conftest import BrokerFactory
-from tests.support.wire import packet, publish_packet
+from tests.support.wire import Wire, packet, publish_packet
 from vmq.testing.process import BrokerProcess
 
 # Packets that only a server sends, and the two reserved types.
@@ -49,9 +49,8 @@ def test_mqtt_4_8_0_1_wrong_length(peers: Peers, kind: str) -> None:
         peers.closes(packet(first, body))
 
 
-def test_mqtt_4_8_0_1_only_this_connection(peers: Peers) -> None:
+def test_mqtt_4_8_0_1_only_this_connection(peers: Peers, watcher: Wire) -> None:
     """A violation ends the connection it came on; what came before it counts, others go on."""
-    watcher = peers.watcher()
     bad = peers.client()
     bad.send(
         publish_packet(peers.topic("a"), b"before"),

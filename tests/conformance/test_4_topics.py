@@ -9,9 +9,8 @@ LONGEST = 65535
 
 
 @pytest.mark.parametrize("topic", ["a/+", "a/#", "+", "#", "a+b", "a#"])
-def test_mqtt_4_7_1_1_no_wildcard_in_a_name(peers: Peers, topic: str) -> None:
+def test_mqtt_4_7_1_1_no_wildcard_in_a_name(peers: Peers, topic: str, watcher: mqtt.Wire) -> None:
     """PUBLISH to a name with a wildcard: closed, nobody receives it."""
-    watcher = peers.watcher()
     peers.closes(mqtt.publish_packet(peers.topic(topic), b"x"))
     peers.expect_no_more(watcher)
 

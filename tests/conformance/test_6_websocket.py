@@ -34,9 +34,8 @@ def opened(peers: Peers) -> Iterator[OpenWebSocket]:
         yield start
 
 
-def test_mqtt_6_0_0_1_text_frame(peers: Peers, opened: OpenWebSocket) -> None:
+def test_mqtt_6_0_0_1_text_frame(peers: Peers, opened: OpenWebSocket, watcher: mqtt.Wire) -> None:
     """A text frame closes the connection; nothing in it counts, and the will is published."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire, stream = opened()
     wire.connect(peers.id("w"), will=will)
@@ -178,9 +177,10 @@ def test_expected_unmasked_frame(peers: Peers, opened: OpenWebSocket) -> None:
     wire.expect_closed()
 
 
-def test_expected_close_frame_is_no_disconnect(peers: Peers, opened: OpenWebSocket) -> None:
+def test_expected_close_frame_is_no_disconnect(
+    peers: Peers, opened: OpenWebSocket, watcher: mqtt.Wire
+) -> None:
     """A close frame ends the connection without DISCONNECT: the will is published."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire, stream = opened()
     wire.connect(peers.id("w"), will=will)
@@ -190,9 +190,10 @@ def test_expected_close_frame_is_no_disconnect(peers: Peers, opened: OpenWebSock
     peers.expect_will_once(watcher, "w", will)
 
 
-def test_expected_disconnect_over_websocket(peers: Peers, opened: OpenWebSocket) -> None:
+def test_expected_disconnect_over_websocket(
+    peers: Peers, opened: OpenWebSocket, watcher: mqtt.Wire
+) -> None:
     """DISCONNECT over WebSocket drops the will, and the server closes."""
-    watcher = peers.watcher()
     wire, _ = opened()
     wire.connect(peers.id("w"), will=mqtt.Will(peers.topic("will"), b"gone"))
     wire.send(mqtt.DISCONNECT_BYTES)

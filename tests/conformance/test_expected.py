@@ -109,9 +109,8 @@ def test_expected_byte_by_byte(peers: Peers, topic: str) -> None:
     wire.expect_closed()
 
 
-def test_expected_many_packets_in_a_segment(peers: Peers, topic: str) -> None:
+def test_expected_many_packets_in_a_segment(peers: Peers, topic: str, watcher: mqtt.Wire) -> None:
     """A whole conversation in one segment, CONNECT and DISCONNECT included, is followed."""
-    watcher = peers.watcher()
     wire = peers.raw()
     wire.send(
         mqtt.connect_packet(peers.id(), will=mqtt.Will(peers.topic("will"), b"gone")),
@@ -129,9 +128,8 @@ def test_expected_many_packets_in_a_segment(peers: Peers, topic: str) -> None:
     peers.expect_no_more(watcher)
 
 
-def test_expected_packet_cut_by_the_end(peers: Peers, topic: str) -> None:
+def test_expected_packet_cut_by_the_end(peers: Peers, topic: str, watcher: mqtt.Wire) -> None:
     """A connection that ends inside a packet counts as cut: no delivery, but the will."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.client("w", will=will)
     wire.send(mqtt.publish_packet(topic, b"whole"), mqtt.publish_packet(topic, b"half")[:-1])
@@ -283,9 +281,8 @@ def test_expected_keep_alive_zero(peers: Peers) -> None:
     free.expect_nothing()
 
 
-def test_expected_refused_connect_has_no_will(peers: Peers) -> None:
+def test_expected_refused_connect_has_no_will(peers: Peers, watcher: mqtt.Wire) -> None:
     """The will of a CONNECT that was refused is never published."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone", retain=True)
     peers.answers(mqtt.connect_packet(peers.id("w"), will=will, level=6), b"\x20\x02\x00\x01")
     peers.refuses(mqtt.connect_packet(peers.id("w"), will=will, tail=b"\x00"))
@@ -293,9 +290,8 @@ def test_expected_refused_connect_has_no_will(peers: Peers) -> None:
     peers.expect_none_retained(peers.topic("will"))
 
 
-def test_expected_malformed_disconnect_keeps_the_will(peers: Peers) -> None:
+def test_expected_malformed_disconnect_keeps_the_will(peers: Peers, watcher: mqtt.Wire) -> None:
     """A malformed DISCONNECT does not remove the will."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.client("w", will=will)
     wire.send(b"\xe0\x01\x00")
@@ -312,9 +308,8 @@ def test_expected_will_payload_is_bytes(peers: Peers, payload: bytes) -> None:
     watcher.expect_publish(topic, payload)
 
 
-def test_expected_will_of_the_taken_over(peers: Peers) -> None:
+def test_expected_will_of_the_taken_over(peers: Peers, watcher: mqtt.Wire) -> None:
     """A takeover publishes the old connection's will; the new one's is kept for its own end."""
-    watcher = peers.watcher()
     topic = peers.topic("will")
     old = peers.client("t", will=mqtt.Will(topic, b"old"))
     new = peers.client("t", will=mqtt.Will(topic, b"new"))

@@ -37,9 +37,8 @@ def test_expected_31_is_served(peers: Peers, topic: str) -> None:
     old.disconnect()
 
 
-def test_expected_31_will(peers: Peers) -> None:
+def test_expected_31_will(peers: Peers, watcher: mqtt.Wire) -> None:
     """The will of a 3.1 client is published."""
-    watcher = peers.watcher()
     will = mqtt.Will(peers.topic("will"), b"gone")
     wire = peers.raw()
     wire.send(old_connect(peers.id("w"), will=will))

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.peers import Peers
-from tests.support.wire import PINGREQ_BYTES, publish_packet, subscribe_packet
+from tests.support.wire import PINGREQ_BYTES, Wire, publish_packet, subscribe_packet
 
 # Filter, then names it matches and names it does not, all below the test's own level.
 MATCHES = [
@@ -45,9 +45,8 @@ def test_expected_slash_alone(peers: Peers) -> None:
         wire.expect_publish(topic, peers.name.encode())
 
 
-def test_expected_control_characters(peers: Peers) -> None:
+def test_expected_control_characters(peers: Peers, watcher: Wire) -> None:
     """U+0001 to U+001F, U+007F to U+009F and non-characters: our choice is to accept them."""
-    watcher = peers.watcher()
     for character in ("\x01", "\t", "\n", "\x1f", "\x7f", "\x80", "\x9f", "\ufffe", "\uffff"):
         topic = peers.topic(f"a{character}b")
         peers.publish(topic, b"x")

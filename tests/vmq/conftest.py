@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.sockets import config_in
-from tests.vmq.support import House, stored_house
+from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker
 
 
@@ -20,6 +20,12 @@ def file(tmp_path: Path) -> Path:
 def house() -> House:
     """A house without a store."""
     return House()
+
+
+@pytest.fixture
+def client(house: House) -> Client:
+    """The client "c" of that house."""
+    return house.client("c")
 
 
 @pytest.fixture

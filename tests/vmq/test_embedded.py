@@ -9,7 +9,7 @@ import pytest
 from vmq_hooks import Refuse
 
 from tests.support.wire import PUBLISH
-from tests.vmq.support import House
+from tests.vmq.support import Client, House
 from vmq.embedded import LocalClient, ReceivedMessage
 
 TIMEOUT = 30.0
@@ -47,8 +47,9 @@ def parts(message: ReceivedMessage) -> tuple[str, bytes, int, bool]:
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
 @pytest.mark.parametrize("retain", (False, True))
-async def test_a_publish_reaches_real_clients(house: House, qos: int, retain: bool) -> None:
-    client = house.client("c")
+async def test_a_publish_reaches_real_clients(
+    house: House, qos: int, retain: bool, client: Client
+) -> None:
     client.subscribe(("a", 2))
     async with local(house) as publisher, asyncio.timeout(TIMEOUT):
         await publisher.publish("a", b"x", qos, retain)
@@ -58,8 +59,7 @@ async def test_a_publish_reaches_real_clients(house: House, qos: int, retain: bo
     assert house.retained() == ({"a": b"x"} if retain else {})
 
 
-async def test_many_publishes_at_once_are_each_acknowledged(house: House) -> None:
-    client = house.client("c")
+async def test_many_publishes_at_once_are_each_acknowledged(house: House, client: Client) -> None:
     client.subscribe(("a", 0))
     async with local(house) as publisher, asyncio.timeout(TIMEOUT):
         works = [publisher.publish("a", b"%d" % n, n % 3, False) for n in range(60)]

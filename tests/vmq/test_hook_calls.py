@@ -259,8 +259,7 @@ def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter(house: Hou
     assert set(house.registry.subscribers["c"].subscriptions) == {"yes", "lower"}
 
 
-def test_a_refusal_of_auth_on_subscribe_refuses_every_filter(house: House) -> None:
-    client = house.client("c")
+def test_a_refusal_of_auth_on_subscribe_refuses_every_filter(house: House, client: Client) -> None:
     listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
     assert client.subscribe(("a", 1), ("b", 2)) == [128, 128]
     assert house.registry.subscribers["c"].subscriptions == {}
@@ -317,8 +316,9 @@ def test_a_refused_unsubscribe_ends_the_connection_and_no_subscription(
     assert durable.core.counters.mqtt_unsubscribe_error == 1
 
 
-def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come(house: House) -> None:
-    client = house.client("c")
+def test_an_unsubscribe_waits_for_a_verdict_that_is_still_to_come(
+    house: House, client: Client
+) -> None:
     client.subscribe(("a", 0))
     pending = Pending(lambda: None)
     listen(house, "auth_on_unsubscribe", answers={"auth_on_unsubscribe": lambda *_: pending})
@@ -368,8 +368,7 @@ def test_on_acked_tells_of_the_message_as_it_was_queued(durable: House) -> None:
     assert calls[-1] == ("on_acked", None, "c", 1, "t", b"x", False)
 
 
-def test_what_on_acked_raises_harms_nobody(house: House) -> None:
-    client = house.client("c")
+def test_what_on_acked_raises_harms_nobody(house: House, client: Client) -> None:
     client.subscribe(("t", 1))
 
     def fail(*_arguments: object) -> None:
@@ -479,9 +478,8 @@ def withhold(*topics: str) -> dict[str, Callable[..., Refuse | None]]:
 @pytest.mark.parametrize("qos", (0, 1, 2))
 @pytest.mark.parametrize("retain", (False, True))
 def test_what_on_deliver_keeps_back_is_dropped_and_the_rest_goes_on(
-    qos: int, retain: bool, house: House
+    qos: int, retain: bool, house: House, client: Client
 ) -> None:
-    client = house.client("c")
     calls = listen(house, "on_deliver", "on_message_drop", answers=withhold("t/secret"))
     if not retain:
         client.subscribe(("t/+", qos))
@@ -532,8 +530,7 @@ def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(durable: Hou
     ]
 
 
-def test_on_deliver_sees_bursts_message_by_message(house: House) -> None:
-    client = house.client("c")
+def test_on_deliver_sees_bursts_message_by_message(house: House, client: Client) -> None:
     client.subscribe(("t", 0))
     calls = listen(
         house,
@@ -587,8 +584,9 @@ def test_on_message_drop_tells_which_message_went_when_the_oldest_goes(house: Ho
 
 
 @pytest.mark.parametrize("orderly", (True, False))
-def test_a_clean_session_is_gone_with_its_connection(orderly: bool, house: House) -> None:
-    client = house.client("c")
+def test_a_clean_session_is_gone_with_its_connection(
+    orderly: bool, house: House, client: Client
+) -> None:
     client.subscribe(("a", 0), ("b", 1))
     calls = listen(house, "on_client_gone", "on_client_offline", "on_topic_unsubscribed")
     if orderly:

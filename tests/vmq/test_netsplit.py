@@ -80,8 +80,7 @@ def test_no_publish_drops_qos_0_and_ends_the_connection_at_1_and_2() -> None:
     assert house.core.counters.mqtt_publish_auth_error == 0
 
 
-def test_what_was_taken_before_is_finished(house: House) -> None:
-    client = house.client("c")
+def test_what_was_taken_before_is_finished(house: House, client: Client) -> None:
     client.send(mqtt.publish_packet("t", b"x", qos=2, packet_id=7))
     client.expect(b"\x50\x02\x00\x07")
     house.core.cluster_is_split = True

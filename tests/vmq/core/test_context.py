@@ -1,6 +1,6 @@
 """What the parts of one broker share, and its agreement with the documented defaults."""
 
-from tests.vmq.support import House
+from tests.vmq.support import Client, House
 from vmq.config.core import options_of
 from vmq.config.options import Config
 from vmq.core.context import Core, CoreOptions
@@ -55,7 +55,6 @@ def test_the_counters_count(house: House) -> None:
     assert counters.takeovers == 1
 
 
-def test_a_protocol_error_is_counted(house: House) -> None:
-    client = house.client("c")
+def test_a_protocol_error_is_counted(house: House, client: Client) -> None:
     client.send(b"\xf0\x00")
     assert house.core.counters.protocol_errors == 1

@@ -170,8 +170,9 @@ def test_the_pass_that_closes_is_not_held_back(house: House) -> None:
     assert client.transport.closed
 
 
-def test_a_peer_that_sends_no_more_has_what_is_held_back_for_it(house: House) -> None:
-    client = house.client("c")
+def test_a_peer_that_sends_no_more_has_what_is_held_back_for_it(
+    house: House, client: Client
+) -> None:
     begin_turn(house)
     client.send(mqtt.PINGREQ_BYTES)
     client.send(mqtt.PINGREQ_BYTES)
@@ -237,8 +238,7 @@ def test_acknowledgements_wait_for_their_commit_and_keep_their_order(tmp_path: P
     house.close()
 
 
-def test_the_limit_of_unread_replies_counts_what_is_held_back(house: House) -> None:
-    client = house.client("c")
+def test_the_limit_of_unread_replies_counts_what_is_held_back(house: House, client: Client) -> None:
     client.connection.listener.reply_limit = 10
     begin_turn(house)
     client.block()

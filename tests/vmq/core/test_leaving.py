@@ -42,8 +42,7 @@ def test_a_durable_session_that_is_thrown_away_leaves_in_steps(durable: House) -
     assert durable.registry.trie.count == 0
 
 
-def test_few_leave_at_once(house: House) -> None:
-    client = house.client("c")
+def test_few_leave_at_once(house: House, client: Client) -> None:
     client.subscribe(("a", 0), ("b", 0))
     house.patient = True
     client.lose()

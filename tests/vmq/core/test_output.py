@@ -21,8 +21,7 @@ def delivery(number: int) -> bytes:
     return b"\x30\x03\0\1%c" % number
 
 
-def test_the_pieces_of_a_pass_are_one_write(house: House) -> None:
-    client = house.client("c")
+def test_the_pieces_of_a_pass_are_one_write(client: Client) -> None:
     before = client.transport.writes
     client.send(PINGREQ_BYTES * 5)
     assert client.take_bytes() == PINGRESP_BYTES * 5

@@ -1,7 +1,7 @@
 """The ports of the core: they do nothing, and whoever subclasses one is asked instead."""
 
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
-from tests.vmq.support import House
+from tests.vmq.support import Client, House
 from vmq.core.ports import (
     BanList,
     Claims,
@@ -50,8 +50,7 @@ class OneBan(BanList):
         return "no" if client_id == "bad" else ""
 
 
-def test_who_subclasses_a_port_is_asked_by_the_compiled_core(house: House) -> None:
-    client = house.client("c")
+def test_who_subclasses_a_port_is_asked_by_the_compiled_core(house: House, client: Client) -> None:
     house.core.traffic = seen = Seen()
     client.ping()
     house.core.traffic = Traffic()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.wire import SUBACK, subscribe_packet
-from tests.vmq.support import House
+from tests.vmq.support import Client, House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
 from vmq.core.ports import Elsewhere, RemoteTargets, SessionListener
 from vmq.core.registry import Registry
@@ -15,8 +15,7 @@ from vmq.mqtt.message import Message
 # --- sessions
 
 
-def test_the_end_of_a_clean_session_leaves_nothing(house: House) -> None:
-    client = house.client("c")
+def test_the_end_of_a_clean_session_leaves_nothing(house: House, client: Client) -> None:
     client.subscribe(("a/+", 1), ("$share/g/b", 1))
     client.lose()
     registry = house.registry

@@ -147,8 +147,7 @@ def test_long_topics_are_not_kept(house: House) -> None:
         assert (house.registry.routes.find(topic) is route) == kept
 
 
-def test_a_plain_subscription_leaves_other_routes_alone(house: House) -> None:
-    client = house.client("c")
+def test_a_plain_subscription_leaves_other_routes_alone(house: House, client: Client) -> None:
     other = house.registry.route(b"other")
     before = house.registry.trie.generation
     client.subscribe(("mine", 0))
@@ -157,8 +156,9 @@ def test_a_plain_subscription_leaves_other_routes_alone(house: House) -> None:
     assert house.registry.routes.find(b"other") is other
 
 
-def test_a_wildcard_subscription_makes_every_route_resolve_again_in_place(house: House) -> None:
-    client = house.client("c")
+def test_a_wildcard_subscription_makes_every_route_resolve_again_in_place(
+    house: House, client: Client
+) -> None:
     route = house.registry.route(b"topic")
     client.subscribe(("+", 1))
     assert house.registry.routes.find(b"topic") is route

@@ -71,8 +71,7 @@ def test_messages_of_another_node_stop_nobody_here(house: House, full: Client) -
     assert full.queue.dropped == 1
 
 
-def test_a_connection_that_ends_is_nobody_to_stop(house: House) -> None:
-    client = house.client("c")
+def test_a_connection_that_ends_is_nobody_to_stop(client: Client) -> None:
     session = client.connection.session
     assert session.publisher() is client.connection
     client.disconnect()

@@ -19,11 +19,6 @@ def pings_in(client: Client) -> int:
     return len(client.take_bytes()) // len(mqtt.PINGRESP_BYTES)
 
 
-@pytest.fixture
-def client(house: House) -> Client:
-    return house.client("c")
-
-
 def test_a_pass_handles_so_many_packets_and_the_rest_goes_on_in_later_turns(
     house: House, client: Client
 ) -> None:

@@ -10,7 +10,7 @@ from tests.support.wire import (
     publish_packet,
 )
 from tests.vmq.mqtt.strategies import cut
-from tests.vmq.support import House, watcher
+from tests.vmq.support import Client, House, watcher
 
 BAD_PUBLISHES = (
     ("3602", "MQTT-3.3.1-4"),
@@ -79,9 +79,10 @@ LONG_SPELLINGS = (b"\x86\x00", b"\x86\x80\x00", b"\x86\x80\x80\x00")
 
 
 @pytest.mark.parametrize("spelling", LONG_SPELLINGS)
-def test_a_longer_spelling_of_a_length_is_not_passed_on(house: House, spelling: bytes) -> None:
+def test_a_longer_spelling_of_a_length_is_not_passed_on(
+    house: House, spelling: bytes, client: Client
+) -> None:
     """Not every client can read what this one writes (section 2.2.3)."""
-    client = house.client("c")
     client.subscribe(("a", 2))
     short = publish_packet("a", b"xyz")
     assert short[1] == 6
@@ -91,8 +92,7 @@ def test_a_longer_spelling_of_a_length_is_not_passed_on(house: House, spelling: 
 
 @pytest.mark.parametrize("qos", (1, 2))
 @pytest.mark.parametrize("spelling", LONG_SPELLINGS)
-def test_nor_is_it_at_qos_1_and_2(house: House, qos: int, spelling: bytes) -> None:
-    client = house.client("c")
+def test_nor_is_it_at_qos_1_and_2(house: House, qos: int, spelling: bytes, client: Client) -> None:
     client.subscribe(("a", 2))
     short = publish_packet("a", b"x", qos=qos, packet_id=1)
     assert short[1] == 6
@@ -100,8 +100,7 @@ def test_nor_is_it_at_qos_1_and_2(house: House, qos: int, spelling: bytes) -> No
     assert client.take_bytes() == short
 
 
-def test_a_burst_without_subscribers_is_counted(house: House) -> None:
-    client = house.client("c")
+def test_a_burst_without_subscribers_is_counted(house: House, client: Client) -> None:
     client.send(publish_packet("a", b"x") * 10)
     assert house.core.counters.mqtt_publish_received == 10
     assert house.core.counters.mqtt_publish_sent == 0

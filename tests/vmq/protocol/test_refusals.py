@@ -130,8 +130,9 @@ def test_an_mqtt_3_1_client_hears_nothing_but_the_log_tells(
     assert told(caplog) == ['publish refused client=c user="" topic="t" plugin=none reason="no"']
 
 
-def test_long_lists_and_names_are_cut(caplog: pytest.LogCaptureFixture, house: House) -> None:
-    client = house.client("c")
+def test_long_lists_and_names_are_cut(
+    caplog: pytest.LogCaptureFixture, house: House, client: Client
+) -> None:
     house.core.hooks.auth_on_subscribe = lambda *_: Refuse("no")
     client.send(subscribe_packet(1, ("x" * 500, 0), *((f"f{n}", 0) for n in range(50))))
     (line,) = told(caplog)
@@ -148,9 +149,8 @@ def test_a_will_is_named_by_its_topic(caplog: pytest.LogCaptureFixture, house: H
 
 
 def test_it_is_fields_in_json_and_summed_up_in_a_flood(
-    caplog: pytest.LogCaptureFixture, house: House
+    caplog: pytest.LogCaptureFixture, house: House, client: Client
 ) -> None:
-    client = house.client("c")
     house.core.hooks.auth_on_subscribe = lambda *_: Refuse("no")
     for packet_id in range(1, 6):
         client.send(subscribe_packet(packet_id, (f"f{packet_id}", 0)))

@@ -180,13 +180,12 @@ def test_a_defect_of_ours_ends_one_connection_only(
     ),
 )
 def test_the_end_of_a_connection_is_logged_once(
-    house: House,
     caplog: pytest.LogCaptureFixture,
     end: Callable[[Client], None],
     level: str,
     reason: str,
+    client: Client,
 ) -> None:
-    client = house.client("c")
     with caplog.at_level(logging.DEBUG, "vmq.session"):
         end(client)
         client.lose()

@@ -5,8 +5,7 @@ from tests.vmq.support import Client, House
 from vmq.core.output import COMMITS, REPLIES, SOCKET
 
 
-def test_a_full_socket_leaves_messages_to_the_queue(house: House) -> None:
-    client = house.client("c")
+def test_a_full_socket_leaves_messages_to_the_queue(house: House, client: Client) -> None:
     client.subscribe(("a", 0))
     client.block()
     house.publish("a", b"x")
@@ -26,8 +25,7 @@ def test_blocking_before_connect_counts_as_well(house: House) -> None:
     assert client.payloads() == [b"x"]
 
 
-def test_a_peer_that_takes_no_replies_is_not_read_further(house: House) -> None:
-    client = house.client("c")
+def test_a_peer_that_takes_no_replies_is_not_read_further(client: Client) -> None:
     client.connection.listener.reply_limit = 1000
     client.block()
     client.transport.buffered = 1000
@@ -43,9 +41,8 @@ def test_a_peer_that_takes_no_replies_is_not_read_further(house: House) -> None:
     assert client.take_bytes() == mqtt.PINGRESP_BYTES * 5
 
 
-def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(house: House) -> None:
+def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(client: Client) -> None:
     """As an event loop behaves: it reads while it may, and the socket takes nothing."""
-    client = house.client("c")
     client.connection.listener.reply_limit = 10_000
     rounds = 0
     while client.transport.is_reading() and rounds < 10_000:
@@ -60,8 +57,9 @@ def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(house: House
     assert len(client.transport.written) < 11_000
 
 
-def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(house: House) -> None:
-    client = house.client("c")
+def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(
+    house: House, client: Client
+) -> None:
     house.patient = True
     client.connection.listener.reply_limit = 10_000
     client.connection.answer_after(house.core.outbox.stored, 1)
@@ -79,8 +77,9 @@ def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(house: House) -> 
     assert client.transport.is_reading()
 
 
-def test_many_small_replies_behind_a_slow_disk_count_what_they_cost(house: House) -> None:
-    client = house.client("c")
+def test_many_small_replies_behind_a_slow_disk_count_what_they_cost(
+    house: House, client: Client
+) -> None:
     house.patient = True
     client.connection.listener.reply_limit = 10_000
     client.connection.answer_after(house.core.outbox.stored, 1)
@@ -108,8 +107,7 @@ def test_messages_do_not_pile_up_behind_a_slow_disk(house: House) -> None:
     assert client.queue.fast
 
 
-def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
-    client = house.client("c")
+def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House, client: Client) -> None:
     house.patient = True
     client.connection.listener.reply_limit = 400
     delivery = b"\x30\x03\0\1t"
@@ -133,16 +131,14 @@ def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
     assert states == [SOCKET, 0, COMMITS, 0]
 
 
-def test_a_peer_that_is_only_slow_is_read_on(house: House) -> None:
-    client = house.client("c")
+def test_a_peer_that_is_only_slow_is_read_on(client: Client) -> None:
     client.connection.listener.reply_limit = 10
     client.transport.buffered = 100
     client.send(mqtt.PINGREQ_BYTES)
     assert client.transport.is_reading(), "not blocked: the loop has room"
 
 
-def test_unblocking_a_closing_connection_sends_nothing_more(house: House) -> None:
-    client = house.client("c")
+def test_unblocking_a_closing_connection_sends_nothing_more(house: House, client: Client) -> None:
     client.subscribe(("a", 0))
     client.block()
     house.publish("a", b"x")

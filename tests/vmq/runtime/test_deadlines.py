@@ -221,8 +221,7 @@ async def test_a_retry_is_due_after_its_interval(house: House) -> None:
 # --- the end of a connection
 
 
-async def test_a_close_that_hangs_is_cut_short(house: House) -> None:
-    client = house.client("c")
+async def test_a_close_that_hangs_is_cut_short(house: House, client: Client) -> None:
     async with watched(client) as watch:
         client.send(b"\xff\x00")
         assert client.is_closed()

@@ -135,8 +135,9 @@ def stored(tap: Tap, tmp_path: Path) -> Iterator[House]:
 
 
 @pytest.mark.parametrize("qos", (1, 2))
-def test_an_acknowledgement_leaves_after_the_commit(house: House, tap: Tap, qos: int) -> None:
-    client = house.client("c")
+def test_an_acknowledgement_leaves_after_the_commit(
+    house: House, tap: Tap, qos: int, client: Client
+) -> None:
     client.send(mqtt.publish_packet("s/a", b"x", qos=qos, packet_id=7))
     assert tap.rows == [(b"s/a", b"x", qos, False, "c")]
     assert client.take() == []
@@ -179,15 +180,13 @@ def test_where_both_keep_a_message_both_commit(
     assert client.take_one(ANSWER[qos]).packet_id == 7
 
 
-def test_other_topics_wait_for_nothing(house: House, tap: Tap) -> None:
-    client = house.client("c")
+def test_other_topics_wait_for_nothing(tap: Tap, client: Client) -> None:
     client.send(mqtt.publish_packet("t", b"x", qos=1, packet_id=7))
     client.take_one(mqtt.PUBACK)
     assert tap.rows == []
 
 
-def test_answers_of_one_client_keep_their_order(house: House, tap: Tap) -> None:
-    client = house.client("c")
+def test_answers_of_one_client_keep_their_order(house: House, tap: Tap, client: Client) -> None:
     for number in (1, 2, 3):
         tap.number = number
         client.send(mqtt.publish_packet("s/a", b"%d" % number, qos=1, packet_id=number))
@@ -282,8 +281,7 @@ def test_a_will_that_a_stream_refuses_reaches_its_subscribers(house: House, tap:
 # --- what lands
 
 
-def test_a_burst_at_qos_0_lands_in_order(house: House, tap: Tap) -> None:
-    client = house.client("c")
+def test_a_burst_at_qos_0_lands_in_order(house: House, tap: Tap, client: Client) -> None:
     reader = house.client("reader")
     reader.subscribe(("s/a", 0))
     wanted = [b"%d" % number for number in range(500)]
