@@ -1,6 +1,7 @@
 """Jobs in a cluster of brokers, beyond what seven processes show (`tests/cluster_processes/test_disque.py`)."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,15 +22,21 @@ from vmq.clustering.node.job_links import ClusterJobLinks
 from vmq.config.jobs import JobOptions
 
 
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[list[JobNode]]:
+    """Three that know each other."""
+    async with job_nodes(tmp_path) as found:
+        yield found
+
+
 def nobody_has(nodes: list[JobNode]) -> bool:
     return not any(each.machine.jobs for each in nodes)
 
 
-async def test_ids_are_unique_over_all_nodes(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        ids = [await node("ADDJOB", "q", "x", 5000) for node in nodes for _ in range(20)]
-        assert len(set(ids)) == 60
-        assert len({each[2:10] for each in ids}) == 3
+async def test_ids_are_unique_over_all_nodes(nodes: list[JobNode]) -> None:
+    ids = [await node("ADDJOB", "q", "x", 5000) for node in nodes for _ in range(20)]
+    assert len(set(ids)) == 60
+    assert len({each[2:10] for each in ids}) == 3
 
 
 async def test_one_copy_stays_where_it_was_added(tmp_path: Path) -> None:
@@ -38,10 +45,9 @@ async def test_one_copy_stays_where_it_was_added(tmp_path: Path) -> None:
         assert [each.state(job_id) for each in (a, b, c)] == ["queued", "", ""]
 
 
-async def test_three_copies_are_the_default(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        job_id = await nodes[0]("ADDJOB", "q", "x", 5000)
-        assert all(each.state(job_id) for each in nodes)
+async def test_three_copies_are_the_default(nodes: list[JobNode]) -> None:
+    job_id = await nodes[0]("ADDJOB", "q", "x", 5000)
+    assert all(each.state(job_id) for each in nodes)
 
 
 async def test_copies_are_sent_again_to_a_node_that_did_not_get_them(tmp_path: Path) -> None:
@@ -77,20 +83,18 @@ async def test_copies_go_last_to_a_node_that_is_short_of_memory(tmp_path: Path) 
         await until(lambda: not peers.all[number].is_short)
 
 
-async def test_async_answers_at_once_and_copies_follow(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "ASYNC")
-        assert nodes[0].state(job_id) == "queued"
-        await until(lambda: all(each.state(job_id) for each in nodes))
+async def test_async_answers_at_once_and_copies_follow(nodes: list[JobNode]) -> None:
+    job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "ASYNC")
+    assert nodes[0].state(job_id) == "queued"
+    await until(lambda: all(each.state(job_id) for each in nodes))
 
 
-async def test_more_hosts_than_there_are_is_refused(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        with pytest.raises(ResponseError, match="NOREPL"):
-            await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 4)
-        with pytest.raises(ResponseError, match="REPLICATE to 1"):
-            await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 2, "RETRY", 0)
-        assert nobody_has(nodes)
+async def test_more_hosts_than_there_are_is_refused(nodes: list[JobNode]) -> None:
+    with pytest.raises(ResponseError, match="NOREPL"):
+        await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 4)
+    with pytest.raises(ResponseError, match="REPLICATE to 1"):
+        await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 2, "RETRY", 0)
+    assert nobody_has(nodes)
 
 
 async def test_two_nodes_on_one_host_are_one(tmp_path: Path) -> None:
@@ -102,13 +106,12 @@ async def test_two_nodes_on_one_host_are_one(tmp_path: Path) -> None:
             assert [bool(each.state(job_id)) for each in (a, b, c)] == [True, True, False]
 
 
-async def test_an_acknowledgement_at_a_node_without_the_job(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        for command in ("ACKJOB", "FASTACK"):
-            job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 2)
-            (other,) = [each for each in nodes if not each.state(job_id)]
-            assert await other(command, job_id) == 0
-            await until(lambda: nobody_has(nodes))
+async def test_an_acknowledgement_at_a_node_without_the_job(nodes: list[JobNode]) -> None:
+    for command in ("ACKJOB", "FASTACK"):
+        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 2)
+        (other,) = [each for each in nodes if not each.state(job_id)]
+        assert await other(command, job_id) == 0
+        await until(lambda: nobody_has(nodes))
 
 
 async def test_an_id_that_is_unknown_here_is_acknowledged_by_who_may_do_so_everywhere(
@@ -127,44 +130,38 @@ async def test_an_id_that_is_unknown_here_is_acknowledged_by_who_may_do_so_every
         assert b.state(refused) == "queued"
 
 
-async def test_a_worker_that_waits_gets_what_is_added_elsewhere(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        waiting = asyncio.create_task(nodes[2].get("q"))
-        await until(lambda: bool(nodes[0].nodes.replicas.federation.waiters))
-        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 1)
-        assert await waiting == job_id
+async def test_a_worker_that_waits_gets_what_is_added_elsewhere(nodes: list[JobNode]) -> None:
+    waiting = asyncio.create_task(nodes[2].get("q"))
+    await until(lambda: bool(nodes[0].nodes.replicas.federation.waiters))
+    job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 1)
+    assert await waiting == job_id
 
 
-async def test_a_job_that_is_given_up_counts_everywhere(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        a, b, _ = nodes
-        job_id = await a("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
-        assert await a.get("q") == job_id
-        assert await b("NACK", job_id) == 1, "told to another node than the one that gave it"
-        await until(lambda: all(each.machine.jobs[job_id].nacks == 1 for each in nodes))
-        assert sorted(each.state(job_id) for each in nodes) == ["active", "active", "queued"]
-        found = await b("GETJOB", "WITHCOUNTERS", "FROM", "q")
-        assert found[0][3:] == [b"nacks", 1, b"additional-deliveries", 0]
+async def test_a_job_that_is_given_up_counts_everywhere(nodes: list[JobNode]) -> None:
+    a, b, _ = nodes
+    job_id = await a("ADDJOB", "q", "x", 5000, "REPLICATE", 3)
+    assert await a.get("q") == job_id
+    assert await b("NACK", job_id) == 1, "told to another node than the one that gave it"
+    await until(lambda: all(each.machine.jobs[job_id].nacks == 1 for each in nodes))
+    assert sorted(each.state(job_id) for each in nodes) == ["active", "active", "queued"]
+    found = await b("GETJOB", "WITHCOUNTERS", "FROM", "q")
+    assert found[0][3:] == [b"nacks", 1, b"additional-deliveries", 0]
 
 
-async def test_a_delayed_job_is_queued_once(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "DELAY", 1)
-        assert [each.state(job_id) for each in nodes] == ["active"] * 3
-        got = await asyncio.gather(
-            *[each("GETJOB", "TIMEOUT", 6000, "FROM", "q") for each in nodes]
-        )
-        assert [each for each in got if each] == [[[b"q", job_id, b"x"]]]
+async def test_a_delayed_job_is_queued_once(nodes: list[JobNode]) -> None:
+    job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "DELAY", 1)
+    assert [each.state(job_id) for each in nodes] == ["active"] * 3
+    got = await asyncio.gather(*[each("GETJOB", "TIMEOUT", 6000, "FROM", "q") for each in nodes])
+    assert [each for each in got if each] == [[[b"q", job_id, b"x"]]]
 
 
-async def test_a_job_whose_time_ends_is_one_dead_letter(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "TTL", 1)
-        await until(lambda: all(each.machine.jobs[job_id].reason == "expired" for each in nodes))
-        assert sorted(each.state(job_id) for each in nodes) == ["active", "active", "queued"]
-        assert await nodes[1].get("q!dead") == job_id, "a worker anywhere may look at it"
-        assert await nodes[1]("ACKJOB", job_id) == 1
-        await until(lambda: nobody_has(nodes))
+async def test_a_job_whose_time_ends_is_one_dead_letter(nodes: list[JobNode]) -> None:
+    job_id = await nodes[0]("ADDJOB", "q", "x", 5000, "REPLICATE", 3, "TTL", 1)
+    await until(lambda: all(each.machine.jobs[job_id].reason == "expired" for each in nodes))
+    assert sorted(each.state(job_id) for each in nodes) == ["active", "active", "queued"]
+    assert await nodes[1].get("q!dead") == job_id, "a worker anywhere may look at it"
+    assert await nodes[1]("ACKJOB", job_id) == 1
+    await until(lambda: nobody_has(nodes))
 
 
 async def test_maxlen_counts_what_a_node_has_queued(tmp_path: Path) -> None:
@@ -175,32 +172,29 @@ async def test_maxlen_counts_what_a_node_has_queued(tmp_path: Path) -> None:
         assert await b("ADDJOB", "q", "x", 5000, "MAXLEN", 1)
 
 
-async def test_a_job_that_is_deleted_is_gone_everywhere(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        job_id = await nodes[0]("ADDJOB", "q", "x", 5000)
-        assert await nodes[1]("DELJOB", job_id) == 1
-        await until(lambda: nobody_has(nodes))
+async def test_a_job_that_is_deleted_is_gone_everywhere(nodes: list[JobNode]) -> None:
+    job_id = await nodes[0]("ADDJOB", "q", "x", 5000)
+    assert await nodes[1]("DELJOB", job_id) == 1
+    await until(lambda: nobody_has(nodes))
 
 
-async def test_each_job_of_a_batch_is_on_its_hosts(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        ids = await nodes[0]("ADDJOBS", "q", 5000, "REPLICATE", 3, "JOBS", *["x"] * 50)
-        assert all(each.state(job_id) for each in nodes for job_id in ids)
+async def test_each_job_of_a_batch_is_on_its_hosts(nodes: list[JobNode]) -> None:
+    ids = await nodes[0]("ADDJOBS", "q", 5000, "REPLICATE", 3, "JOBS", *["x"] * 50)
+    assert all(each.state(job_id) for each in nodes for job_id in ids)
 
 
-async def test_adding_goes_on_while_copies_are_under_way(tmp_path: Path) -> None:
+async def test_adding_goes_on_while_copies_are_under_way(nodes: list[JobNode]) -> None:
     """A pipeline of commands is answered in order, though only some of them wait for other nodes."""
-    async with job_nodes(tmp_path) as nodes:
-        pipe = nodes[0].redis.pipeline(transaction=False)
-        for number in range(30):
-            pipe.execute_command("ADDJOB", "q", b"%d" % number, 5000, "REPLICATE", 3)
-            pipe.execute_command("PING")
-            pipe.execute_command("QLEN", "nothing")
-        found = await pipe.execute()
-        assert found[1::3] == [True] * 30
-        assert found[2::3] == [0] * 30
-        assert len(set(found[::3])) == 30
-        assert all(each.state(job_id) for each in nodes for job_id in found[::3])
+    pipe = nodes[0].redis.pipeline(transaction=False)
+    for number in range(30):
+        pipe.execute_command("ADDJOB", "q", b"%d" % number, 5000, "REPLICATE", 3)
+        pipe.execute_command("PING")
+        pipe.execute_command("QLEN", "nothing")
+    found = await pipe.execute()
+    assert found[1::3] == [True] * 30
+    assert found[2::3] == [0] * 30
+    assert len(set(found[::3])) == 30
+    assert all(each.state(job_id) for each in nodes for job_id in found[::3])
 
 
 async def test_a_queue_that_is_paused_everywhere(tmp_path: Path) -> None:
@@ -213,21 +207,20 @@ async def test_a_queue_that_is_paused_everywhere(tmp_path: Path) -> None:
         await until(lambda: not b.machine.queues[b"q"].paused_in)
 
 
-async def test_a_node_that_leaves_gives_its_jobs_away(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        a, b, c = nodes
-        ids = {await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(10)}
-        ids.add(await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1, "DELAY", 2))
-        once = await a("ADDJOB", "q", "x", 5000, "RETRY", 0)
-        assert await a("CLUSTER", "LEAVING", "yes") == b"OK"
+async def test_a_node_that_leaves_gives_its_jobs_away(nodes: list[JobNode]) -> None:
+    a, b, c = nodes
+    ids = {await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1) for _ in range(10)}
+    ids.add(await a("ADDJOB", "q", "x", 5000, "REPLICATE", 1, "DELAY", 2))
+    once = await a("ADDJOB", "q", "x", 5000, "RETRY", 0)
+    assert await a("CLUSTER", "LEAVING", "yes") == b"OK"
 
-        def queued() -> int:
-            queues = [each.machine.queues.get(b"q") for each in (b, c)]
-            return sum(int(each.depth) for each in queues if each is not None)
+    def queued() -> int:
+        queues = [each.machine.queues.get(b"q") for each in (b, c)]
+        return sum(int(each.depth) for each in queues if each is not None)
 
-        await until(lambda: queued() >= 11)
-        got = {await b.get("q") for _ in range(12)}
-        assert got == {*ids, once}
+    await until(lambda: queued() >= 11)
+    got = {await b.get("q") for _ in range(12)}
+    assert got == {*ids, once}
 
 
 async def test_a_drained_node_gives_its_jobs_away_and_serves_none_until_it_is_let_in(
@@ -363,17 +356,16 @@ async def test_a_dead_node_is_forgotten_and_its_copies_made_anew(tmp_path: Path)
         await until(lambda: all(copies_of(job_id) == 2 for job_id in ids))
 
 
-async def test_a_program_inside_adds_with_copies(tmp_path: Path) -> None:
-    async with job_nodes(tmp_path) as nodes:
-        job_id = (await nodes[0].broker.jobs.add("q", b"x", replicate=3)).encode()
-        assert all(each.state(job_id) for each in nodes)
-        with pytest.raises(ValueError, match="NOREPL"):
-            await nodes[0].broker.jobs.add("q", b"x", replicate=4)
-        async for job in nodes[1].broker.jobs.take("q"):
-            assert job.body == b"x"
-            await job.ack()
-            break
-        await until(lambda: nobody_has(nodes))
+async def test_a_program_inside_adds_with_copies(nodes: list[JobNode]) -> None:
+    job_id = (await nodes[0].broker.jobs.add("q", b"x", replicate=3)).encode()
+    assert all(each.state(job_id) for each in nodes)
+    with pytest.raises(ValueError, match="NOREPL"):
+        await nodes[0].broker.jobs.add("q", b"x", replicate=4)
+    async for job in nodes[1].broker.jobs.take("q"):
+        assert job.body == b"x"
+        await job.ack()
+        break
+    await until(lambda: nobody_has(nodes))
 
 
 async def test_what_a_mapping_makes_is_on_its_hosts_before_the_publisher_is_acknowledged(
