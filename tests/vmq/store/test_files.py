@@ -25,11 +25,6 @@ db.close()
 """
 
 
-@pytest.fixture(scope="module")
-def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("memory")
-
-
 def make(folder: Path, *kill: str) -> Path:
     subprocess.run([sys.executable, "-c", MADE_BY, str(folder), *kill], check=False, timeout=60)
     return folder
@@ -39,12 +34,6 @@ def make(folder: Path, *kill: str) -> Path:
 def original(memory: Path) -> Path:
     """Tables on several levels, and a log: the process that wrote it was killed."""
     return make(memory / "original", "kill")
-
-
-@pytest.fixture
-def folder(memory: Path, original: Path) -> Path:
-    shutil.rmtree(memory / "copy", ignore_errors=True)
-    return Path(shutil.copytree(original, memory / "copy"))
 
 
 def manifest(folder: Path) -> Path:

@@ -16,13 +16,6 @@ from vmq.store.store import Store
 MESSAGES = 3
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "store", "os", lambda: None)
-    yield opened
-    opened.db.close()
-
-
 # What clients do
 
 

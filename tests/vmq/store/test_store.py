@@ -1,6 +1,5 @@
 """The store's records: what is written, when it is visible, when it is committed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ from vmq.store.store import Store
 
 SESSION = (1).to_bytes(8, "big")
 OTHER = (2).to_bytes(8, "big")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "store", "os", lambda: None)
-    yield opened
-    opened.db.close()
 
 
 def reopen(store: Store, path: Path) -> Store:

@@ -1,7 +1,6 @@
 """Damaged blocks of tables are found with the keys that they may have, and blanked so that LevelDB goes on."""
 
 import random
-import shutil
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -31,11 +30,6 @@ def value(index: int) -> bytes:
     return b"x" * 60 + random.Random(index).randbytes(60)
 
 
-@pytest.fixture(scope="module")
-def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("memory")
-
-
 @pytest.fixture(scope="module", params=["snappy", None], ids=["snappy", "plain"])
 def original(memory: Path, request: pytest.FixtureRequest) -> Path:
     folder = memory / f"original-{request.param}"
@@ -45,12 +39,6 @@ def original(memory: Path, request: pytest.FixtureRequest) -> Path:
     # Opening it brings what is in the log to a table.
     plyvel.DB(str(folder), compression=request.param).close()
     return folder
-
-
-@pytest.fixture
-def folder(memory: Path, original: Path) -> Path:
-    shutil.rmtree(memory / "copy", ignore_errors=True)
-    return Path(shutil.copytree(original, memory / "copy"))
 
 
 def the_table(folder: Path) -> tuple[Path, LiveTable]:

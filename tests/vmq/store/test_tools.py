@@ -37,11 +37,6 @@ def deliver(store: Store, session: bytes, seq: int, message: Message, packet_id:
 
 
 @pytest.fixture(scope="module")
-def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("memory")
-
-
-@pytest.fixture(scope="module")
 def original(memory: Path) -> Path:
     make(memory / "original")
     return memory / "original"
