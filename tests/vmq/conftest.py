@@ -8,6 +8,7 @@ import pytest
 from tests.vmq.sockets import config_in
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker
+from vmq.config.options import BrokerOptions, Config, ListenerOptions, StoreOptions
 
 
 @pytest.fixture
@@ -33,6 +34,16 @@ def durable(tmp_path: Path) -> Iterator[House]:
     """A house with a store."""
     with stored_house(tmp_path) as house:
         yield house
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    # "memory": acknowledgements do not wait for the next commit, so that everything happens within the call.
+    return Config(
+        broker=BrokerOptions(data_dir=str(tmp_path / "data")),
+        listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
+        store=StoreOptions(durability="memory"),
+    )
 
 
 @pytest.fixture

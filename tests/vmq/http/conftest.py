@@ -13,13 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from vmq.broker import Broker
-from vmq.config.options import (
-    BrokerOptions,
-    ClusterOptions,
-    Config,
-    ListenerOptions,
-    StoreOptions,
-)
+from vmq.config.options import BrokerOptions, ClusterOptions, Config
 from vmq.http.api import add_routes
 from vmq.testing.process import BrokerProcess
 
@@ -65,15 +59,6 @@ class Site:
     @property
     def folder(self) -> Path:
         return Path(self.broker.config.broker.data_dir)
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Config:
-    return Config(
-        broker=BrokerOptions(data_dir=str(tmp_path / "data")),
-        listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
-        store=StoreOptions(durability="memory"),
-    )
 
 
 async def serve(broker: Broker, *, trusted: bool) -> AsyncIterator[Site]:
