@@ -82,6 +82,11 @@ def owners(broker: Broker, name: str) -> list[str]:
     return [each or own for each in shared.owners(stream(broker, name))]
 
 
+def sides(a: Broker, b: Broker) -> tuple[Broker, Broker]:
+    """The owner of the one partition, and the other node."""
+    return (a, b) if owners(a, "s") == ["a"] else (b, a)
+
+
 def agree(*brokers: Broker, streams: list[str]) -> bool:
     """Whether all nodes see the same owners, and all of them in records."""
     return all(

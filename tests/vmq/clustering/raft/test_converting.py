@@ -1,6 +1,7 @@
 """Streams of which one node had each partition get copies, while they are read and written."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,16 +36,31 @@ def offsets(broker: Broker, number: int = 0) -> list[int]:
     return found
 
 
+async def publish_on(brokers: list[Broker], sent: list[bytes], topics: int, count: int) -> None:
+    """So many more rows of these topics, by one node after the other."""
+    for _ in range(count):
+        sent.append(b"%d" % len(sent))
+        await brokers[len(sent) % 3].publish(f"s/{len(sent) % topics}", sent[-1], qos=1)
+
+
+async def same_rows(brokers: list[Broker], partitions: int, sent: list[bytes]) -> list[list[bytes]]:
+    """What all brokers have by partition, which is all that was sent, once."""
+
+    def rows(broker: Broker) -> list[list[bytes]]:
+        return [payloads(broker, number) for number in range(partitions)]
+
+    await until(lambda: all(sum(map(len, rows(each))) == len(sent) for each in brokers))
+    found = rows(brokers[0])
+    assert all(rows(each) == found for each in brokers)
+    assert sorted((row for each in found for row in each), key=int) == sent
+    return found
+
+
 async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_path: Path) -> None:
     made = options(filters=["s/#"], key="topic", partitions=2, durability="os")
     async with nodes(tmp_path, *NAMES, s=made) as brokers:
         sent: list[bytes] = []
-
-        async def publish(count: int) -> None:
-            for _ in range(count):
-                sent.append(b"%d" % len(sent))
-                await brokers[len(sent) % 3].publish(f"s/{len(sent) % 3}", sent[-1], qos=1)
-
+        publish = partial(publish_on, brokers, sent, 3)
         await publish(90)
         had = owners(brokers[0], "s")
         by_name = dict(zip(NAMES, brokers, strict=True))
@@ -55,14 +71,7 @@ async def test_one_copy_becomes_three_while_publishers_and_readers_go_on(tmp_pat
         await publishing
         await until(lambda: all(is_whole(each, 2) for each in brokers))
         await publish(30)
-
-        def all_rows(broker: Broker) -> list[list[bytes]]:
-            return [payloads(broker, number) for number in range(2)]
-
-        await until(lambda: all(sum(map(len, all_rows(each))) == len(sent) for each in brokers))
-        found = all_rows(brokers[0])
-        assert all(all_rows(each) == found for each in brokers)
-        assert sorted((row for each in found for row in each), key=int) == sent
+        found = await same_rows(brokers, 2, sent)
         for each in brokers:
             for number in range(2):
                 assert offsets(each, number)[: len(before[number])] == before[number]
@@ -78,12 +87,7 @@ async def test_a_stream_gets_more_partitions_while_it_is_used(tmp_path: Path) ->
         made = {"filters": ["s/#"], "key": "topic", "partitions": 2, "replicas": 3}
         await admin.create_stream(brokers[0], "s", made)
         sent: list[bytes] = []
-
-        async def publish(count: int) -> None:
-            for _ in range(count):
-                sent.append(b"%d" % len(sent))
-                await brokers[len(sent) % 3].publish(f"s/{len(sent) % 12}", sent[-1], qos=1)
-
+        publish = partial(publish_on, brokers, sent, 12)
         await publish(60)
         with pytest.raises(RefusedError, match="s' has 2 partitions, and none goes"):
             await admin.alter_stream(brokers[2], "s", {"partitions": 1})
@@ -97,14 +101,7 @@ async def test_a_stream_gets_more_partitions_while_it_is_used(tmp_path: Path) ->
         await publishing
         await until(lambda: all(is_whole(each, 5) for each in brokers))
         await publish(60)
-
-        def all_rows(broker: Broker) -> list[list[bytes]]:
-            return [payloads(broker, number) for number in range(5)]
-
-        await until(lambda: all(sum(map(len, all_rows(each))) == len(sent) for each in brokers))
-        found = all_rows(brokers[0])
-        assert all(all_rows(each) == found for each in brokers)
-        assert sorted((row for each in found for row in each), key=int) == sent
+        found = await same_rows(brokers, 5, sent)
         assert sum(bool(each) for each in found) > 2
 
 

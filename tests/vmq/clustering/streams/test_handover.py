@@ -24,6 +24,7 @@ from tests.vmq.clustering.stream_nodes import (
     owners,
     read,
     settled,
+    sides,
     stream,
     total,
     with_streams,
@@ -70,8 +71,7 @@ def rows_of(broker: Broker) -> list[tuple[int, bytes]]:
 async def test_a_compacted_partition_goes_to_another_node_as_it_is(tmp_path: Path) -> None:
     given = options(filters=["x/#"], key="topic", compact=True, segment_bytes=65_536)
     async with nodes(tmp_path, "a", "b", s=given) as brokers:
-        [name] = owners(brokers[0], "s")
-        owner, other = brokers if name == "a" else brokers[::-1]
+        owner, other = sides(*brokers)
         for number in range(120):
             await owner.publish(f"x/{number % 3}", b"%04d" % number + randbytes(4000), qos=1)
 
@@ -155,8 +155,7 @@ async def test_nothing_is_lost_nor_out_of_order_while_nodes_come_and_go(tmp_path
 async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
     given = options(filters=["x/#"])
     async with nodes(tmp_path, "a", "b", s=given) as (a, b):
-        [first] = owners(a, "s")
-        owner, other = (a, b) if first == "a" else (b, a)
+        owner, other = sides(a, b)
         await fill(other, TOPICS, 1, "one")
         await until(lambda: kept([owner], "s") == len(TOPICS))
         await leave(owner)

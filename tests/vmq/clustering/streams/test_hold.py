@@ -9,7 +9,7 @@ from tests.support.until import PATIENCE, until
 from tests.support.wire import PUBACK, PUBREC, publish_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import address, clustering, suspend_commits
-from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total, with_streams
+from tests.vmq.clustering.stream_nodes import kept, nodes, sides, stream, total, with_streams
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering.messages.streams import HoldPartition
@@ -21,11 +21,6 @@ ONE = options(filters=["x/#"])
 
 def holding_of(broker: Broker) -> PartitionHolds:
     return clustering(broker).streams._holding
-
-
-def sides(a: Broker, b: Broker) -> tuple[Broker, Broker]:
-    """The owner of the one partition, and the other node."""
-    return (a, b) if owners(a, "s") == ["a"] else (b, a)
 
 
 def holds(broker: Broker) -> bool:

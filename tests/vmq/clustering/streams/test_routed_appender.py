@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, suspend_commits
-from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total
+from tests.vmq.clustering.stream_nodes import kept, nodes, owners, sides, stream, total
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
@@ -23,11 +23,6 @@ from vmq.streams.staging.state import BusyError
 
 ONE = options(filters=["x/#"])
 MESSAGE = Append("s", b"x/1", b"payload", 1, "device", 1_700_000_000_000_000)
-
-
-def sides(a: Broker, b: Broker) -> tuple[Broker, Broker]:
-    """The owner of the one partition, and the other node."""
-    return (a, b) if owners(a, "s") == ["a"] else (b, a)
 
 
 def tap(broker: Broker) -> RoutedAppender:
