@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -43,6 +43,17 @@ class Opened:
         return await asyncio.open_connection(host, int(port))
 
 
+@asynccontextmanager
+async def listening(**options: Any) -> AsyncIterator[Opened]:
+    """It takes connections, and is closed in the end."""
+    opened = Opened(**options)
+    await opened.listener.open()
+    opened.listener.listen()
+    async with asyncio.timeout(TIMEOUT):
+        yield opened
+    opened.listener.close()
+
+
 async def hang_up(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with suppress(ConnectionError):
@@ -51,11 +62,8 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 @pytest.mark.parametrize("proxied", [False, True])
 async def test_a_connection_is_opened_counted_and_closed(proxied: bool) -> None:
-    opened = Opened(proxy_protocol=proxied)
-    await opened.listener.open()
-    opened.listener.listen()
-    assert opened.listener.is_open
-    async with asyncio.timeout(TIMEOUT):
+    async with listening(proxy_protocol=proxied) as opened:
+        assert opened.listener.is_open
         reader, writer = await opened.connect()
         header = b"PROXY TCP4 192.0.2.1 192.0.2.2 7 8\r\n" if proxied else b""
         writer.write(header + connect_packet("c"))
@@ -70,17 +78,13 @@ async def test_a_connection_is_opened_counted_and_closed(proxied: bool) -> None:
         assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         await hang_up(writer)
         await opened.closed.wait()
-    opened.listener.close()
     assert opened.listener.connections == 0
     assert opened.house.registry.subscribers == {}
     assert opened.house.core.counters.socket_error == 0
 
 
 async def test_a_closed_listener_can_be_opened_again_and_keeps_its_connections() -> None:
-    opened = Opened()
-    await opened.listener.open()
-    opened.listener.listen()
-    async with asyncio.timeout(TIMEOUT):
+    async with listening() as opened:
         reader, writer = await opened.connect()
         writer.write(connect_packet("c"))
         await reader.readexactly(4)
@@ -96,7 +100,6 @@ async def test_a_closed_listener_can_be_opened_again_and_keeps_its_connections()
         await hang_up(other)
         await hang_up(writer)
         await opened.closed.wait()
-    opened.listener.close()
 
 
 async def test_closing_ends_those_in_a_handshake() -> None:
@@ -150,11 +153,8 @@ async def test_one_that_is_closed_before_it_is_made_leaves_the_others_theirs() -
 
 
 async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:
-    opened = Opened(proxy_protocol=True)
-    listener = opened.listener
-    await listener.open()
-    listener.listen()
-    async with asyncio.timeout(TIMEOUT):
+    async with listening(proxy_protocol=True) as opened:
+        listener = opened.listener
         reader, writer = await opened.connect()
         await until(lambda: listener._limits.pending)
         (arrival,) = listener._limits.pending
@@ -164,15 +164,11 @@ async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:
         assert await reader.readexactly(4) == b"\x20\x02\0\0"
         await hang_up(writer)
         await opened.closed.wait()
-    listener.close()
     assert listener._limits.pending == {}
 
 
 async def test_those_over_the_limit_are_counted_as_errors() -> None:
-    opened = Opened(max_connections=1)
-    await opened.listener.open()
-    opened.listener.listen()
-    async with asyncio.timeout(TIMEOUT):
+    async with listening(max_connections=1) as opened:
         reader, writer = await opened.connect()
         writer.write(connect_packet("c"))
         await reader.readexactly(4)
@@ -184,4 +180,3 @@ async def test_those_over_the_limit_are_counted_as_errors() -> None:
         await hang_up(further)
         await hang_up(writer)
         await opened.closed.wait()
-    opened.listener.close()

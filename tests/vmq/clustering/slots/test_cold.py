@@ -104,6 +104,11 @@ class Slot:
         return [key for key in self.records.read(self.effects) if key[:1] == b"m"]
 
 
+@pytest.fixture
+def slot() -> Slot:
+    return Slot()
+
+
 class BrokenDisk(MemoryStorage):
     """Reads until a record that it cannot."""
 
@@ -116,8 +121,7 @@ class BrokenDisk(MemoryStorage):
             yield key, value
 
 
-def test_what_the_disk_does_not_give_is_there_when_it_does() -> None:
-    slot = Slot()
+def test_what_the_disk_does_not_give_is_there_when_it_does(slot: Slot) -> None:
     slot.disk = slot.effects.disk = disk = BrokenDisk()
     for _ in range(6):
         slot.take("ab")
@@ -140,8 +144,7 @@ def test_what_the_disk_does_not_give_is_there_when_it_does() -> None:
     assert len(slot.state.queues["a"]) == len(slot.state.queues["b"]) == 6
 
 
-def test_a_damaged_record_is_not_passed_over() -> None:
-    slot = Slot()
+def test_a_damaged_record_is_not_passed_over(slot: Slot) -> None:
     for _ in range(2):
         slot.take("a")
         slot.publish()
@@ -156,8 +159,7 @@ def test_a_damaged_record_is_not_passed_over() -> None:
     assert slot.state.waiting("a") == 2
 
 
-def test_what_waits_for_who_is_away_is_in_memory_no_more() -> None:
-    slot = Slot()
+def test_what_waits_for_who_is_away_is_in_memory_no_more(slot: Slot) -> None:
     for _ in range(10):
         slot.take("ab")
     slot.publish()
@@ -174,8 +176,7 @@ def test_what_waits_for_who_is_away_is_in_memory_no_more() -> None:
     slot.check()
 
 
-def test_of_who_is_there_what_comes_first_is_in_memory() -> None:
-    slot = Slot()
+def test_of_who_is_there_what_comes_first_is_in_memory(slot: Slot) -> None:
     slot.serving.add("a")
     for _ in range(10):
         slot.take("a")
@@ -185,8 +186,7 @@ def test_of_who_is_there_what_comes_first_is_in_memory() -> None:
     slot.check()  # what comes now is behind what is on the disk
 
 
-def test_a_record_goes_when_nobody_lacks_any_of_it() -> None:
-    slot = Slot()
+def test_a_record_goes_when_nobody_lacks_any_of_it(slot: Slot) -> None:
     for _ in range(5):
         slot.take("ab")
     slot.publish()
@@ -200,8 +200,7 @@ def test_a_record_goes_when_nobody_lacks_any_of_it() -> None:
     assert slot.stored() == []
 
 
-def test_queues_that_a_start_finds_are_measured_when_somebody_asks() -> None:
-    slot = Slot()
+def test_queues_that_a_start_finds_are_measured_when_somebody_asks(slot: Slot) -> None:
     slot.take("ab", size=100)
     slot.take("b", size=10)
     slot.restart()
@@ -211,8 +210,7 @@ def test_queues_that_a_start_finds_are_measured_when_somebody_asks() -> None:
     slot.check()
 
 
-def test_what_has_come_into_its_place_later_is_in_memory_after_a_start() -> None:
-    slot = Slot()
+def test_what_has_come_into_its_place_later_is_in_memory_after_a_start(slot: Slot) -> None:
     slot.take("a")
     slot.publish()
     slot.take("b")
@@ -227,8 +225,7 @@ def test_what_has_come_into_its_place_later_is_in_memory_after_a_start() -> None
     slot.check()
 
 
-def test_a_session_ends_that_is_on_disk() -> None:
-    slot = Slot()
+def test_a_session_ends_that_is_on_disk(slot: Slot) -> None:
     for _ in range(20):
         slot.take("a")
     slot.restart()

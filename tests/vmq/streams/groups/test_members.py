@@ -32,6 +32,16 @@ async def broker_of(folder: Path, partitions: int = 2) -> AsyncIterator[Broker]:
         yield broker
 
 
+@asynccontextmanager
+async def two_peers(folder: Path, partitions: int) -> AsyncIterator[tuple[Broker, Peer, Peer]]:
+    async with (
+        broker_of(folder, partitions) as broker,
+        peer_of(broker) as first,
+        peer_of(broker) as second,
+    ):
+        yield broker, first, second
+
+
 def group_of(broker: Broker) -> ConsumerGroup:
     (found,) = streams_of(broker).readers.groups.all.values()
     return found
@@ -73,11 +83,7 @@ def numbers(*takers: Taker) -> list[int]:
 
 
 async def test_members_share_the_partitions(tmp_path: Path) -> None:
-    async with (
-        broker_of(tmp_path, 4) as broker,
-        peer_of(broker) as first,
-        peer_of(broker) as second,
-    ):
+    async with two_peers(tmp_path, 4) as (broker, first, second):
         await publish(broker, range(40), topics=16)
         await reading(first, TOPIC, client_id="m1")
         one = Taker(first)
@@ -152,11 +158,7 @@ async def test_what_leaves_a_member_before_it_is_sent_makes_room(
 
 async def test_a_partition_that_moves_is_settled_first(tmp_path: Path) -> None:
     """What one has got and acknowledges in time the other one does not get."""
-    async with (
-        broker_of(tmp_path, 2) as broker,
-        peer_of(broker) as first,
-        peer_of(broker) as second,
-    ):
+    async with two_peers(tmp_path, 2) as (broker, first, second):
         await publish(broker, range(40), topics=16)
         await reading(first, TOPIC, client_id="m1")
         rows = [await row_of(first) for _ in range(40)]
@@ -177,11 +179,7 @@ async def test_a_partition_that_moves_is_settled_first(tmp_path: Path) -> None:
 async def test_a_stalled_member_loses_its_partitions_until_it_acknowledges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with (
-        broker_of(tmp_path, 1) as broker,
-        peer_of(broker) as first,
-        peer_of(broker) as second,
-    ):
+    async with two_peers(tmp_path, 1) as (broker, first, second):
         await publish(broker, range(3), topics=1)
         await reading(first, TOPIC, client_id="m1")
         stuck = [await row_of(first) for _ in range(3)]
@@ -256,7 +254,7 @@ async def test_at_qos_0_it_moves_with_what_is_sent(tmp_path: Path) -> None:
 
 
 async def test_other_filters_have_other_cursors(tmp_path: Path) -> None:
-    async with broker_of(tmp_path) as broker, peer_of(broker) as first, peer_of(broker) as second:
+    async with two_peers(tmp_path, 2) as (broker, first, second):
         await publish(broker, range(8))
         await reading(first, "$share/g/$stream/s;from=earliest/s/1", client_id="m1")
         assert [await payload_of(first) for _ in range(2)] == ["1", "5"]
@@ -274,11 +272,7 @@ async def test_other_filters_have_other_cursors(tmp_path: Path) -> None:
 
 
 async def test_unsubscribing_leaves_the_group(tmp_path: Path) -> None:
-    async with (
-        broker_of(tmp_path, 1) as broker,
-        peer_of(broker) as first,
-        peer_of(broker) as second,
-    ):
+    async with two_peers(tmp_path, 1) as (broker, first, second):
         await reading(first, TOPIC, client_id="m1")
         await reading(second, TOPIC, client_id="m2")
         first.send(unsubscribe_packet(7, TOPIC))
