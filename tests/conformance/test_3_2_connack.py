@@ -40,23 +40,24 @@ def test_mqtt_3_2_0_1_connack_before_other_answers(peers: Peers, topic: str) -> 
     wire.expect(b"\x20\x02\x00\x00")
 
 
-def test_mqtt_3_2_2_1_clean_session(peers: Peers) -> None:
-    """With clean session 1 session present is 0, even if a session was stored until then."""
-    for clean in (True, False, True):
+def come(peers: Peers, answer: bytes, *cleans: bool) -> None:
+    """A client comes and goes, with clean session 1 or 0, and is answered this each time."""
+    for clean in cleans:
         wire = peers.raw()
         wire.send(connect_packet(peers.id("s"), clean=clean))
-        wire.expect(b"\x20\x02\x00\x00")
+        wire.expect(answer)
         wire.disconnect()
+
+
+def test_mqtt_3_2_2_1_clean_session(peers: Peers) -> None:
+    """With clean session 1 session present is 0, even if a session was stored until then."""
+    come(peers, b"\x20\x02\x00\x00", True, False, True)
 
 
 def test_mqtt_3_2_2_2_stored_session(peers: Peers) -> None:
     """With clean session 0 and a session stored session present is 1."""
     peers.client("s", clean=False).disconnect()
-    for _ in range(2):
-        wire = peers.raw()
-        wire.send(connect_packet(peers.id("s"), clean=False))
-        wire.expect(b"\x20\x02\x01\x00")
-        wire.disconnect()
+    come(peers, b"\x20\x02\x01\x00", False, False)
 
 
 def test_mqtt_3_2_2_3_nothing_stored(peers: Peers) -> None:
@@ -64,11 +65,7 @@ def test_mqtt_3_2_2_3_nothing_stored(peers: Peers) -> None:
 
     So it is on a first connection, and on one after clean session 1.
     """
-    for clean in (False, True, False):
-        wire = peers.raw()
-        wire.send(connect_packet(peers.id("s"), clean=clean))
-        wire.expect(b"\x20\x02\x00\x00")
-        wire.disconnect()
+    come(peers, b"\x20\x02\x00\x00", False, True, False)
 
 
 def test_mqtt_3_2_2_4_refusals_have_no_session(peers: Peers) -> None:

@@ -5,9 +5,20 @@ import pytest
 
 from tests.vmq.streams.support import Clock, batch_of, make, options, read_all, rows_from
 from vmq.streams.log.keys import Keys
+from vmq.streams.log.partition import Partition
 from vmq.streams.log.writer import Commit, Item, PartitionWriter
 
 KEYS = Keys(options())
+
+
+def write(writer: PartitionWriter, *parts: tuple[Partition, int]) -> None:
+    """One commit with three rows of each of these partitions, from this one on."""
+    done = threading.Event()
+    items = [Item(each, batch_of(rows_from(first, 3)), KEYS) for each, first in parts]
+    writer.start()
+    writer.submit(Commit(items, done.set))
+    assert done.wait(30)
+    writer.stop()
 
 
 def test_one_commit_for_several_partitions_is_whole_or_not_at_all(
@@ -27,12 +38,7 @@ def test_one_commit_for_several_partitions_is_whole_or_not_at_all(
     monkeypatch.setattr(other, "append", fail)
     reports: list[str | None] = []
     writer.failed = reports.append
-    done = threading.Event()
-    items = [Item(each, batch_of(rows_from(0, 3)), KEYS) for each in (one, other)]
-    writer.start()
-    writer.submit(Commit(items, done.set))
-    assert done.wait(30)
-    writer.stop()
+    write(writer, (one, 0), (other, 0))
     assert read_all(one) == read_all(other) == rows_from(0, 3)
     assert reports == ["a mistake in a program", "full", None]
 
@@ -41,12 +47,7 @@ def test_a_partition_that_is_deleted_is_written_no_more(tmp_path: Path) -> None:
     one, other = make(tmp_path / "1"), make(tmp_path / "2")
     one.gone = True
     writer = PartitionWriter()
-    done = threading.Event()
-    items = [Item(each, batch_of(rows_from(0, 3)), KEYS) for each in (one, other)]
-    writer.start()
-    writer.submit(Commit(items, done.set))
-    assert done.wait(30)
-    writer.stop()
+    write(writer, (one, 0), (other, 0))
     assert (one.end, other.end) == (0, 3)
 
 
@@ -85,13 +86,7 @@ def test_a_commit_may_have_rows_of_a_partition_from_several_sides(tmp_path: Path
     writer = PartitionWriter()
     reports: list[str | None] = []
     writer.failed = reports.append
-    done = threading.Event()
-    parts = [(one, 0), (other, 0), (one, 3), (one, 6), (other, 3)]
-    items = [Item(each, batch_of(rows_from(first, 3)), KEYS) for each, first in parts]
-    writer.start()
-    writer.submit(Commit(items, done.set))
-    assert done.wait(30)
-    writer.stop()
+    write(writer, (one, 0), (other, 0), (one, 3), (one, 6), (other, 3))
     assert (read_all(one), read_all(other)) == (rows_from(0, 9), rows_from(0, 6))
     assert len(one.sealed) == 2
     assert reports == []
