@@ -30,15 +30,19 @@ def run(data: Path, *arguments: str) -> Finished:
     return run_command("stream", *arguments, "--data-dir", str(data))
 
 
+def is_acknowledged(wire: Wire, topic: str) -> bool:
+    """Whether a message of QoS 1 is; if not, its publisher is cut off."""
+    wire.send(publish_packet(topic, b"payload", qos=1, packet_id=1))
+    try:
+        return wire.recv_packet().type == PUBACK
+    except ConnectionEnded:
+        return False
+
+
 def publish(broker: BrokerProcess, topic: str) -> bool:
-    """Whether a message of QoS 1 is acknowledged; if not, its publisher is cut off."""
     with Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("publisher")
-        wire.send(publish_packet(topic, b"payload", qos=1, packet_id=1))
-        try:
-            return wire.recv_packet().type == PUBACK
-        except ConnectionEnded:
-            return False
+        return is_acknowledged(wire, topic)
 
 
 def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_path: Path) -> None:

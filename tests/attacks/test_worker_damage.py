@@ -7,9 +7,10 @@ from typing import Any
 
 import plyvel
 
+from tests.attacks.test_stream_damage import is_acknowledged
 from tests.conftest import BrokerFactory
 from tests.support.until import reach
-from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
+from tests.support.wire import PUBACK, Wire, connect_packet, publish_packet
 from tests.vmq.cli.program import run
 from tests.vmq.workers.several import ARGS, LISTEN, Several
 
@@ -114,13 +115,8 @@ def test_a_damaged_table_of_one_worker_costs_its_sessions_alone(
 
 
 def publish(several: Several, worker: int, topic: str) -> bool:
-    """Whether a message of QoS 1 is acknowledged; if not, its publisher is cut off."""
     with several.client_on(worker, f"publisher-{worker}") as wire:
-        wire.send(publish_packet(topic, b"payload", qos=1, packet_id=1))
-        try:
-            return wire.recv_packet().type == PUBACK
-        except ConnectionEnded:
-            return False
+        return is_acknowledged(wire, topic)
 
 
 def owners(several: Several) -> list[dict[str, Any]]:

@@ -1,14 +1,10 @@
 """A disk without room: durable work is refused with an alarm, the rest goes on, nothing is lost."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from time import monotonic
 
-import pytest
-
-from tests.limits.small_disk import SmallDisk, small_disk
+from tests.limits.small_disk import SmallDisk
 from tests.support import wire as mqtt
 from tests.vmq.http.conftest import get
 from vmq.testing.process import BrokerProcess
@@ -20,14 +16,6 @@ ENV = {
     "VMQ_STORE__MIN_FREE_BYTES": "0",
     "VMQ_STORE__MAX_BYTES": "-1",
 }
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    with small_disk(folder, "6m") as made:
-        yield made
 
 
 def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> mqtt.Wire:

@@ -2,14 +2,10 @@
 
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from time import monotonic
 
-import pytest
-
-from tests.limits.small_disk import SmallDisk, small_disk
+from tests.limits.small_disk import SmallDisk
 from tests.limits.test_disk_full import client, exchange
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
 from tests.vmq.http.conftest import get
@@ -30,14 +26,6 @@ PATIENCE = 30.0
 
 #: Random bytes, which do not compress.
 SIZES = (10, 3000, 30_000)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    with small_disk(folder, "6m") as made:
-        yield made
 
 
 class Device:

@@ -397,10 +397,6 @@ def test_a_session_that_comes_again_keeps_its_pieces(durable: Setting) -> None:
     assert record.subscriptions == MANY
 
 
-def with_owner(head: Record, node: str, since: int) -> Record:
-    return Record(node, since, head.clean, head.subscriptions, head.online, head.pieces)
-
-
 def theirs(pieces: str, since: int, first: dict[str, int], *others: dict[str, int]) -> list[Any]:
     """A record of node `b` with pieces, as it comes."""
     key = encode_key("", "c")

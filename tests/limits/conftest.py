@@ -1,0 +1,16 @@
+"""What tests of limits share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.limits.small_disk import SmallDisk, small_disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "6m") as made:
+        yield made
