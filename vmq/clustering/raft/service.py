@@ -282,6 +282,7 @@ class GroupService:
         self.set_up(self._node.up)
         self._look_at_meta()
         self.requests.follow()
+        self.thread.post(self._observe)
         news, is_stale = self.picture.news(), self._is_stale
         self._is_stale = False
         for group in list(self.picture.leads) if is_stale else news.led:
@@ -290,7 +291,8 @@ class GroupService:
             self._look_at_places(news, is_stale)
         self.converter.look(self.picture.places)
         known = self._known(news, is_stale) if is_stale or news.is_moved or news.has_more else None
-        self.thread.post(self._observe, list(self._system.values()), known)
+        for each in self._system.values():
+            self.thread.post(each.look, known)
 
     def _known(self, news: PictureNews, is_stale: bool) -> Known | None:
         """What a leader of the groups of no stream has to know; None: another node leads these."""
@@ -466,15 +468,13 @@ class GroupService:
             self.places.lead(group, leader)
             self.roads.led(group)
 
-    def _observe(self, system: list[MetaGroup | CursorLog], known: Known | None) -> None:
-        """In the thread: how this node's replicas stand, what it leads, and what those of no stream have to do."""
+    def _observe(self) -> None:
+        """In the thread: how this node's replicas stand, and what it leads."""
         found, news = self._observer.look(self.thread, self._system)
         if found is not self.places.here:
             self._events.append(partial(setattr, self.places, "here", found))
         if news:
             self._events.append(partial(self.picture.tell, news))
-        for each in system:
-            each.look(known)
 
     async def recover(self, stream: str, number: int | None) -> str:
         """Has what has no leader go on with this node's copies alone; returns what is wrong, "" if nothing is."""
