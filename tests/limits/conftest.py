@@ -9,8 +9,9 @@ from tests.limits.small_disk import SmallDisk, small_disk
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
+    """A file's `DISK` is its size."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    with small_disk(folder, "6m") as made:
+    with small_disk(folder, getattr(request.module, "DISK", "6m")) as made:
         yield made

@@ -1,12 +1,9 @@
 """A disk that gets short of room, with the limits as they are shipped: who is absent loses, nobody else does."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from time import monotonic
-
-import pytest
 
 from tests.limits.small_disk import SmallDisk, small_disk
 from tests.limits.test_disk_full import client
@@ -25,19 +22,12 @@ from vmq.testing.process import BrokerProcess
 #: LevelDB's default would fill such a disk with its log alone.
 ENV = {"VMQ_STORE__WRITE_BUFFER_SIZE": "1048576"}
 
+DISK = "128m"
 SIZE = 40_000
 PATIENCE = 60.0
 
 #: The return code of CONNACK for who may come again later.
 UNAVAILABLE = 3
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    with small_disk(folder, "128m") as made:
-        yield made
 
 
 def sessions(broker: BrokerProcess, *names: str) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulator.jobs.promises import Promise
 from tests.simulator.jobs.run import HOSTS, KINDS, faulty, judge, run
-from tests.simulator.jobs.world import JobWorld, Promise
+from tests.simulator.jobs.world import JobWorld
 from tests.simulator.seeds import each_seed
 
 

@@ -614,7 +614,9 @@ def test_a_takeover_ends_one_session_and_begins_the_next(house: House) -> None:
 def test_on_session_expired(durable: House) -> None:
     durable.options.persistent_client_expiration = 10.0
     durable.client("c", clean=False).subscribe(("a", 0))
-    durable.registry.subscribers["c"].output.close("bye")  # type: ignore[union-attr]
+    output = durable.registry.subscribers["c"].output
+    assert output is not None
+    output.close("bye")
     durable.settle()
     calls = listen(durable, "on_session_expired", "on_topic_unsubscribed", "on_client_gone")
     durable.wall_clock.advance(9.9)

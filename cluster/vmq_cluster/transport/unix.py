@@ -30,7 +30,7 @@ from vmq_cluster.messages import MAX_FRAME
 from vmq_cluster.transport.accepting import Accepting
 from vmq_cluster.transport.refusals import Refusals
 from vmq_cluster.transport.sockets import READS, SMALL_BUFFER, Warn
-from vmq_cluster.transport.unix_paths import bound
+from vmq_cluster.transport.unix_paths import listening_at
 
 log = logging.getLogger("vmq.cluster.link")
 
@@ -48,7 +48,6 @@ _DIGEST: Final = 32
 #: Seconds between attempts to connect: at first, and at most.
 _RECONNECT = 0.1
 _RECONNECT_MAX = 2.0
-_BACKLOG: Final = 128
 #: What a frame that waits counts for besides its bytes.
 _FRAME: Final = 64
 #: Connections at a time; each node that is met has one.
@@ -261,9 +260,7 @@ class UnixListener:
             OSError: it cannot, or somebody listens there.
         """
         self.address = f"ipc://{path}"
-        listening = bound(path)
-        listening.listen(_BACKLOG)
-        self._accepting = Accepting(listening, self._connection, self.warn)
+        self._accepting = Accepting(listening_at(path), self._connection, self.warn)
         return self.address
 
     def _connection(self) -> _Heard:

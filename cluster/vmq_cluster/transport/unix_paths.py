@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def bound(path: str) -> socket.socket:
+def listening_at(path: str, backlog: int = 128) -> socket.socket:
     """A socket at a path that its owner alone may connect to; what a dead process left there is taken away.
 
     Raises:
@@ -23,6 +23,7 @@ def bound(path: str) -> socket.socket:
     try:
         made.bind(path)
         Path(path).chmod(0o600)
+        made.listen(backlog)
     except OSError as error:
         made.close()
         # A path that is too long has no number.

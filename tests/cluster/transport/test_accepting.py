@@ -12,7 +12,7 @@ import pytest
 from vmq_cluster.transport import accepting
 from vmq_cluster.transport.accepting import Accepting
 from vmq_cluster.transport.unix import UnixListener
-from vmq_cluster.transport.unix_paths import bound
+from vmq_cluster.transport.unix_paths import listening_at
 
 
 def nothing(*_: object) -> None:
@@ -66,8 +66,7 @@ async def test_without_files_it_says_so_and_tries_again(
 ) -> None:
     monkeypatch.setattr(accepting, "_PAUSE", 0.01)
     monkeypatch.setattr(Full, "is_full", True)
-    listening = Full(fileno=bound(f"{tmp_path}/s").detach())
-    listening.listen()
+    listening = Full(fileno=listening_at(f"{tmp_path}/s").detach())
     said: list[str] = []
     made = asyncio.get_running_loop().create_future()
 

@@ -68,8 +68,8 @@ class JobVouching:
     def _look_at(self, job: Job, check: CopyCheck, now: float) -> None:
         """All have it, or those that did not say so are given it again, when it is time, and one more."""
         if self.is_sure(job) or self.peers.spread(check.heard) >= self._needed(job):
-            self._end(job.id, check, True)
             job.is_vouched = True
+            self._end(job.id, check, True)
         elif now >= check.next_try:
             self._offer(job, check, now)
             check.next_try = now + check.pause
@@ -106,10 +106,8 @@ class JobVouching:
         """Asks again, or gives up."""
         for job_id, check in list(self.checks.items()):
             job = self.machine.find(job_id)
-            if job is None:
-                self._end(
-                    job_id, check, False
-                )  # dropped, or done and forgotten: whoever asks again finds its key
+            if job is None:  # dropped, or done and forgotten: whoever asks again finds its key
+                self._end(job_id, check, False)
                 continue
             for each in [each for each in check.told if now >= each[0]]:
                 check.told.remove(each)

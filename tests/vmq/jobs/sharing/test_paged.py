@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.simulator.jobs.node import QUEUE, RETRY, SimNode
-from tests.simulator.jobs.world import JobWorld, Promise
+from tests.simulator.jobs.promises import Promise
+from tests.simulator.jobs.world import JobWorld
 from tests.vmq.jobs.sharing.keys import HOSTS, Keys, World
 from vmq.jobs.queue import AWAY, QUEUED, WAITING, Job
 from vmq.jobs.storage.restoring import ASK_AFTER
