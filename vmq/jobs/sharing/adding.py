@@ -17,12 +17,9 @@ from vmq.jobs.queues import JOB_BYTES, key_name, window_of
 from vmq.jobs.rules import OFF
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing.messages import Copies, Drop, Lacks
-from vmq.jobs.sharing.vouching import JobVouching
+from vmq.jobs.sharing.vouching import FIRST_RETRY, AskedCopies, JobVouching
 from vmq.jobs.sharing_port import Told
 
-#: Seconds until a host that does not answer is asked again, and one more; doubled each time, up to the last.
-_FIRST_RETRY: Final = 0.2
-_LAST_RETRY: Final = 5.0
 #: Seconds that a job lives whose time may end half a second sooner or later.
 _LONG: Final = 60
 
@@ -30,19 +27,17 @@ _LONG: Final = 60
 _AHEAD: Final = 86_400
 
 
-class PendingCopies:
+class PendingCopies(AskedCopies):
     """A job that is not on all its hosts yet."""
 
     def __init__(self, job: Job, needed: int, now: float) -> None:
+        super().__init__(now)
+        self.put_off(now)
         self.job = job
         #: So many hosts have to have it before it is acknowledged.
         self.needed = needed
         #: When who adds it gives up; never: nobody waits for that.
         self.deadline = float("inf")
-        self.pause = _FIRST_RETRY
-        self.next_try = now + _FIRST_RETRY
-        #: Who is to be told, and until when that is worth something to him.
-        self.told: list[tuple[float, Told]] = []
         #: Others are asked for its key first.
         self.is_claiming = False
 
@@ -114,7 +109,7 @@ class CopyAdder:
         nodes = self.peers.choose(needed - 1, [here.me])
         copies = self.machine.share(job, wanted, [here.me, *nodes])
         copies.confirm(here.me)
-        pending.next_try = now + _FIRST_RETRY  # asking for its key may have taken longer
+        pending.next_try = now + FIRST_RETRY  # asking for its key may have taken longer
         self._offer(job, nodes, now)
         self._look_at(pending, now)
 
@@ -131,7 +126,7 @@ class CopyAdder:
         if known is not None and known.key == key and not known.holds_key:
             # Its copy came while this one had the key here.
             self._keep_key(known, self.here.clock())
-        tell(pending, True)
+        pending.tell(True)
 
     def wait(self, job: Job, deadline: float, told: Told, adds: bool = True) -> None:
         """Has somebody told when a job is on its hosts, or is not to be until a deadline: at once, if it is known.
@@ -189,7 +184,7 @@ class CopyAdder:
     def _settle(self, pending: PendingCopies, now: float) -> None:
         del self.pending[pending.job.id]
         self.machine.settle(pending.job, now)
-        tell(pending, True)
+        pending.tell(True)
 
     def on_lacks(self, sender: int, job_id: bytes, now: float) -> None:
         """A node has it not, or cannot take it: then another one."""
@@ -213,12 +208,9 @@ class CopyAdder:
             if now >= pending.deadline and not job.is_vouched:
                 self._give_up(pending)
                 continue
-            for each in [each for each in pending.told if now >= each[0]]:
-                pending.told.remove(each)
-                each[1](False)
+            pending.give_up(now)
             if now >= pending.next_try and not pending.is_claiming:
-                pending.pause = min(2 * pending.pause, _LAST_RETRY)
-                pending.next_try = now + pending.pause
+                pending.put_off(now)
                 self._try_again(pending, now)
 
     def _end(self, pending: PendingCopies) -> None:
@@ -227,7 +219,7 @@ class CopyAdder:
         del self.pending[job.id]
         if job.copies is not None and self.peers.spread(job.copies.confirmed) < pending.needed:
             self.here.wants_mending = True
-        tell(pending, True)
+        pending.tell(True)
 
     def _try_again(self, pending: PendingCopies, now: float) -> None:
         job = pending.job
@@ -259,7 +251,7 @@ class CopyAdder:
             self.here.tell(copies.nodes, Drop(job.id))
         self.machine.abandon(job)
         if pending is not None:
-            tell(pending, False)
+            pending.tell(False)
 
     # In
 
@@ -388,9 +380,3 @@ class CopyAdder:
         name = key_name(job.queue.name.removesuffix(DEAD), job.key)
         if until > now and machine.find_key(name, now) is None:
             machine.remember_key(job, until, now)
-
-
-def tell(pending: PendingCopies, is_there: bool) -> None:
-    """Tells all who wait."""
-    for _, told in pending.told:
-        told(is_there)

@@ -11,21 +11,44 @@ from vmq.jobs.queue import ACKED, Job, JobCopies
 from vmq.jobs.sharing.context import SharingContext
 from vmq.jobs.sharing_port import Told
 
-#: Seconds until who does not answer is asked again, and one more; doubled each time, up to the last.
-_FIRST_RETRY: Final = 0.2
+#: Seconds until a host that does not answer is asked again, and one more; doubled each time, up to the last.
+FIRST_RETRY: Final = 0.2
 _LAST_RETRY: Final = 5.0
 
 
-class CopyCheck:
-    """A job whose copies are asked for."""
+class AskedCopies:
+    """Copies of a job that hosts are asked for again and again; `next_try`: from then on."""
 
-    def __init__(self, heard: list[int], now: float) -> None:
-        #: The nodes that said that they have it.
-        self.heard = heard
-        self.pause = _FIRST_RETRY
-        self.next_try = now
+    def __init__(self, next_try: float) -> None:
+        self.pause = FIRST_RETRY
+        self.next_try = next_try
         #: Who is to be told, and until when that is worth something to him.
         self.told: list[tuple[float, Told]] = []
+
+    def put_off(self, now: float) -> None:
+        """They were asked now, and are given longer than the last time."""
+        self.next_try = now + self.pause
+        self.pause = min(2 * self.pause, _LAST_RETRY)
+
+    def tell(self, is_there: bool) -> None:
+        """Tells all who wait."""
+        for _, told in self.told:
+            told(is_there)
+
+    def give_up(self, now: float) -> None:
+        """Whose time is over is told that it is not there."""
+        for each in [each for each in self.told if now >= each[0]]:
+            self.told.remove(each)
+            each[1](False)
+
+
+class CopyCheck(AskedCopies):
+    """A job that is here and may be nowhere else."""
+
+    def __init__(self, heard: list[int], now: float) -> None:
+        super().__init__(now)
+        #: The nodes that said that they have it.
+        self.heard = heard
 
 
 class JobVouching:
@@ -72,14 +95,13 @@ class JobVouching:
             self._end(job.id, check, True)
         elif now >= check.next_try:
             self._offer(job, check, now)
-            check.next_try = now + check.pause
-            check.pause = min(2 * check.pause, _LAST_RETRY)
+            check.put_off(now)
 
     def _offer(self, job: Job, check: CopyCheck, now: float) -> None:
         here, copies = self.here, job.copies
         assert copies is not None
         near = here.others(copies.nodes)
-        is_again = check.pause > _FIRST_RETRY
+        is_again = check.pause > FIRST_RETRY
         if is_again or self.peers.spread([here.me, *near]) < self._needed(job):
             more = self.peers.choose(1, copies.nodes)
             near = here.others(self.machine.share(job, copies.wanted, more).nodes)
@@ -90,8 +112,7 @@ class JobVouching:
 
     def _end(self, job_id: bytes, check: CopyCheck, is_sure: bool) -> None:
         self.checks.pop(job_id, None)
-        for _, told in check.told:
-            told(is_sure)
+        check.tell(is_sure)
 
     def on_stored(self, sender: int, jobs: list[bytes], now: float) -> None:
         """A node has these."""
@@ -109,9 +130,7 @@ class JobVouching:
             if job is None:  # dropped, or done and forgotten: whoever asks again finds its key
                 self._end(job_id, check, False)
                 continue
-            for each in [each for each in check.told if now >= each[0]]:
-                check.told.remove(each)
-                each[1](False)
+            check.give_up(now)
             if check.told:
                 self._look_at(job, check, now)
             else:
