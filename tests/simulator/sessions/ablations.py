@@ -121,6 +121,12 @@ ABLATIONS: dict[str, Ablation] = {
         ("disk",),
         seeds=(0,),
     ),
+    "first": Ablation(
+        "a slot knows which connection has begun a session: any other is told of it, though the first answer was lost",
+        ((attachments, "is_told_of", without.told_of_what_is_in_it),),
+        ("handover",),
+        seeds=(3,),
+    ),
     "forks": Ablation(
         "an owner serves when all nodes in reach have handed in their forks",
         ((SlotOwner, "serves", lambda self, store: True),),

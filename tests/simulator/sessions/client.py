@@ -123,6 +123,9 @@ class Client:
     again: int = 0
     #: How often a clean connection was told that there is a session.
     claimed: int = 0
+    #: Whether it was told on a connection that it has a session from now on; how often on a later one that it has none.
+    is_known: bool = False
+    denied: int = 0
 
     @property
     def id(self) -> str:
@@ -143,6 +146,8 @@ class Client:
         """CONNACK; what is to be sent again."""
         self.is_ready = True
         self.claimed += is_present and self.toggle.is_clean
+        self.denied += self.is_known and not is_present
+        self.is_known = not self.toggles
         self.on_connection.clear()
         self.dots.clear()
         if not is_present:

@@ -50,6 +50,7 @@ def results(world: SessionWorld) -> Counter[str]:
         found["again"] += client.again
         found["held"] += len(client.held)
         found["claimed"] += client.claimed
+        found["denied"] += client.denied
         found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:

@@ -8,11 +8,11 @@ import msgspec
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import SessionFront
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import TableEntry
+from vmq.clustering.messages.fronts import Attach, TableEntry
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import SlotOutbox
 from vmq.clustering.slots import merge, records
-from vmq.clustering.slots.attachment import Attachment, SlotFlows
+from vmq.clustering.slots.attachment import Attachment, SlotFlows, is_told_of
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.cold import ColdQueues
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
@@ -209,6 +209,11 @@ def is_current(self: SlotCopy, view: SlotView, me: int) -> bool:
 
 def later_lineage(one: SlotState, ours: str, other: SlotState, theirs: str, dot: Dot) -> bool:
     return other.lineage > one.lineage
+
+
+def told_of_what_is_in_it(asked: Attach, state: SlotState, is_new: bool) -> bool:
+    state.registers[asked.client].is_first = True
+    return is_told_of(asked, state, is_new)
 
 
 _take = SlotFlows.take

@@ -31,13 +31,14 @@ def another_place(last: int, packets: int, lineage: Lineage, client: str) -> int
 def is_told_of(asked: Attach, state: SlotState, is_new: bool) -> bool:
     """Whether a client is told that it has a session [MQTT-3.2.2-1, 3.2.2-2]: not of one that this connection began.
 
-    A front whose connection has no rank has had no answer: what was lost may have said that there was none.
+    A front whose connection has no rank has had no answer: what was lost said that there was none, unless something is
+    in it that another side had.
     """
     client = asked.client
     register = state.registers[client]
     if asked.is_clean or not register.session:
         return False
-    if is_new or asked.rank:
+    if is_new or asked.rank or not register.is_first:
         return True
     has_packets = register.window or register.received
     return bool(has_packets or register.granted() or state.waiting(client))

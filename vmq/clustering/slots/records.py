@@ -102,6 +102,8 @@ def _plain(state: SlotState, change: _Change) -> Any:
         register.user,
     ]
     rest = [register.past, register.ended_past, register.limits]
+    if register.is_first:
+        return [*head, *rest, register.left, True]
     if register.left:
         return [*head, *rest, register.left]
     return [*head, *rest] if any(rest) else head
@@ -365,3 +367,4 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
             register.limits = msgspec.convert(value[14], SessionLimits)
     if value[15:]:
         register.left = value[15]
+    register.is_first = bool(value[16:])

@@ -119,6 +119,8 @@ class ClientRegister:
         self.records: int = 0
         #: The stamp at which the session began; 0: there is none.
         self.session: int = 0
+        #: Its last connection has begun it.
+        self.is_first = False
         #: The stamp at which the last session was ended; one that began before it is over, in whatever fork.
         self.ended: int = 0
         #: The last connection's number among the client's, and its own.
@@ -175,7 +177,7 @@ class ClientRegister:
         """The client has another connection; `has_forks`: somebody may still serve the one before."""
         past = (*self.past, self.connection) if has_forks and self.connection else ()
         self.past = past[-PAST:]
-        self.rank, self.connection = rank, connection
+        self.rank, self.connection, self.is_first = rank, connection, False
 
     def begin(
         self,
@@ -233,7 +235,7 @@ class ClientRegister:
     def copy(self) -> "ClientRegister":
         other = ClientRegister()
         other.lineage, other.attached_at, other.records = self.age()
-        other.session, other.ended = self.session, self.ended
+        other.session, other.ended, other.is_first = self.session, self.ended, self.is_first
         other.rank, other.connection = self.rank, self.connection
         other.past, other.ended_past = self.past, self.ended_past
         other.last_packet = self.last_packet

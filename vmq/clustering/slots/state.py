@@ -365,8 +365,9 @@ class SlotState(ColdQueues):
         self.touch(client)
 
     def begin_session(self, client: str, now: int) -> None:
-        """A client has a session from now on."""
-        self.registers[client].session = self.stamp(now)
+        """A client has a session from now on, by its connection."""
+        register = self.registers[client]
+        register.session, register.is_first = self.stamp(now), True
         self._forget_wanted()
         self.touch(client)
 
@@ -380,7 +381,7 @@ class SlotState(ColdQueues):
         self.drop_queue(client)
         for each in register.granted():
             self.subscribe(client, each, -1, now)
-        register.session, register.ended = 0, self.stamp(now)
+        register.session, register.ended, register.is_first = 0, self.stamp(now), False
         known = register.connection, last or register.connection
         register.ended_past = (*register.past, *dict.fromkeys(known))
         self.touch(client)

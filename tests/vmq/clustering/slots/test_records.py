@@ -123,3 +123,13 @@ def test_what_an_owner_lacked_an_unfinished_copy_of_it_lacks() -> None:
     merge(found, salvage(all_records(there)))
     assert found.lacks == (3, 7)
     assert found.has(UNCLAIMED, (ORIGIN, 1))
+
+
+def test_the_next_owner_knows_whether_the_connection_that_a_client_has_began_its_session() -> None:
+    """The answer may be lost in which the client is told [MQTT-3.2.2-2]."""
+    there = SlotState()
+    there.register("c").connect(1, 7, has_forks=False)
+    there.begin_session("c", 0)
+    assert load_state(all_records(there)).registers["c"].is_first
+    there.register("c").connect(2, 8, has_forks=False)
+    assert not load_state(all_records(there)).registers["c"].is_first
