@@ -5,9 +5,11 @@ from functools import partial
 from itertools import pairwise
 
 from tests.simulator.sessions.client import Client
+from tests.simulator.sessions.node import WorldNode
 from tests.simulator.sessions.ownership import is_quiet, owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld
-from vmq.clustering.slots.records import run_key
+from vmq.clustering.slots.records import load_state, run_key
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import UNCLAIMED, slot_of
 
 _PATTERNS = ("t/#", "t/+")
@@ -63,6 +65,7 @@ def results(world: SessionWorld) -> Counter[str]:
         if owner is None:
             found["stuck"] += 1
             continue
+        found["unwritten"] += _is_unwritten(world, owner, slot)
         owned = owner.machines.slots.owners[slot]
         found["stuck"] += any(
             client != UNCLAIMED or not world.gone  # else one that is dead could still claim it
@@ -75,6 +78,27 @@ def results(world: SessionWorld) -> Counter[str]:
             for key in owned.disk.read(owner.machines.effects)
         )
     return found
+
+
+def _is_unwritten(world: SessionWorld, owner: WorldNode, slot: int) -> bool:
+    """Whether the records of a slot, here or at a follower, say anything else of its clients than its owner knows."""
+    owned = owner.machines.slots.owners[slot]
+    known = _sessions_of(owned.state)
+    followers = [world.nodes[world.stores[each]] for each in owned.view.followers]
+    copies = [each.machines.slots.copies[slot].whole for each in followers]
+    held = [(owner, owned.disk), *zip(followers, copies, strict=True)]
+    return any(
+        records is None or _sessions_of(load_state(records.read(node.machines.effects))) != known
+        for node, records in held
+    )
+
+
+def _sessions_of(state: SlotState) -> dict[str, tuple[object, ...]]:
+    return {
+        client: (each.session, each.connection, each.is_first, each.granted(), set(each.received))
+        for client, each in state.registers.items()
+        if each.session
+    }
 
 
 def _is_unlimited(world: SessionWorld, client: Client) -> bool:

@@ -14,7 +14,7 @@ from tests.simulator.sessions.world import SessionWorld
 
 STEPS = 700
 #: What may be in no run, and what in none that is strict.
-NEVER = ("lost", "stuck", "silent", "unlimited", "kept", "held", "claimed")
+NEVER = ("lost", "stuck", "silent", "unlimited", "kept", "held", "claimed", "unwritten")
 STRICT = (*NEVER, "twice", "out of order", "again", "stray", "denied")
 
 

@@ -412,8 +412,8 @@ class SlotState(ColdQueues):
                 self.change_window(client, packet)
             for packet in each.received:
                 self.changed["x", client, packet, 0] = None
-        for topic_filter in register.subscriptions:
-            self.changed["u", client + "\0" + topic_filter, 0, 0] = None
+            for topic_filter in each.subscriptions:
+                self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.registers[client] = register
         self._forget_wanted()
         self.touched[client] = None
