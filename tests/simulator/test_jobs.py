@@ -44,6 +44,34 @@ def test_what_is_paged_out_survives_as_the_rest_does() -> None:
         check(0, (kind,), piles=True)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        # A worker acknowledged a job at two nodes in turn that did not have it, while its holder was out of reach.
+        972,
+        # The same at one node, and the holder was there again long before it was told.
+        783,
+        # A job was paged out while a copy of it was under way: it was done, and forgotten, before that came.
+        931,
+        # A dead letter that is queued again was older than its copies.
+        1130,
+    ],
+)
+def test_what_seeds_with_dead_letters_have_shown_is_mended(seed: int) -> None:
+    found = run(seed, deliveries=2)
+    assert faulty(found) == [], dict(found)
+    assert found["revived"] > 10
+
+
+def test_dead_letters_that_are_queued_again_are_done_whatever_befalls_the_nodes() -> None:
+    for kinds in (KINDS, ("kill", "split")):
+        for seed in each_seed(2):
+            with seed:
+                found = run(seed.number, kinds, piles=len(kinds) < 3, deliveries=2)
+                assert faulty(found) == [], dict(found)
+                assert found["revived"] > 10
+
+
 def test_all_kinds_of_faults_one_after_the_other() -> None:
     for seed in each_seed(3):
         with seed:

@@ -387,11 +387,11 @@ class JobMachine(JobStock):
             self.end(oldest)
 
     def revive(self, job: Job, now: float) -> None:
-        """A dead letter goes back to its queue, as if it were new."""
+        """A dead letter goes back to its queue, as if it were new, but in a later generation than all its copies."""
         if job.state == QUEUED:
             job.queue.remove(job)
         name = job.queue.name[: -len(DEAD)]
-        job.deliveries = job.nacks = job.repeats = 0
+        job.deliveries, job.nacks, job.repeats = 0, 0, job.generation + 1
         job.reason = ""
         job.note(self.stamp(now) + " revived")
         self.move(job, self.queue(name, now), now + int(job.ttl), now)

@@ -156,7 +156,7 @@ ABLATIONS: dict[str, Ablation] = {
         "a job is on its hosts before it is acknowledged",
         ((CopyAdder, "_look_at", _at_once),),
         ("wipe",),
-        (121,),
+        (82,),
     ),
     "hosts": Ablation(
         "copies are on different hosts",
@@ -175,20 +175,20 @@ ABLATIONS: dict[str, Ablation] = {
         "who has a copy asks before it queues it",
         ((JobServing, "look", _no_question),),
         (),
-        (3,),
+        (0,),
     ),
     "mending": Ablation(
         "copies are made anew where a holder is gone",
         ((CopyMender, "_mend", _nothing),),
         ("wipe",),
-        (0,),
+        (13,),
         piles=True,
     ),
     "one": Ablation(
         "of two that have a job queued one goes on",
         ((JobServing, "on_queued", _both),),
         ("split",),
-        (8,),
+        (3,),
         piles=True,
     ),
     "moved": Ablation(
@@ -241,7 +241,7 @@ ABLATIONS: dict[str, Ablation] = {
         "who asks all whether they know that a job is done forgets it, and nobody else does before",
         ((JobEnding, "_on_heard", _forgets_for_all),),
         ("kill", "stop", "pause", "wipe"),
-        (6,),
+        (70,),
     ),
     "lost": Ablation(
         "a tombstone waits for no node that lost its disk",

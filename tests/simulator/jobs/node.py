@@ -29,11 +29,11 @@ PAGE = 2
 VOLATILE = b"volatile"
 
 
-def rules_of(name: bytes) -> JobRules:
+def rules_of(name: bytes, deliveries: int = 0) -> JobRules:
     rules = JobRules()
     rules.retry = [RETRY]
     rules.ttl = TTL
-    rules.max_deliveries = 0
+    rules.max_deliveries = deliveries
     if name == VOLATILE:
         rules.persistence = OFF
     return rules
@@ -46,8 +46,7 @@ class Doomed(Exception):  # noqa: N818 - it is no error
 class SimNode:
     """A node, up or not."""
 
-    def __init__(self, world: "object", name: str, host: str, folder: Path, seed: int) -> None:
-        self.world = world
+    def __init__(self, name: str, host: str, folder: Path, seed: int) -> None:
         self.name = name
         self.host = host
         self.folder = folder
@@ -57,6 +56,8 @@ class SimNode:
         self.offset = self.random.uniform(0, 10_000)
         self.wall_offset = 0.0
         self.boots = 0
+        #: How often a job of its is given until it is a dead letter; 0: it never is.
+        self.deliveries = 0
         self.store = 0
         #: What arrives and waits for it, while it is held up.
         self.held_up = False
@@ -81,7 +82,8 @@ class SimNode:
         self.clock_now = now + self.offset
         wall = int((1_700_000_000 + now + self.wall_offset - self.clock_now) * 1e9)
         ids = JobIds(node_id[:8], self.random.randbytes)
-        self.machine = JobMachine(ids, rules_of, None, wall)
+        deliveries = self.deliveries
+        self.machine = JobMachine(ids, lambda name: rules_of(name, deliveries), None, wall)
         self.machine.pager.size = PAGE
         self.machine.pager.above = 0
         restore = JobRestore(self.machine, self.segments, self.clock_now)

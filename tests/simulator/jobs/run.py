@@ -220,11 +220,12 @@ def run(
     steps: int = 500,
     piles: bool = False,
     is_late: bool = False,
+    deliveries: int = 0,
 ) -> Counter[str]:
     """What was found; `piles`: nobody works as long as there are faults; `is_late` (`JobWorld.is_late`)."""
     queue = VOLATILE if kinds == ("stop",) else QUEUE
     with tempfile.TemporaryDirectory() as folder:
-        world = JobWorld(seed, Path(folder), HOSTS, queue)
+        world = JobWorld(seed, Path(folder), HOSTS, queue, deliveries)
         world.is_late = is_late
         try:
             live(world, kinds, steps, piles)
@@ -294,6 +295,7 @@ def judge(world: JobWorld) -> Counter[str]:
     found["doubled"] = world.doubled
     found["paged"] = world.paged
     found["paged_copies"] = world.paged_copies
+    found["revived"] = world.revived
     for name in world.members:
         counts = world.nodes[name].replicas.counts
         for key in COUNTED:
@@ -314,6 +316,7 @@ def main() -> int:
     parser.add_argument("--without")
     parser.add_argument("--piles", action="store_true")
     parser.add_argument("--late", action="store_true")
+    parser.add_argument("--deliveries", type=int, default=0, help="until a job is a dead letter")
     parser.add_argument("--steps", type=int, default=500)
     options = parser.parse_args()
     from contextlib import nullcontext
@@ -326,7 +329,9 @@ def main() -> int:
         off = ABLATIONS[options.without].off() if options.without else nullcontext()
         with off:
             faults = kinds if kinds != ("none",) else ()
-            found = run(seed, faults, options.steps, options.piles, options.late)
+            found = run(
+                seed, faults, options.steps, options.piles, options.late, options.deliveries
+            )
         if faulty(found):
             broken += 1
             print(seed, faulty(found), dict(found), flush=True)

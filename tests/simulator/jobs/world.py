@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.simulator.jobs.node import PILE, QUEUE, Doomed, SimNode
 from tests.simulator.jobs.promises import Promise, TakenKey, Worker
 from vmq.jobs.calls import CallWaiter
-from vmq.jobs.queue import WAITING, Job
+from vmq.jobs.queue import DEAD, WAITING, Job
 from vmq.jobs.queues import JobRefusedError
 
 STEP = 0.1
@@ -18,15 +18,26 @@ SETTLED = 12.0
 class JobWorld:
     """Nodes, links, clients; one step is a tenth of a second."""
 
-    def __init__(self, seed: int, folder: Path, hosts: list[str], queue: bytes = QUEUE) -> None:
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        hosts: list[str],
+        queue: bytes = QUEUE,
+        deliveries: int = 0,
+    ) -> None:
         self.random = random.Random(seed)
         self.now = 100.0
         self.queue = queue
+        #: After so many a job is a dead letter, until somebody queues it again; 0: never.
+        self.deliveries = deliveries
+        self.revived = 0
         self.nodes: dict[str, SimNode] = {}
         for number, host in enumerate(hosts):
             name = f"n{number}"
             (folder / name).mkdir()
-            self.nodes[name] = SimNode(self, name, host, folder / name, seed)
+            self.nodes[name] = SimNode(name, host, folder / name, seed)
+            self.nodes[name].deliveries = deliveries
         self.members = list(self.nodes)
         #: Messages under way, by pair, with the time at which they arrive.
         self.links: dict[tuple[str, str], deque[tuple[float, bytes | None]]] = defaultdict(deque)
@@ -385,7 +396,7 @@ class JobWorld:
         job = node.machine.jobs.get(worker.job)
         if chance < 0.05 and not promise.is_once:  # it says nothing
             self._excuse(worker)
-        elif chance < 0.1 and not promise.is_once:
+        elif chance < (0.5 if self.deliveries else 0.1) and not promise.is_once:
             if job is not None:
                 node.machine.nack(job, node.clock_now)
             self._excuse(worker)
@@ -436,8 +447,20 @@ class JobWorld:
                 pager = node.machine.pager
                 self.paged = max(self.paged, int(pager.count))
                 self.paged_copies = max(self.paged_copies, int(pager.count - pager.queued))
+            if self.deliveries and node.is_up and self.random.random() < 0.05:
+                self._revive_some(name)
         for worker in () if self.is_idle else self.workers:
             self._work(worker)
+
+    def _revive_some(self, name: str) -> None:
+        """Somebody queues dead letters again."""
+        node = self.nodes[name]
+        for queue in (self.queue, PILE):
+            for job in node.machine.queue(queue + DEAD, node.clock_now).oldest(3):
+                if node.machine.enqueue(job, node.clock_now):
+                    self.revived += 1
+                    self.promises[job.id].excused += 1
+        self._send(name)
 
     def is_whole(self) -> bool:
         """Whether each node is there, reaches all others for a while, and has mended all copies."""

@@ -267,8 +267,7 @@ class JobPager(PageViews):
             return False
         copies = job.copies
         if copies is not None:
-            lacking = len(copies.nodes) - len(copies.confirmed)
-            if lacking > (1 if copies.is_away else 0) or copies.is_given:
+            if len(copies.confirmed) < len(copies.nodes) or copies.is_given:
                 return False
         beside = job.expires - self.expiry(job.created, job.delay, job.ttl)
         return abs(beside - round(beside)) < _CLOSE

@@ -15,7 +15,7 @@ from vmq.jobs.paging.columns import split_ids
 from vmq.jobs.queue import ACKED, ACTIVE, DEAD, WAITING, Job, JobCopies
 from vmq.jobs.queues import JOB_BYTES, key_name, window_of
 from vmq.jobs.rules import OFF
-from vmq.jobs.sharing.context import SharingContext
+from vmq.jobs.sharing.context import SharingContext, learn
 from vmq.jobs.sharing.messages import Copies, Drop, Lacks
 from vmq.jobs.sharing.vouching import FIRST_RETRY, AskedCopies, JobVouching
 from vmq.jobs.sharing_port import Told
@@ -61,10 +61,9 @@ class CopyTerms:
         self.wanted: int = copies.wanted
         self.is_delayed: bool = copies.is_delayed
         self.serves: bool = copies.serves
-        #: The nodes that may have them: with this one, with the sender as well, and without this one.
+        #: The nodes that may have them: with this one, and with the sender as well.
         self.nodes = sorted({me, *copies.nodes})
         self.all_nodes = sorted({sender, *self.nodes})
-        self.others = [each for each in copies.nodes if each != me]
         #: Into one of the broker's own queues.
         self.is_own = self.queue.rpartition(b"\0")[2][:1] == b"$"
 
@@ -308,9 +307,7 @@ class CopyAdder:
 
     def take_over(self, job: Job, terms: "CopyTerms", now: float) -> None:
         """Who served a job hands it over."""
-        job.deliveries = max(job.deliveries, terms.deliveries)
-        job.nacks = max(job.nacks, terms.nacks)
-        job.repeats = max(job.repeats, terms.repeats)
+        learn(job, int(terms.deliveries), int(terms.nacks), int(terms.repeats))
         self._serve(job, terms.wake, now)
 
     def _serve(self, job: Job, wake: float, now: float) -> None:
@@ -353,7 +350,7 @@ class CopyAdder:
         may_repeat = is_repeated(job_id)
         if may_repeat:
             copies = machine.share(job, terms.wanted, terms.nodes)
-            copies.confirmed = list(terms.others)
+            copies.confirmed = list(terms.nodes)
         if terms.serves:
             self._serve(job, terms.wake, now)
             if not may_repeat and job.serial:

@@ -128,3 +128,11 @@ class SharingContext:
             min(int(job.repeats), MOST),
             job.reason,
         )
+
+
+def learn(job: Job, deliveries: int, nacks: int, repeats: int) -> None:
+    """What another node knows of how often a job was given, and why again: of two generations the later one counts."""
+    if nacks + repeats > job.generation:
+        job.deliveries, job.nacks, job.repeats = deliveries, nacks, repeats
+    elif nacks + repeats == job.generation:
+        job.deliveries = max(job.deliveries, deliveries)

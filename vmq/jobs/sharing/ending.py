@@ -203,7 +203,8 @@ class JobEnding:
         up, confirmed = here.peers.up, copies.confirmed
         left = [each for each in copies.nodes if each in up and each not in confirmed]
         if copies.is_asking or not left:
-            here.outbox.heard(to, job_id, copies.nodes)
+            # Who has nothing but a tombstone of it, as he who asks, knows of nobody who has the job.
+            here.outbox.heard(to, job_id, copies.nodes if copies.wanted else [])
         elif is_new:  # copies may be under way to these: that they have heard comes behind them
             here.outbox.done(left, job, job.queue.name, copies.nodes, now)
         if copies.is_asking:
@@ -245,10 +246,12 @@ class JobEnding:
         self._look(job)
 
     def on_forget(self, jobs: list[bytes]) -> None:
-        """All that may have them know."""
+        """All that may have them know, as far as who says so knows them: who knows of nobody asks all by himself."""
         for job_id in jobs:
             job = self.machine.find(job_id)
-            if job is not None and job.state == ACKED:
+            if job is None or job.state != ACKED:
+                continue
+            if job.copies is None or job.copies.wanted or not job.copies.is_asking:
                 self.machine.remove(job)
 
     def on_drop(self, job_id: bytes) -> None:

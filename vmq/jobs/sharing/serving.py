@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from vmq.jobs import record
 from vmq.jobs.queue import ACKED, ACTIVE, DEAD, QUEUED, WAITING, Job, JobCopies, JobPage
-from vmq.jobs.sharing.context import SharingContext
+from vmq.jobs.sharing.context import SharingContext, learn
 from vmq.jobs.sharing.ending import JobEnding
 from vmq.jobs.sharing.messages import Busy, Holders, Lacks, Queued, WillQueue
 from vmq.jobs.sharing.outbox import milliseconds
@@ -161,7 +161,7 @@ class JobServing:
             self.machine.set_aside(job)
         elif not job.copies.is_away:
             return
-        self._merge(job, busy)
+        learn(job, busy.deliveries, busy.nacks, busy.repeats)
         self.here.set_away(job, busy.wake / 1000 + self.here.grace(job), now)
 
     def on_queued(self, sender: int, queued: Queued, now: float) -> None:
@@ -188,7 +188,7 @@ class JobServing:
             return
         elif self.machine.holders:
             self.machine.let_go(job)
-        self._merge(job, queued)
+        learn(job, queued.deliveries, queued.nacks, queued.repeats)
         job.is_delayed = False
         self._match_reason(job, queued.reason, now)
         self.here.set_away(job, self.here.retry(job), now)
@@ -201,11 +201,6 @@ class JobServing:
             copies.confirm(node)
             if job.state == ACKED:
                 copies.confirmed.remove(node)
-
-    def _merge(self, job: Job, told: Busy | Queued) -> None:
-        job.deliveries = max(job.deliveries, told.deliveries)
-        job.nacks = max(job.nacks, told.nacks)
-        job.repeats = max(job.repeats, told.repeats)
 
     def _match_reason(self, job: Job, reason: str, now: float) -> None:
         """It died elsewhere, or came back to life."""
@@ -235,11 +230,11 @@ class JobServing:
                 self.machine.timers.set(job, min(now + after, job.expires), now)
 
     def resume(self, job: Job, nodes: set[int]) -> None:
-        """Tells nodes that came up of a job that they may have, too."""
+        """Tells nodes that came up of a job that they may have, too; if nobody is known to have it, each may."""
         copies = job.copies
         if copies is None:
             return
-        for node in copies.nodes:
+        for node in copies.nodes if copies.wanted else sorted(nodes):
             if node not in nodes:
                 continue
             if job.state == QUEUED:

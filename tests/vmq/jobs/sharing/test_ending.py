@@ -98,3 +98,45 @@ def test_who_does_not_collect_a_job_forgets_it_for_nobody(tmp_path: Path) -> Non
     world.cut.clear()
     passes(world, 3 * RETRY + 30)
     assert [node.left() for node in world.nodes.values()] == [0, 0, 0, 0]
+
+
+def test_who_does_not_have_a_job_is_not_taken_for_its_holder(tmp_path: Path) -> None:
+    """A job is acknowledged at two nodes in turn, and who has it hears of neither; at once when it can be reached."""
+    world = world_of(tmp_path, "abc")
+    first, second, third = world.nodes.values()
+    job_id = add(world, first, 1)
+    pairs = [frozenset((first.name, each.name)) for each in (second, third)]
+    world.cut.update(pairs)
+    for pair in pairs:
+        world.break_link(*sorted(pair))
+    for node in (second, third):
+        assert node.replicas.acknowledge_unknown(job_id)
+        world._send(node.name)
+        passes(world, 40)
+    assert [node.left() for node in world.nodes.values()] == [1, 1, 1]
+    world.cut.clear()
+    passes(world, 3)
+    assert first.undone() == 0
+    passes(world, 60)
+    assert [node.left() for node in world.nodes.values()] == [0, 0, 0]
+
+
+def test_a_dead_letter_that_is_queued_again_is_newer_than_its_copies(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "ab")
+    first, second = world.nodes.values()
+    job_id = add(world, first, 2)
+    passes(world, 2)
+    job = first.machine.find(job_id)
+    assert job is not None
+    job.nacks, job.deliveries = 3, 3
+    first.machine.bury(job, "max_deliveries", first.clock_now)
+    world._send(first.name)
+    passes(world, 2)
+    assert first.machine.enqueue(job, first.clock_now)
+    generation = job.generation
+    world._send(first.name)
+    passes(world, 2)
+    copy = second.machine.find(job_id)
+    assert copy is not None
+    assert (generation, job.deliveries, copy.deliveries) == (4, 0, 0)
+    assert copy.generation == generation
