@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from vmq.jobs.commit import JobCommit
@@ -46,7 +47,7 @@ class Doomed(Exception):  # noqa: N818 - it is no error
 class SimNode:
     """A node, up or not."""
 
-    def __init__(self, name: str, host: str, folder: Path, seed: int) -> None:
+    def __init__(self, name: str, host: str, folder: Path, seed: int, deliveries: int = 0) -> None:
         self.name = name
         self.host = host
         self.folder = folder
@@ -57,7 +58,7 @@ class SimNode:
         self.wall_offset = 0.0
         self.boots = 0
         #: How often a job of its is given until it is a dead letter; 0: it never is.
-        self.deliveries = 0
+        self.deliveries = deliveries
         self.store = 0
         #: What arrives and waits for it, while it is held up.
         self.held_up = False
@@ -82,8 +83,7 @@ class SimNode:
         self.clock_now = now + self.offset
         wall = int((1_700_000_000 + now + self.wall_offset - self.clock_now) * 1e9)
         ids = JobIds(node_id[:8], self.random.randbytes)
-        deliveries = self.deliveries
-        self.machine = JobMachine(ids, lambda name: rules_of(name, deliveries), None, wall)
+        self.machine = JobMachine(ids, partial(rules_of, deliveries=self.deliveries), None, wall)
         self.machine.pager.size = PAGE
         self.machine.pager.above = 0
         restore = JobRestore(self.machine, self.segments, self.clock_now)

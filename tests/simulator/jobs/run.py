@@ -222,7 +222,7 @@ def run(
     is_late: bool = False,
     deliveries: int = 0,
 ) -> Counter[str]:
-    """What was found; `piles`: nobody works as long as there are faults; `is_late` (`JobWorld.is_late`)."""
+    """What was found; `piles`: nobody works as long as there are faults; the rest as of `JobWorld`."""
     queue = VOLATILE if kinds == ("stop",) else QUEUE
     with tempfile.TemporaryDirectory() as folder:
         world = JobWorld(seed, Path(folder), HOSTS, queue, deliveries)

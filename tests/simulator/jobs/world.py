@@ -36,8 +36,7 @@ class JobWorld:
         for number, host in enumerate(hosts):
             name = f"n{number}"
             (folder / name).mkdir()
-            self.nodes[name] = SimNode(name, host, folder / name, seed)
-            self.nodes[name].deliveries = deliveries
+            self.nodes[name] = SimNode(name, host, folder / name, seed, deliveries)
         self.members = list(self.nodes)
         #: Messages under way, by pair, with the time at which they arrive.
         self.links: dict[tuple[str, str], deque[tuple[float, bytes | None]]] = defaultdict(deque)

@@ -113,6 +113,7 @@ def test_who_does_not_have_a_job_is_not_taken_for_its_holder(tmp_path: Path) -> 
         assert node.replicas.acknowledge_unknown(job_id)
         world._send(node.name)
         passes(world, 40)
+    third.replicas.ending.on_forget([job_id])  # by the word of one that knows none of its holders
     assert [node.left() for node in world.nodes.values()] == [1, 1, 1]
     world.cut.clear()
     passes(world, 3)
@@ -140,3 +141,21 @@ def test_a_dead_letter_that_is_queued_again_is_newer_than_its_copies(tmp_path: P
     assert copy is not None
     assert (generation, job.deliveries, copy.deliveries) == (4, 0, 0)
     assert copy.generation == generation
+
+
+def test_a_job_of_which_a_copy_is_under_way_is_not_paged_out(tmp_path: Path) -> None:
+    """A page knows of nobody who has not confirmed: its end would be taken to be known where the copy comes later."""
+    world = world_of(tmp_path, "abc")
+    first, second, third = world.nodes.values()
+    job_id = add(world, first, 2)
+    passes(world, 2)
+    job = first.machine.find(job_id)
+    assert job is not None
+    assert job.copies is not None
+    job.copies.is_away = True
+    job.copies.add([second.number, third.number])
+    missing = [each for each in job.copies.nodes if each not in job.copies.confirmed]
+    assert len(missing) == 1
+    assert not first.machine.pager.is_plain(job)
+    job.copies.confirm(missing[0])
+    assert first.machine.pager.is_plain(job)
