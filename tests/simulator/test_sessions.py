@@ -72,6 +72,8 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (KINDS, 1220),
         # What an owner that was held up had under way, and the next one as well, under other packet ids.
         (KINDS, 152),
+        # A front that had its link to a later owner back before that one heard the owner which it had until then.
+        (KINDS, 5648),
     ],
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:

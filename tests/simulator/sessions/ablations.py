@@ -133,6 +133,12 @@ ABLATIONS: dict[str, Ablation] = {
         ("kill", "handover", "split"),
         seeds=(0,),
     ),
+    "caught up": Ablation(
+        "an owner serves who is in reach again once it has heard everybody whom that one hears",
+        ((Reach, "is_caught_up", lambda self, store: True),),
+        ("split",),
+        script=scripts.is_in_reach_of_both_owners,
+    ),
     "table": Ablation(
         "a new owner believes the connection's table",
         ((SessionFront, "table", without.no_table),),

@@ -6,8 +6,9 @@ from typing import Any
 
 from tests.simulator.sessions.client import Client
 from tests.simulator.sessions.judge import rest, results
+from tests.simulator.sessions.node import STEP, TIMEOUT
 from tests.simulator.sessions.ownership import holders_of, is_quiet, owner_of
-from tests.simulator.sessions.world import SLOTS, SessionWorld
+from tests.simulator.sessions.world import SLOTS, SessionWorld, pair
 from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.words import SEND, slot_of
 
@@ -15,13 +16,13 @@ LONGEST = 2000
 
 
 class Script(SessionWorld):
-    """Three nodes: owner and follower of the slot of the client that subscribes now and then, and another one.
+    """Some nodes: owner and follower of the slot of the client that subscribes now and then, and another one.
 
     That is the front of the client, and of a publisher.
     """
 
-    def __init__(self) -> None:
-        super().__init__(1)
+    def __init__(self, names: str = "abc") -> None:
+        super().__init__(1, names)
         #: Messages for the client get lost.
         self.is_deaf = False
         self.client: Client = self.clients["f"]
@@ -33,7 +34,7 @@ class Script(SessionWorld):
         self.owner = owner.name
         followers = owner.machines.slots.view(self.slot).followers
         [self.follower] = [self.stores[each] for each in followers]
-        [self.front] = set(self.nodes) - {self.owner, self.follower}
+        self.front = min(set(self.nodes) - {self.owner, self.follower})
         #: Whose slot these two do not share.
         self.publisher = next(
             each
@@ -55,6 +56,12 @@ class Script(SessionWorld):
                 return
             self.step(publish=False)
         raise AssertionError("it takes too long")
+
+    def serves(self, name: str) -> bool:
+        """Whether that node is an owner of the slot."""
+        node = self.nodes[name]
+        owner = node.machines.slots.owners.get(self.slot)
+        return owner is not None and owner.serves(node.store)
 
     def leave(self, client: Client) -> None:
         self.away[client.name] = None
@@ -166,9 +173,8 @@ def asks_the_next_owner_anew() -> Counter[str]:
     """The client subscribes on another connection; the message comes to the next owner after that."""
     script = Script()
     _die_with_a_subscribe_and_a_message(script, stays=False)
-    heir = script.nodes[script.follower]
-    owners = heir.machines.slots.owners
-    script.until(lambda: script.slot in owners and owners[script.slot].serves(heir.store))
+    owners = script.nodes[script.follower].machines.slots.owners
+    script.until(lambda: script.serves(script.follower))
     script.paused[script.front] = None
     script.connect_anew(script.client, script.follower)
     registers = owners[script.slot].state.registers
@@ -210,6 +216,32 @@ def is_attached_by_a_clock_that_is_ahead() -> Counter[str]:
     return script.wake()
 
 
+def is_in_reach_of_both_owners() -> Counter[str]:
+    """Links come back one by one: a front is back with the later owner, who has not heard the earlier one yet."""
+    script = Script("abcd")
+    client, earlier, later = script.client, script.owner, script.follower
+    script.toggle()
+    script.leave(client)
+    script.say()
+    rest(script)
+    script.cut_off([later], is_noticed=True)
+    script.until(lambda: script.serves(later) and script.serves(earlier))
+    view = script.nodes[earlier].machines.slots.view(script.slot)
+    followers = [script.stores[each] for each in view.followers]
+    [script.front] = set(script.nodes) - {earlier, later, *followers}
+    script.connect_anew(client)
+    script.until(lambda: bool(client.released))
+    script.connect_anew(client)  # what this connection had, its front does not know
+    script.cut = {pair(later, each): None for each in (earlier, *followers)}
+    script.link(script.front, later)
+    reach, store = script.nodes[later].machines.here.reach, script.nodes[script.front].store
+    script.until(lambda: reach.is_up(store))
+    for _ in range(TIMEOUT // STEP // 2):
+        script.step(publish=False)
+    script.heal()
+    return script.wake()
+
+
 SCRIPTS = (
     ends_on_a_later_connection,
     asks_anew_and_ends,
@@ -217,4 +249,5 @@ SCRIPTS = (
     asks_the_next_owner_as_well,
     asks_the_next_owner_anew,
     is_attached_by_a_clock_that_is_ahead,
+    is_in_reach_of_both_owners,
 )

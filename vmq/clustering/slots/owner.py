@@ -184,11 +184,15 @@ class SlotOwner(OwnedSlot):
     # Forks
 
     def serves(self, store: int) -> bool:
-        """Whether it takes anything that comes by way of a store."""
+        """Whether it takes anything that comes by way of a store.
+
+        Who is just in reach again may have been served by another owner, whom it hears and this node does not yet: of
+        what that one has finished at QoS 2 nothing is known here until its fork has joined.
+        """
         reach = self.here.reach
         if not reach.is_settled() or not self.has_heard(reach.up()):
             return False
-        return store == self.here.store or store in self.cleared
+        return store == self.here.store or (store in self.cleared and reach.is_caught_up(store))
 
     def on_no_fork(self, store: int, message: NoFork) -> None:
         if message.accepted != self.view.lineage:
@@ -248,8 +252,9 @@ class SlotOwner(OwnedSlot):
         if self.serves(self.here.store):
             if self.has_all_forks():
                 self.state.forget_forks()
-            refused, self._refused = self._refused, set()
-            for store in sorted(refused):
+            ready = sorted(filter(self.serves, self._refused))
+            self._refused.difference_update(ready)
+            for store in ready:
                 self.here.send(
                     store, OfferTaken(self.slot, self.view.lineage, [], True, self.here.clock)
                 )

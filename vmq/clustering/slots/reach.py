@@ -24,6 +24,9 @@ class Peer:
         self.now: int = 0
         self.is_leaving = False
         self.is_up = False
+        #: Since it is up, this node had everybody in reach whom it hears, or missed them for the detector's time.
+        self.is_caught_up = False
+        self.missed: int = 0
         #: The life of the link to it; 0: there is none.
         self.link: int = 0
         #: Its process has ended: its address refuses, or it said goodbye.
@@ -80,6 +83,9 @@ class Reach:
         peer = self.peers.get(store)
         if peer is None or beat.incarnation < peer.incarnation:
             return
+        if not peer.is_up or beat.incarnation > peer.incarnation:
+            peer.is_caught_up = False
+            peer.missed = 0
         peer.incarnation = beat.incarnation
         peer.silence = 0
         peer.hears = frozenset(beat.hears)
@@ -89,6 +95,7 @@ class Reach:
         peer.is_up = self.store in peer.hears
         if peer.is_up:
             peer.away = 0
+        self._catch_up(0)
 
     def on_message(self, store: int) -> None:
         """Whatever comes of a peer, it is there: heartbeats may be behind much else."""
@@ -134,10 +141,19 @@ class Reach:
                 peer.is_up = False
             elif peer.is_up:
                 peer.away = 0
+        self._catch_up(passed)
         if self.running - self._beaten < self.interval:
             return False
         self._beaten = self.running
         return True
+
+    def _catch_up(self, passed: int) -> None:
+        """Finds whom peers hear that this node does not have in reach yet."""
+        for peer in self.peers.values():
+            if peer.is_up and not peer.is_caught_up:
+                peer.missed += passed
+                missed = peer.hears.intersection(self.peers).difference(self.up())
+                peer.is_caught_up = not missed or peer.missed > self.timeout
 
     # Answers
 
@@ -210,6 +226,11 @@ class Reach:
     def is_up(self, store: int) -> bool:
         peer = self.peers.get(store)
         return peer is not None and peer.is_up
+
+    def is_caught_up(self, store: int) -> bool:
+        """Whether all whom a peer in reach hears were here too since it is back: links heal in any order."""
+        peer = self.peers.get(store)
+        return peer is not None and peer.is_up and peer.is_caught_up
 
     def is_gone(self, store: int) -> bool:
         """Whether a store is out of reach for certain: no member, dead, or silent or deaf for the detector's time."""

@@ -92,6 +92,37 @@ def test_a_clock_that_is_set_back_makes_nobody_gone() -> None:
     assert reach.is_up(2)
 
 
+def test_who_is_back_is_caught_up_with_when_all_whom_it_hears_are_in_reach() -> None:
+    reach = reach_of(2, 3)
+    beat(reach, 2, 1, 3)
+    assert not reach.is_caught_up(2)
+    beat(reach, 3, 1, 2)
+    assert reach.is_caught_up(2)
+    assert reach.is_caught_up(3)
+    now = pass_time(reach, 0, TIMEOUT)
+    beat(reach, 2, 1, 3)  # for as long as it is in reach, whoever goes
+    pass_time(reach, now, INTERVAL)
+    assert reach.up() == [2]
+    assert reach.is_caught_up(2)
+
+
+def test_whom_a_peer_hears_is_missed_for_the_detectors_time_at_each_return_of_that_peer() -> None:
+    reach = reach_of(2, 3)
+    now = 0
+    for boot in (1, 2):
+        begin = now
+        while now < begin + TIMEOUT:
+            beat(reach, 2, 1, 3, boot=boot)
+            assert not reach.is_caught_up(2)
+            now = pass_time(reach, now, INTERVAL)
+        now = pass_time(reach, now, INTERVAL)
+        assert reach.is_caught_up(2)
+    now = pass_time(reach, now, 2 * TIMEOUT)
+    assert not reach.is_caught_up(2)
+    beat(reach, 2, 1, 3, boot=2)
+    assert not reach.is_caught_up(2)
+
+
 def test_what_an_earlier_life_said_comes_too_late() -> None:
     reach = reach_of(2)
     beat(reach, 2, 1, boot=2)
