@@ -249,7 +249,7 @@ class SessionWorld:
         home = self.homes[number]
         self._forget(number)
         if self.nodes[home].is_up:
-            self.nodes[home].machines.front.disconnect(number, False)
+            self.nodes[home].machines.front.disconnect(number)
             self.nodes[home].machines.finish()
 
     def _forget(self, number: int) -> None:

@@ -59,7 +59,6 @@ class FrontConnection:
         client: str,
         slot: int,
         is_clean: bool,
-        will: tuple[bytes, bytes, int] | None,
         user: str | None = None,
         limits: SessionLimits | None = None,
     ) -> None:
@@ -67,7 +66,6 @@ class FrontConnection:
         self.client = client
         self.slot = slot
         self.is_clean = is_clean
-        self.will = will
         self.user = user
         self.limits = limits
         #: Its number among the client's connections; 0: no owner has given it one.

@@ -83,7 +83,6 @@ class SessionFront(LocalFront):
         client: str,
         slot: int,
         is_clean: bool = False,
-        will: tuple[bytes, bytes, int] | None = None,
         user: str | None = None,
         limits: SessionLimits | None = None,
     ) -> None:
@@ -93,19 +92,19 @@ class SessionFront(LocalFront):
             self._close(older)
         self._clients[client] = number
         self.connections[number] = connection = FrontConnection(
-            number, client, slot, is_clean, will, user, limits
+            number, client, slot, is_clean, user, limits
         )
         self._in_slot.setdefault(slot, {})[number] = connection
         self._attach(connection)
 
-    def disconnect(self, number: int, in_order: bool) -> None:
-        """A connection has ended; `in_order`: with DISCONNECT."""
+    def disconnect(self, number: int) -> None:
+        """A connection has ended."""
         connection = self._take_out(number)
         if connection is None:
             return
         if connection.attached is not None:
             connection.tell_done()
-            connection.steps.append(SessionStep(GONE, is_again=in_order))
+            connection.steps.append(SessionStep(GONE))
             self._flush(connection)
 
     def _close(self, number: int) -> None:
@@ -163,7 +162,7 @@ class SessionFront(LocalFront):
             link,
             self.table(connection),
             connection.is_clean,
-            connection.will,
+            None,
             self._here.clock,
             connection.user,
             connection.limits,

@@ -13,7 +13,7 @@ from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owner import SlotOwner
-from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of, split_scope
+from vmq.clustering.slots.words import Dot, handed_on, of_group_queue, slot_of
 
 
 class SessionNode:
@@ -91,7 +91,6 @@ class SessionNode:
             self.origin.look()
         if is_beat:
             for owner in self.slots.restless():
-                self._publish_wills(owner)
                 self._hand_on(owner)
         self._finish()
 
@@ -127,13 +126,12 @@ class SessionNode:
         number: int,
         client: str,
         is_clean: bool = False,
-        will: tuple[bytes, bytes, int] | None = None,
         user: str | None = None,
         limits: SessionLimits | None = None,
     ) -> None:
         """A client has connected to this node; `user`: whose session it is to be; `limits`: what is decided for it."""
         slot = slot_of(client, self.slots.slots)
-        self.front.connect(number, client, slot, is_clean, will, user, limits)
+        self.front.connect(number, client, slot, is_clean, user, limits)
         self._finish()
 
     def unsubscribe(self, client: str, topic_filter: str) -> None:
@@ -218,20 +216,6 @@ class SessionNode:
                 self._take(self.here.store, local.popleft())
 
     # What an owner publishes itself
-
-    def _publish_wills(self, owner: SlotOwner) -> None:
-        away = owner.attachments.away
-        wills, away.wills = away.wills, []
-        for client, attached_at, (topic, payload, qos) in wills:
-
-            def then(client: str = client, at: int = attached_at) -> None:
-                self.slots.touch(owner.slot)
-                away.will_published(client, at)
-
-            addresses = self.origin.reserve(
-                self.routes.targets(topic.decode(), split_scope(client)[0])
-            )
-            self.origin.publish(addresses, Publication(topic, payload, qos, 0, then))
 
     def _hand_on(self, owner: SlotOwner) -> None:
         """Messages of share groups go to other slots with members."""

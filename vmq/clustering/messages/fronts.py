@@ -119,8 +119,8 @@ class Attach(NodeMessage, frozen=True, tag=111):
     link: Number
     table: Annotated[list[TableEntry], Meta(max_length=65_535)]
     is_clean: bool = False
-    #: Topic, payload and QoS; in the register, so that it outlives the front.
-    will: tuple[bytes, bytes, int] | None = None
+    #: In earlier versions, a will.
+    reserved: None = None
     #: The greatest stamp that the front knows of: what the client does now is later.
     clock: Number = 0
     #: Whose session it is to be; None: whoever had it before.

@@ -83,7 +83,7 @@ class SlotFronts:
         client_id = registry.scope + client_id
         self._arrivals[number] = SlotArrival(client_id, clean, pending, claim)
         owner = user if self._core.options.sessions_are_users else None
-        self._machines.connect(number, client_id, clean, None, owner, limits)
+        self._machines.connect(number, client_id, clean, owner, limits)
         self._soon()
         return pending
 
@@ -95,7 +95,7 @@ class SlotFronts:
         if arrival.first is not None:
             arrival.first.then = None
             arrival.first.cancel()
-        self._front.disconnect(number, True)
+        self._front.disconnect(number)
         self._soon()
 
     def arrived(self, attached: Attached) -> None:
@@ -117,7 +117,7 @@ class SlotFronts:
         if arrival is None:
             return
         if arrival.clean or answer is not None:
-            self._front.disconnect(number, True)
+            self._front.disconnect(number)
             arrival.pending.finish(answer)
             self._soon()
             return
@@ -125,7 +125,7 @@ class SlotFronts:
         self._adopting[arrival.client_id] = number, arrival
         arrival.pending.finish(Placed(arrival.attached.is_present))
         if self._adopting.pop(arrival.client_id, None) is not None:  # it was refused all the same
-            self._front.disconnect(number, True)
+            self._front.disconnect(number)
         self._soon()
 
     def end(self, client_id: str) -> None:
@@ -235,7 +235,7 @@ class SlotFronts:
 
     def on_offline(self, number: int) -> None:
         if self._clients.pop(number, None) is not None:
-            self._front.disconnect(number, True)
+            self._front.disconnect(number)
             self._soon()
 
     # Messages come

@@ -107,12 +107,10 @@ class Attachments:
                 return
         elif served is not None:
             self._here.send(served.front, AttachRefused(asked.client, served.connection))
-            self.away.publish_will(asked.client)  # its connection ends without DISCONNECT
         is_new, before = not is_known, register.connection
         register.rank = rank
         if is_new:
             register.connect(rank, asked.connection, not self._owned.has_all_forks())
-            register.will = asked.will
             register.user = asked.user or register.user
             register.limits = asked.limits
         if register.session and asked.is_clean and is_new:
@@ -132,7 +130,7 @@ class Attachments:
     def _is_nobody(self, client: str) -> bool:
         """Whether there is nothing of a client that a clean connection could end."""
         register = self._state.registers.get(client)
-        return register is None or not (register.session or register.will or client in self.serving)
+        return register is None or not (register.session or client in self.serving)
 
     def _answer(self, asked: Attach, register: ClientRegister, is_present: bool) -> Attached:
         """What a front is told whose connection is attached."""
@@ -394,7 +392,7 @@ class Attachments:
                 lambda: self._say(attachment, UNSUBSCRIBED, step),
             )
         elif kind == GONE:
-            self._on_gone(attachment, step.is_again)
+            self._on_gone(attachment)
 
     def _say(self, attachment: Attachment, kind: int, step: SessionStep) -> None:
         if self.serving.get(attachment.client) is attachment:
@@ -442,25 +440,18 @@ class Attachments:
 
     # Connections go
 
-    def _on_gone(self, attachment: Attachment, in_order: bool) -> None:
+    def _on_gone(self, attachment: Attachment) -> None:
         client = attachment.client
         del self.serving[client]
         self._state.grown[client] = None
         self.held.release(client)
-        register = self._state.registers[client]
         self.away.went(client)
         self.subscribers.groups.went(client, True)
-        if register.will is not None:
-            if in_order:
-                register.will = None
-                self._state.touch(client)
-            else:
-                self.away.publish_will(client)
 
     def are_at_rest(self) -> bool:
         """Whether no client waits for a heartbeat; when sessions expire, a few of them more or less do not count."""
         has_aging = self._here.limits.all.age > 0 and self._state.waits()
-        is_waited_for = self._refused or self._with_unsafe or self.away.are_waited_for()
+        is_waited_for = bool(self._refused or self._with_unsafe)
         is_waited_for = is_waited_for or self.held.are_any() or self.unread.are_any()
         return self.subscribers.groups.are_at_rest() and not (is_waited_for or has_aging)
 
@@ -470,7 +461,7 @@ class Attachments:
             if not self._is_link(each.front, each.link):
                 del self.serving[client]
                 self.held.release(client)
-                self.away.was_cut_off(client)
+                self.away.went(client)
                 self.subscribers.groups.went(client, False)
         if not self._owned.serves(self._here.store):
             return
@@ -478,7 +469,6 @@ class Attachments:
         self.distribute(list(self.unread.clients))
         self.held.look()
         self.away.expire(self.subscribers, self.serving.keys() | self._refused.keys())
-        self.away.look()
         self.subscribers.groups.look()
 
     def on_merge(self) -> None:

@@ -1,4 +1,4 @@
-"""Clients without a connection: since when, what becomes of their wills, and when their sessions expire.
+"""Clients without a connection: since when, and when their sessions expire.
 
 And those whose queues the disk does not give: that costs their sessions and nobody else, as long as it lasts.
 """
@@ -29,18 +29,11 @@ class AwayClients:
         #: Since when sessions have no connection, as far as this owner knows, by the agreed time. Where they expire, it
         #: is in the registers that this owner writes, too.
         self.left: dict[str, int] = {}
-        #: Clients with a will and no connection: since when, by the detector's running time.
-        self._orphans: dict[str, int] = {
-            client: 0 for client, each in self._state.registers.items() if each.will
-        }
-        #: Wills that are to be published: client, attached at, message.
-        self.wills: list[tuple[str, int, tuple[bytes, bytes, int]]] = []
 
     def came(self, client: str) -> None:
         """A client is connected."""
         self.left.pop(client, None)
         self._state.registers[client].left = 0
-        self._orphans.pop(client, None)
 
     def went(self, client: str) -> None:
         """It is not any more."""
@@ -50,37 +43,6 @@ class AwayClients:
         if self._here.limits.all.expiry and register.session and is_writer:
             register.left = since
             self._state.touch(client)
-
-    def was_cut_off(self, client: str) -> None:
-        """Its front is out of reach: it may come back with its connection."""
-        self.went(client)
-        if self._state.registers[client].will is not None:
-            self._orphans[client] = 0
-
-    def are_waited_for(self) -> bool:
-        """Whether some of them wait for a heartbeat."""
-        return bool(self._orphans or self.wills)
-
-    def publish_will(self, client: str) -> None:
-        register = self._state.registers[client]
-        if register.will is not None:
-            self.wills.append((client, register.attached_at, register.will))
-
-    def will_published(self, client: str, attached_at: int) -> None:
-        """A will is safe with whom it is for."""
-        register = self._state.registers.get(client)
-        if register is not None and register.attached_at == attached_at and register.will:
-            register.will = None
-            self._state.touch(client)
-
-    def look(self) -> None:
-        """With a heartbeat: publishes wills of those who stay away."""
-        reach = self._here.reach
-        for client in list(self._orphans):
-            self._orphans[client] += 1
-            if self._orphans[client] * reach.interval > reach.timeout:
-                del self._orphans[client]
-                self.publish_will(client)
 
     def _end(self, client: str, subscribers: Subscribers) -> None:
         """A session expires; one whose queue the disk does not give does so another time."""
@@ -106,7 +68,7 @@ class AwayClients:
             left = self.left.setdefault(client, register.left or now)
             if register.session and 0 < limits.expiry <= now - left:
                 self._end(client, subscribers)
-            is_used = register.session or register.will or state.waiting(client) > 0
+            is_used = register.session or state.waiting(client) > 0
             since = max(register.ended, register.attached_at)
             if has_all and not is_used and now - since > FORGOTTEN_AFTER:
                 state.forget(client)

@@ -24,7 +24,8 @@ from vmq.clustering.slots.register import (
     ClientRegister,
     OverAt,
     SentMessage,
-    begins_at,
+    begins_in_both,
+    begins_without,
     is_of,
     seen_since,
 )
@@ -203,12 +204,11 @@ def _merge_client(
         if dot not in here and dot not in seen_here and not stale_there:
             one.put_late(client, dot, qos, other.messages[dot])
     seen_here.merge(seen_there)
-    missed = NodeClock(dict(one.context.beyond(seen_here)))
-    if missed.runs:  # what it has now it will have finished
-        missed = NodeClock(dict(missed.beyond(_clock_of(one.queues.get(client, ())))))
+    waiting = _clock_of(one.queues.get(client, ()))  # when it is there no more, the client has it
+    missed = NodeClock(dict(NodeClock(dict(one.context.beyond(seen_here))).beyond(waiting)))
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
     subscribed = _merge_subscriptions(ours, included, theirs, other.included)
-    _merge_registers(one, client, ours, theirs, subscribed, missed, ahead)
+    _merge_registers(one, client, ours, theirs, subscribed, missed, ahead, waiting)
 
 
 def _was_in(side: SlotState, other: SlotState, dot: Dot) -> bool:
@@ -334,6 +334,7 @@ def _merge_registers(
     subscribed: tuple[dict[str, tuple[int, int]], dict[str, tuple[BornAt, ...]]],
     missed: NodeClock,
     ahead: NodeClock,
+    waiting: NodeClock,
 ) -> None:
     subscriptions, born = subscribed
     over = {
@@ -342,7 +343,11 @@ def _merge_registers(
         if each not in born
     }
     before = {each: found for each in born if (found := _ended_before(each, born, ours, theirs))}
-    since = {each: seen for each in born if (seen := _since(each, ours, theirs)) is not None}
+    since = {
+        each: begins_without(seen, waiting)
+        for each in born
+        if (seen := _since(each, ours, theirs)) is not None
+    }
     winner, other = (theirs, ours) if theirs.age() > ours.age() else (ours, theirs)
     session = winner.session or _left_session(one, client, ours, theirs, subscriptions)
     left = _unfinished(winner, other) if session else {}
@@ -406,13 +411,11 @@ def _ended_before(
 
 
 def _since(topic_filter: str, ours: ClientRegister, theirs: ClientRegister) -> NodeClock | None:
-    """What one side or the other had seen when a subscription began; of what only one had, `missed` tells."""
+    """What both sides had seen when a subscription began; of what neither has seen since, `missed` tells."""
     here, there = ours.since.get(topic_filter), theirs.since.get(topic_filter)
     if here is None or there is None:
         return there if here is None else here
-    both = here.copy()
-    both.merge(there)
-    return begins_at(both)
+    return begins_in_both(here, there)
 
 
 def _unfinished(winner: ClientRegister, other: ClientRegister) -> dict[int, SentMessage]:

@@ -96,7 +96,7 @@ def _plain(state: SlotState, change: _Change) -> Any:
         register.rank,
         register.connection,
         register.last_packet,
-        register.will,
+        None,  # in earlier versions, a will
         sorted(register.missed.runs.items()),
         sorted(register.ahead.runs.items()),
         register.user,
@@ -357,7 +357,6 @@ def _load_head(register: ClientRegister, value: list[Any]) -> None:
     lineage, register.attached_at, register.records, register.session, register.ended = value[:5]
     register.lineage = _pair(lineage)
     register.rank, register.connection, register.last_packet = value[5:8]
-    register.will = None if value[8] is None else (value[8][0], value[8][1], value[8][2])
     register.missed.runs.update(dict(value[9]))
     register.ahead.runs.update(dict(value[10]))
     register.user = value[11]

@@ -19,7 +19,7 @@ from vmq.clustering.slots.words import (
     Lineage,
 )
 from vmq.mqtt.topics import matches, split_shared
-from vmq_cluster.clocks import NodeClock
+from vmq_cluster.clocks import NodeClock, intersect, subtract
 
 #: Lineage, version, whether the subscription was there already, and which request it was (0: none that is known).
 BornAt = tuple[Lineage, int, bool, int]
@@ -64,6 +64,34 @@ def seen_since(context: NodeClock, begin: NodeClock) -> NodeClock:
             origin: runs
             for origin, runs in context.beyond(begin)
             if origin >= last.get(origin >> BOOT_BITS, 0)
+        }
+    )
+
+
+def begins_in_both(one: NodeClock, other: NodeClock) -> NodeClock:
+    """What two slots had both seen, of which one alone began the client has had the rest."""
+    there = {origin >> BOOT_BITS: origin for origin in other.runs}
+    found = NodeClock()
+    for origin, runs in one.runs.items():
+        theirs = there.get(origin >> BOOT_BITS)
+        if theirs == origin:
+            found.runs[origin] = intersect(runs, other.runs[origin]) or [0, 1]
+        elif theirs is not None and theirs < origin:
+            found.runs[theirs] = other.runs[theirs]
+        elif theirs is not None:
+            found.runs[origin] = runs
+    return found
+
+
+def begins_without(begin: NodeClock, dots: NodeClock) -> NodeClock:
+    """The same without what the client has got of that all the same, from another side.
+
+    A store stays in it, though with nothing that it published (numbers begin at 1): of its earlier lives all was seen.
+    """
+    return NodeClock(
+        {
+            origin: subtract(runs, dots.runs.get(origin, [])) or [0, 1]
+            for origin, runs in begin.runs.items()
         }
     )
 
@@ -131,7 +159,6 @@ class ClientRegister:
         #: These, itself, and the session's last one when that was ended: a fork may have begun unnoticed.
         self.ended_past: tuple[int, ...] = ()
         self.last_packet: int = 0
-        self.will: tuple[bytes, bytes, int] | None = None
         #: Whose session it is; "": nobody's.
         self.user = ""
         #: The stamp at which its last connection ended; 0: it did not, or nobody needs to know.
@@ -239,7 +266,6 @@ class ClientRegister:
         other.rank, other.connection = self.rank, self.connection
         other.past, other.ended_past = self.past, self.ended_past
         other.last_packet = self.last_packet
-        other.will = self.will
         other.user, other.limits, other.left = self.user, self.limits, self.left
         for packet, sent in self.window.items():
             other.window[packet] = SentMessage(sent.dot, sent.is_received, sent.qos, sent.order)

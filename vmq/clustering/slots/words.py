@@ -43,7 +43,7 @@ PUBLISHED: Final = 3
 PUBREL: Final = 4
 SUBSCRIBE: Final = 5
 UNSUBSCRIBE: Final = 6
-#: The connection is over; `is_again`: in order, so that its will is not published.
+#: The connection is over.
 GONE: Final = 7
 #: Steps for a client: PUBLISH has packet, one address, topic, payload, qos, and more of what follows at QoS 1;
 #: REGISTERED packet and addresses; the rest packet. `is_again`: it may have been sent on another connection.

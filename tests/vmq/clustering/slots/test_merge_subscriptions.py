@@ -9,6 +9,7 @@ from tests.vmq.clustering.slots.states import (
     finish,
     granted,
     merged,
+    message,
     parted,
     queue,
     subscribe,
@@ -121,6 +122,30 @@ def test_what_an_owner_saw_before_its_client_asked_it_has_not_seen_for_what_that
         take(other, number)
     finish(other, "c", 3)
     assert waiting(one, other) == left
+
+
+def test_what_a_client_had_by_a_part_of_a_copy_does_not_come_back_with_the_whole() -> None:
+    """The owner had seen it before the client asked there, too; so had a third one."""
+    former = begun(1, 5)
+    attach(former, "c", 3)
+    state, third = begun(2, 6, former), begun(3, 7, former)
+    subscribe(former, "c")
+    for each in (former, state, third):
+        take(each, 1)
+    for each in (state, third):
+        subscribe(each, "c")
+    part = begun(0, 9)
+    part.see((ORIGIN, 1))
+    part.put("c", (ORIGIN, 1), 2, message(7))
+    register = part.register("c")
+    register.subscriptions = dict(former.registers["c"].subscriptions)
+    register.born = dict(former.registers["c"].born)
+    part.close()
+    state = merged(state, part)
+    assert queue(state, "c") == [1]
+    finish(state, "c", 1)
+    for found in (state, merged(state, third), merged(third, state)):
+        assert waiting(found, former) == []
 
 
 def test_what_had_been_seen_is_not_kept_when_nobody_has_a_fork() -> None:
