@@ -162,7 +162,9 @@ def _judge_group(world: SessionWorld, publisher: Client, found: Counter[str]) ->
         found["lost"] += sum(text not in got for text in publisher.acknowledged)
         if publisher.qos == 2:
             found["twice"] += sum(
-                count > 1 and not _met_a_split(world, publisher, text)
+                count > 1
+                and not _met_a_split(world, publisher, text)
+                and not world.moved_as_it_split(text)
                 for text, count in got.items()
             )
 

@@ -3,23 +3,26 @@
 Nothing here depends on the order of hashes. A wire keeps its order, and loses what is under way when it breaks.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
+from itertools import chain
 from random import Random
 from typing import Any, Final
 
 import msgspec
 
 from tests.simulator.sessions.client import WINDOW, Client, Outgoing, one_by_one
-from tests.simulator.sessions.node import STEP, WorldNode
+from tests.simulator.sessions.node import STEP, TIMEOUT, WorldNode
 from tests.simulator.sessions.row_log import RowLog
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, SessionStep
 from vmq.clustering.slots.placement import spread
-from vmq.clustering.slots.words import PUBREL
+from vmq.clustering.slots.words import PUBREL, Dot
 
 SLOTS = 3
 #: Steps until everybody has what a split has kept from them.
 CLEAR = 40
+#: Steps until a copy has heard of a change.
+HEARD = 10
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(SessionMessage)
 
@@ -91,6 +94,8 @@ class SessionWorld:
         self.alone: dict[str, None] = {}
         #: From when to when there were sides, and forks of them.
         self.splits: list[list[int]] = []
+        #: When messages of share groups went from one member to another, by what they say.
+        self.moved: defaultdict[str, dict[tuple[Dot, int], int]] = defaultdict(dict)
         self.clients = {each.name: each for each in new_clients()}
         for name in names:
             self.nodes[name] = self._new_node(name)
@@ -335,6 +340,17 @@ class SessionWorld:
             self.log.step(self.nodes, self.now)
         self._carry()
         self._take_effects()
+        self._note_moves()
+
+    def _note_moves(self) -> None:
+        running = [node.machines.slots for node in self.nodes.values() if node.is_up]
+        states = [owner.state for slots in running for owner in slots.owners.values()]
+        for state in states:
+            for dot in chain.from_iterable(state.shared.values()):
+                message = state.messages[dot]
+                if message.moves:
+                    moves = self.moved[message.payload.decode()]
+                    moves.setdefault((dot, message.moves), self.now)
 
     def _toggle(self, client: Client) -> None:
         """Subscribes, or no longer; or comes back without its session, or with a new one."""
@@ -353,6 +369,14 @@ class SessionWorld:
     def met_a_split(self, first: int, last: int) -> bool:
         """Whether what was under way from when to when may have been so on two sides."""
         return any(begin <= last and first <= end for begin, end in self.splits)
+
+    def moved_as_it_split(self, text: str) -> bool:
+        """Whether it went from one member to another when a copy on the other side may not have heard of that."""
+        return any(
+            begin - HEARD <= at <= begin + TIMEOUT // STEP + HEARD
+            for at in self.moved[text].values()
+            for begin, _ in self.splits
+        )
 
     def settled(self, first: int, last: int) -> int:
         """When what was under way from when to when had come to all sides of the splits that it met."""

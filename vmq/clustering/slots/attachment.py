@@ -52,6 +52,8 @@ class Attachment:
         self.connection = connection
         self.front = front
         self.link = link
+        #: Its front knows.
+        self.is_told = False
         #: For its front, at the end of the turn; whether there is anything but messages.
         self.steps: list[Given] = []
         self.has_others = False

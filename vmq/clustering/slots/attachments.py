@@ -167,9 +167,17 @@ class Attachments:
         self._to_deliver[client] = None
 
     def _tell_attached(self, attachment: Attachment, asked: Attach, answer: Attached) -> None:
-        """The end of a session has to be safe, else the next connection may find it again."""
-        qos = 2 if asked.is_clean else 0
-        self._when_safe(attachment, qos, lambda: self._here.send(attachment.front, answer))
+        """The end of a session has to be safe, else the next connection may find it again.
+
+        What there is for the client meanwhile would come to a front that knows of no owner.
+        """
+
+        def tell() -> None:
+            self._here.send(attachment.front, answer)
+            attachment.is_told = True
+            self._touched[attachment.client] = None
+
+        self._when_safe(attachment, 2 if asked.is_clean else 0, tell)
 
     def _restart(self, last: int, client: str) -> int:
         """Another place of the ring, a quarter of it away: an id that the client still holds may swallow no message."""
@@ -310,7 +318,7 @@ class Attachments:
         touched, self._touched = self._touched, {}
         for client in touched:
             each = self.serving.get(client)
-            if each is not None and each.steps:
+            if each is not None and each.steps and each.is_told:
                 self._tell(each)
 
     def _tell(self, attachment: Attachment) -> None:
@@ -331,7 +339,7 @@ class Attachments:
         safe = self._owned.safe_version()
         for client in list(self._with_unsafe):
             attachment = self.serving.get(client)
-            if attachment is not None and attachment.is_some_safe(safe):
+            if attachment is not None and attachment.is_told and attachment.is_some_safe(safe):
                 self._tell(attachment)
             if attachment is None or not attachment.has_unsafe():
                 del self._with_unsafe[client]

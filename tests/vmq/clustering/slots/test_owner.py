@@ -204,6 +204,23 @@ def test_what_a_client_has_by_the_word_of_its_front_is_not_sent_again(world: Wor
     assert world.to_client() == ([], 2)
 
 
+def test_a_front_gets_nothing_for_a_client_before_it_knows_that_this_is_attached(
+    world: World,
+) -> None:
+    """Another side knew of the connection, which ends its session: that this one has messages for it, nobody knew."""
+    follower = world.serve()
+    world.subscribe("c")
+    world.offer(1)
+    world.owner.state.registers["c"].connection = 7
+    world.receive(3, fronts.Attach(SLOT, "c", 7, 0, world.lineage, 13, [], is_clean=True))
+    world.tick()
+    assert world.to_client() == ([], 0)
+    world.confirm(follower, is_whole=True)
+    kinds = [type(each) for store, each in world.here.effects.sent if store == 3]
+    assert kinds.index(fronts.Attached) < kinds.index(fronts.ToClient)
+    assert world.to_client() == ([(ORIGIN, 1)], 0)
+
+
 def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here(world: World) -> None:
     """It holds the ids of what it has until PUBREL comes; what it lacks comes anew, in its order."""
     world.deny(2)
