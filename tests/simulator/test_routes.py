@@ -116,7 +116,7 @@ def _in_reach(self: SubscribeBarrier) -> set[str]:
     ("part", "seed"),
     [
         ((ClusterRoutes, "_release", _by_any_epoch), 17),
-        ((SubscribeBarrier, "_members", _in_reach), 20),
+        ((SubscribeBarrier, "_members", _in_reach), 62),
     ],
     ids=["what an owner said before", "who is away"],
 )

@@ -184,19 +184,23 @@ class ClusterWills(Wills):
     # --- clients of others
 
     def _on_begin(self, peer: str, message: WillsBegin) -> None:
-        self._lives[peer] = message.life
+        before, self._lives[peer] = self._lives.get(peer), message.life
         kept = self._kept.get(peer, {})
         for who in [who for who, will in kept.items() if will.life == message.life]:
             del kept[who]
         if kept:  # of an earlier life, with which their connections have ended
             self._wait_for(peer)
+        if before not in (None, message.life):  # it was back before it was missed
+            self._on_up(peer)
 
     def _on_keep(self, peer: str, will: KeepWill) -> None:
         for other, kept in self._kept.items():
             if other != peer:
                 kept.pop(will.who, None)  # the client has come back
         self._kept.setdefault(peer, {})[will.who] = will
-        if will.life != self._lives.get(peer):
+        known = self._lives.get(peer, 0)
+        if will.life != known:  # its WillsBegin came before it was up here
+            self._lives[peer] = max(will.life, known)
             self._wait_for(peer)
 
     def _on_forget(self, peer: str, message: ForgetWill) -> None:

@@ -301,7 +301,9 @@ class SlotFronts:
         origin = self._machines.origin
         then = _nothing if wait is None else wait.confirm
         addresses = origin.reserve(slots)
-        number, but = 0 if queue is None else queue.number, self._but(queue)
+        # What nobody waits for, as a will, its client does not send again from elsewhere.
+        number = 0 if queue is None or wait is None else queue.number
+        but = self._but(queue)
         topic, payload, retain = message.topic, message.payload, message.retain
         publication = Publication(topic, payload, message.qos, number, then, retain, but)
         origin.publish(addresses, publication, wait if message.qos == 1 else None)
@@ -316,7 +318,7 @@ class SlotFronts:
         origin = self._machines.origin
         addresses = origin.reserve([(slot, ONLY + client_id)])
         topic, payload = message.topic, message.payload
-        publication = Publication(topic, payload, qos, number, _nothing, retain)
+        publication = Publication(topic, payload, qos, 0, _nothing, retain)
         origin.publish(addresses, publication)
         self._soon()
 

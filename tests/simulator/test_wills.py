@@ -1,0 +1,194 @@
+"""Wills of clients that come and go, and whose nodes end: each is published unless its connection ended in order."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulator.device import Device, Wire
+from tests.simulator.seeds import Seed, each_seed
+from tests.simulator.world import CLUSTER, World
+from tests.support.wire import DISCONNECT_BYTES, Will
+
+#: Seconds within which a node that has ended is missed, and its clients' wills are published.
+MISSED = 3 * CLUSTER["heartbeat_timeout"]
+#: Within which what is said here is known there.
+HEARD = 1.5
+#: A node is up for another that is not up for it yet; a client goes elsewhere while a slot has no owner.
+SHOWN = (60, 100)
+
+
+@dataclass
+class Life:
+    """One connection of a client, whose will no other has."""
+
+    client: str
+    node: str
+    wire: Wire | None
+    will: str
+    begun: float
+    accepted: float = 0.0
+    #: left, dropped or died; nothing while it is there.
+    end: str = ""
+    ended: float = 0.0
+
+
+class WillsWalk:
+    """Clients with wills that connect, drop out and leave at random, and nodes that die one at a time."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = world.random
+        for one in world.nodes:
+            for other in world.nodes:
+                world.network.lags[one, other] = self.random.choice((0.005, 0.05, 0.4))
+        self.watcher = world.subscriber("watcher", "a", "wills")
+        self.devices = [world.device(f"w{at}", clean=at % 2 == 1) for at in range(5)]
+        self.lives: list[Life] = []
+        self.present: dict[str, Life] = {}
+        self.deaths: list[float] = [0.0]
+        self.dead = ""
+        self.revive_at = 0.0
+
+    def begin(self, device: Device) -> None:
+        self.end(device.client_id, "dropped")
+        name = self.random.choice(sorted(self.world.nodes))
+        text = f"{device.client_id}-{len(self.lives)}"
+        device.will = Will("wills", text.encode(), qos=self.random.choice((1, 2)))
+        if device.begin(name):
+            life = Life(device.client_id, name, device.wire, text, self.world.now)
+            self.lives.append(life)
+            self.present[device.client_id] = life
+
+    def end(self, client: str, how: str) -> None:
+        life = self.present.pop(client, None)
+        if life is not None:
+            life.end, life.ended = how, self.world.now
+
+    def notice(self) -> None:
+        """Which connections are accepted, or over."""
+        for device in self.devices:
+            life = self.present.get(device.client_id)
+            if life is not None and life.wire is not device.wire:
+                self.end(device.client_id, "dropped")
+            elif life is not None and device.is_connected:
+                life.accepted = life.accepted or self.world.now
+
+    def kill(self) -> None:
+        self.dead = self.random.choice(sorted(self.world.nodes))
+        self.notice()
+        for client in [each for each, life in self.present.items() if life.node == self.dead]:
+            self.end(client, "died")
+        self.deaths.append(self.world.now)
+        self.revive_at = self.world.now + self.random.choice((0.1, 1.0, 4.0, 8.0))
+        self.world.kill(self.dead)
+
+    def step(self) -> None:
+        world, drawn, device = self.world, self.random.random(), self.random.choice(self.devices)
+        is_present = device.client_id in self.present
+        if self.dead and world.now > self.revive_at:
+            world[self.dead].start()
+            self.dead = ""
+        elif not self.dead and drawn < 0.03:
+            if world.now > self.deaths[-1] + 2 * MISSED and world.is_quiet():
+                self.kill()
+        elif device.wire is not None and not is_present:
+            return  # its DISCONNECT is under way
+        elif drawn < 0.4:
+            self.begin(device)
+        elif drawn < 0.5:
+            self.end(device.client_id, "dropped")
+            device.drop()
+        elif drawn < 0.6 and device.is_connected:
+            self.end(device.client_id, "left")
+            device.send(DISCONNECT_BYTES)
+
+    def go(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+            self.notice()
+            if self.watcher.wire is None and self.world.alive():
+                self.watcher.begin(self.random.choice(self.world.alive()))
+            self.world.run(self.random.choice((0.0, 0.002, 0.02, 0.1, 0.5, 0.5)))
+            self.notice()
+        self.world.network.lags.clear()
+        self.world.settle()
+        self.world.run(2 * MISSED)
+        self.notice()
+        self.world.finish()
+
+    def check(self) -> None:
+        came = Counter(self.watcher.texts)
+        wrong = [(life, came[life.will]) for life in self.lives if not self.is_right(life, came)]
+        assert not wrong
+
+    def is_right(self, life: Life, came: Counter[str]) -> bool:
+        count = came[life.will]
+        own_end = any(life.ended - 0.01 <= at <= life.ended + HEARD for at in self.deaths)
+        if life.end == "died":  # who comes back before its node is missed is not gone
+            is_back = any(
+                other.client == life.client and 0 <= other.begun - life.ended < MISSED
+                for other in self.lives
+                if other is not life
+            )
+            is_known = 0 < life.accepted < life.ended - HEARD
+            return count == 1 or (count == 0 and (is_back or not is_known))
+        if own_end:
+            return count < 3  # its node may have died before others knew how it ended
+        if life.end == "dropped":
+            return count == 1 or (count == 0 and not life.accepted)
+        return count == 0 or (count == 1 and self.is_contested(life))
+
+    def is_contested(self, life: Life) -> bool:
+        """Whether an earlier attempt of its client may have come behind it, and have taken its session over."""
+        return any(
+            other.client == life.client and 0 < life.begun - other.begun < HEARD
+            for other in self.lives
+        )
+
+
+def test_each_will_is_published_that_is_due_and_no_other() -> None:
+    for seed in (*each_seed(2), *map(Seed, SHOWN)):
+        with seed, World(seed.number, *"abc", replicas=2) as world:
+            walk = WillsWalk(world)
+            walk.go(250)
+            walk.check()
+
+
+def scripted(**options: Any) -> World:
+    return World(1, *"abc", replicas=2, **options)
+
+
+def test_a_node_that_is_back_before_it_is_missed_keeps_wills_as_before() -> None:
+    """It publishes none of who is there; and all, when their node ends."""
+    with scripted() as world:
+        watcher = world.subscriber("watcher", "a", "wills")
+        for at in range(9):
+            world.device(f"w{at}", will=Will("wills", b"gone", qos=1)).connect("c")
+        world.until(world.is_quiet)
+        world.kill("b")
+        world.start("b")
+        world.until(world.is_quiet)
+        world.run(2 * MISSED)
+        assert watcher.texts == []
+        world.kill("c")
+        world.run(2 * MISSED)
+        assert watcher.texts == 9 * ["gone"]
+
+
+def test_the_will_of_who_goes_elsewhere_waits_for_the_next_owner_of_a_slot() -> None:
+    """Another owner hears of the new connection before it hears that the old one is over."""
+    with scripted() as world:
+        watcher = world.subscriber("watcher", "a", "wills", qos=1)
+        owner = world.owner("watcher")
+        client = next(each for each in "defghijklm" if world.owner(each) not in ("", owner))
+        other = world.owner(client)
+        [node] = set(world.nodes) - {owner, other}
+        watcher.connect(other)
+        device = world.device(client, will=Will("wills", b"gone", qos=1)).connect(node)
+        world.until(world.is_quiet)
+        world.kill(owner)
+        world.network.cuts.add((node, other))
+        device.begin(other)
+        world.run(0.5)
+        world.network.heal()
+        world.until(lambda: watcher.texts == ["gone"])
