@@ -10,7 +10,7 @@ from typing import Final
 
 from vmq.core.context import Core
 from vmq.runtime.histogram import Histogram
-from vmq.runtime.watchdog import STEP
+from vmq.runtime.watchdog import BEAT
 from vmq_cluster.ticks import next_tick
 
 #: Looks that `recent_lag` remembers: five seconds.
@@ -90,7 +90,7 @@ class Monitor:
                 failed.set_exception(error)
                 return
             now = loop.time()
-            due = next_tick(now, STEP)
+            due = next_tick(now, BEAT)
             wanted = clock() + due - now
             timer = loop.call_at(due, step)
 

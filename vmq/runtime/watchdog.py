@@ -1,6 +1,6 @@
 """A thread that sees the event loop stand still, and says in the log whose code holds it up, and where.
 
-The loop beats ten times a second (`vmq.runtime.monitor`). The thread counts its own steps since the last beat, not
+The loop beats ten times a second (`vmq.runtime.monitor`). The thread counts its own steps since a beat, not
 seconds: a machine that was stopped, or a process that gets no processor, holds up both alike, and nobody is blamed for
 that.
 
@@ -31,10 +31,11 @@ from vmq_hooks.specs import CHAINS
 
 log = logging.getLogger("vmq.watchdog")
 
-#: Seconds between two steps of the thread; as between two beats of the loop.
-STEP: Final = 0.1
-#: Steps without a beat after which the loop is held up: the log says so within half a second.
-LATE: Final = 4
+#: Seconds between two beats of the loop; and between two steps of the thread, each of which costs more than a beat.
+BEAT: Final = 0.1
+STEP: Final = 2 * BEAT
+#: Steps without a beat after which the loop is held up: the log says so within 0.6 seconds.
+LATE: Final = 2
 #: Seconds of processors without a step after which faulthandler writes down where the threads are.
 HELD: Final = 1.0
 #: Frames of a stack that the log shows.
@@ -114,7 +115,7 @@ class Watchdog:
         self._thread.start()
 
     def beat(self) -> None:
-        """The loop runs. To be called by a task of it, every `STEP` seconds."""
+        """The loop runs. To be called by a task of it, every `BEAT` seconds."""
         if self._base is None:
             task = sys._getframe(1)
             self._base = task.f_back
@@ -148,6 +149,7 @@ class Watchdog:
         (before, used), self._last = self._last, (now, cpu)
         if now - before > HELD + STEP:
             self._was_held(now - before, cpu - used)
+            self._steps = 0  # the loop could not run either
         if self._beats != self._seen:
             self._seen = self._beats
             if self._told:

@@ -55,7 +55,7 @@ MEMBERS: Final = "vmq.slot.members"
 #: Seconds between two looks at clocks.
 TICK: Final = 0.1
 #: Looks until it is counted what slots lack: that is once a second.
-LOOKS_A_STATUS: Final = 10
+LOOKS_A_SECOND: Final = 10
 #: Slots whose routes are compared with the metadata in each look.
 AGREED_AT_ONCE: Final = 16
 #: Seconds that a node which stops has to hand its slots over, and between two looks meanwhile.
@@ -319,7 +319,11 @@ class SlotService:
             log.exception("internal error in a look at slots")
 
     def _look(self) -> None:
-        self._tune()
+        is_second = self._looks % LOOKS_A_SECOND == 0
+        self._looks += 1
+        if is_second:
+            self._tune()
+        self.here.tells_kept = self._core.hooks.on_offline_message is not None
         self.links.look()
         self.fronts.tell_fresh()
         slots = self.machines.slots
@@ -329,8 +333,7 @@ class SlotService:
         self.machines.tick(self._now())
         self._tell_unreadable()
         self._agree()
-        self._looks += 1
-        if self._looks % LOOKS_A_STATUS == 0:
+        if is_second:
             self.status.look()
         self._turns.run()
 
@@ -347,7 +350,6 @@ class SlotService:
     def _tune(self) -> None:
         """Options may change while the broker runs."""
         self.here.limits.set(limits_as_configured(self._core.options))
-        self.here.tells_kept = self._core.hooks.on_offline_message is not None
 
     def _may_found(self) -> bool:
         """Whether slots that nobody has named have no owner: who could know is in reach, or there is nobody."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two readings, and between two walks at least.
 STEP: Final = 1.0
+#: Readings that nobody watches for one look at what is wrong, which costs more than all the rest.
+UNWATCHED: Final = 5
 
 
 class Reading(Struct, frozen=True):
@@ -63,6 +65,9 @@ class BrokerReader:
         self._walk = SessionWalk(broker, clock)
         self._hooks = HookTimes(broker)
         self._worst: Worst | None = None
+        #: What was wrong at one of the last readings.
+        self._health = Health([], [])
+        self._reads = 0
         self._watched = asyncio.Event()
         self._walking: asyncio.Task[None] | None = None
         self.log = LogWatch()
@@ -91,7 +96,10 @@ class BrokerReader:
         warnings, warned = self.log.take()
         values = self._sampler.sample(self._clock())
         parts = parts_of(self._broker)
-        return Reading(values, self._broker.condition(), parts, warnings, warned, worst)
+        if is_watched or self._reads % UNWATCHED == 0:
+            self._health = self._broker.condition()
+        self._reads += 1
+        return Reading(values, self._health, parts, warnings, warned, worst)
 
     async def _keep_walking(self) -> None:
         while True:

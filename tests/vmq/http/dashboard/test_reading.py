@@ -5,8 +5,9 @@ import pytest
 from tests.support.peer import Peer
 from tests.support.until import until
 from vmq.broker import Broker
-from vmq.http.dashboard.reading import STEP, BrokerReader, parts_of, pause_after
+from vmq.http.dashboard.reading import STEP, UNWATCHED, BrokerReader, parts_of, pause_after
 from vmq.http.dashboard.sampler import SERIES
+from vmq.runtime.health import Health
 
 
 async def test_sessions_are_walked_over_while_somebody_looks(broker: Broker) -> None:
@@ -31,6 +32,25 @@ async def test_sessions_are_walked_over_while_somebody_looks(broker: Broker) -> 
     assert set(worst) >= {"dropped", "reconnects", "logins_refused", "hook_time"}
     assert reader.read(is_watched=True).worst is None, "it was told already"
     reader.stop()
+
+
+async def test_what_is_wrong_is_asked_seldom_while_nobody_looks(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = BrokerReader(broker)
+    asked: list[Broker] = []
+
+    def condition(of: Broker) -> Health:
+        asked.append(of)
+        return Health([], ["ill"])
+
+    monkeypatch.setattr(Broker, "condition", condition)
+    for _ in range(2 * UNWATCHED):
+        assert reader.read(is_watched=False).health.degraded == ["ill"]
+    assert len(asked) == 2
+    for _ in range(3):
+        reader.read(is_watched=True)
+    assert len(asked) == 5
 
 
 def test_all_workers_together_walk_for_a_third_of_a_percent_of_a_core() -> None:
