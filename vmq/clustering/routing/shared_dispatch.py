@@ -159,9 +159,11 @@ class SharedDispatch:
                 return
         members = self._members_of(publish.mountpoint, publish.group)
         node = self._choose(RANDOM, message, self._others(members))
+        if publish.hops >= MAX_HOPS:
+            node = None  # each takes another one's members, who have gone, for present
         if node is None and self._give_to_slot(publish.mountpoint, publish.group, message):
             return
-        if node is None or publish.hops >= MAX_HOPS:
+        if node is None:
             self.lost += 1
             log.info('nobody is left of "%s" for a message from %s', publish.group[:200], peer)
             return

@@ -319,10 +319,6 @@ class SlotService:
             log.exception("internal error in a look at slots")
 
     def _look(self) -> None:
-        is_second = self._looks % LOOKS_A_SECOND == 0
-        self._looks += 1
-        if is_second:
-            self._tune()
         self.here.tells_kept = self._core.hooks.on_offline_message is not None
         self.links.look()
         self.fronts.tell_fresh()
@@ -333,7 +329,9 @@ class SlotService:
         self.machines.tick(self._now())
         self._tell_unreadable()
         self._agree()
-        if is_second:
+        self._looks += 1
+        if self._looks % LOOKS_A_SECOND == 0:
+            self._tune()
             self.status.look()
         self._turns.run()
 

@@ -17,7 +17,9 @@ from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.routing.test_routing import Three
 from tests.vmq.support import Client
 from vmq.clustering.messages.publishes import MAX_HOPS, RemotePublish
+from vmq.clustering.routing.shared_dispatch import SlotTargets
 from vmq.core.context import CoreOptions
+from vmq.core.source import Source
 from vmq.mqtt.message import Message
 
 GROUP = "$share/g/t"
@@ -179,13 +181,34 @@ def test_a_node_without_a_member_left_chooses_again(three: Three) -> None:
     assert at_c.payloads() == [b"1"]
 
 
+class OneSlot(SlotTargets):
+    """One with a member that is away: it gets what is for nobody else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered: list[bytes] = []
+
+    def choose(
+        self, mountpoint: str, group: str, policy: str, here: int = 0, others: int = 0
+    ) -> tuple[int, str] | None:
+        return 7, GROUP
+
+    def offer(self, slots: list[tuple[int, str]], message: Message, source: Source) -> None:
+        assert slots == [(7, GROUP)]
+        self.offered.append(message.payload)
+
+
+@pytest.mark.parametrize("has_durable_member", [False, True])
 def test_a_message_does_not_go_round_for_ever(
-    three: Three, caplog: pytest.LogCaptureFixture
+    three: Three, caplog: pytest.LogCaptureFixture, has_durable_member: bool
 ) -> None:
-    """Two nodes that take each other for the one with the member."""
+    """Two nodes that take each other for the one with the member: at last it is for one whose session is in a slot."""
     caplog.set_level("INFO")
+    slots = OneSlot()
     for each in (three.a, three.b):
         worker(each)
+        if has_durable_member:
+            each.routing.set_slots(slots)
     three.settle()
     for member in three.a, three.b:
         # Members leave, and no node hears of the other's.
@@ -203,7 +226,8 @@ def test_a_message_does_not_go_round_for_ever(
         assert (sure, message.hops) == (True, hops)
         at = three.b if at is three.a else three.a
     assert hops == MAX_HOPS
-    assert "nobody is left of" in caplog.text
+    assert ("nobody is left of" in caplog.text) != has_durable_member
+    assert slots.offered == has_durable_member * [b"x"]
 
 
 def test_a_group_of_a_topic_tree_that_is_not_here_is_passed_on_or_lost(three: Three) -> None:
