@@ -74,8 +74,7 @@ def upheavals(seed: int) -> Iterator[tuple[float, str, str]]:
         for number in range(12):
             world.subscriber(f"s{number}", random.choice(NAMES))
         for _ in range(4):
-            for way in [(one, other) for one in NAMES for other in NAMES]:
-                world.network.lags[way] = random.choice((0.005, 0.05, 0.4))
+            world.choose_lags()
             dead = random.sample(NAMES, random.choice((1, 2, 3, 4, 5, 5, 5, 5)))
             world.kill(*dead)
             for name in dead:

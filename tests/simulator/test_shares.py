@@ -16,9 +16,7 @@ class SharesWalk:
     def __init__(self, world: World) -> None:
         self.world = world
         self.random = random = world.random
-        for one in world.nodes:
-            for other in world.nodes:
-                world.network.lags[one, other] = random.choice((0.005, 0.05, 0.4))
+        world.choose_lags()
         self.durable = world.client("d", random.choice("abc")).subscribe((GROUP, 2))
         world.until(world.is_quiet)
         self.clean = [world.device(f"c{at}", clean=True) for at in range(5)]

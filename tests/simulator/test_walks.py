@@ -90,9 +90,7 @@ def test_a_client_that_is_quicker_than_its_session_finds_it_all_the_same() -> No
     """It connects here and there while the session is still on its way from the node before."""
     for seed in (*each_seed(SEEDS), Seed(IN_ONE_MOMENT)):
         with seed, World(seed.number, *"abc") as world:
-            for one in world.nodes:
-                for other in world.nodes:
-                    world.network.lags[one, other] = world.random.choice((0.005, 0.05, 0.4))
+            world.choose_lags()
             roamer = world.subscriber("s", "a")
             for _ in range(8):
                 roamer.begin(world.random.choice("abc"))

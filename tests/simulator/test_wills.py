@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from tests.simulator.device import Device, Wire
 from tests.simulator.seeds import Seed, each_seed
@@ -38,9 +37,7 @@ class WillsWalk:
     def __init__(self, world: World) -> None:
         self.world = world
         self.random = world.random
-        for one in world.nodes:
-            for other in world.nodes:
-                world.network.lags[one, other] = self.random.choice((0.005, 0.05, 0.4))
+        world.choose_lags()
         self.watcher = world.subscriber("watcher", "a", "wills")
         self.devices = [world.device(f"w{at}", clean=at % 2 == 1) for at in range(5)]
         self.lives: list[Life] = []
@@ -154,8 +151,8 @@ def test_each_will_is_published_that_is_due_and_no_other() -> None:
             walk.check()
 
 
-def scripted(**options: Any) -> World:
-    return World(1, *"abc", replicas=2, **options)
+def scripted() -> World:
+    return World(1, *"abc", replicas=2)
 
 
 def test_a_node_that_is_back_before_it_is_missed_keeps_wills_as_before() -> None:

@@ -10,9 +10,6 @@ NAMES = "abcdef"
 #: What may happen to a network or a node, by name, and how often against the work of clients.
 Faults = dict[str, float]
 
-#: The longest delays of ways between nodes, in seconds.
-SPEEDS = (0.005, 0.05, 0.4)
-
 
 class Walk:
     """A session whose client goes about, publishers that stay, and with `others` sessions at every node.
@@ -22,12 +19,10 @@ class Walk:
 
     def __init__(self, world: World, *, others: bool) -> None:
         self.world = world
-        self.random = random = world.random
+        self.random = world.random
         self.number = 0
         names = sorted(world.nodes)
-        for one in names:
-            for other in names:
-                world.network.lags[one, other] = random.choice(SPEEDS)
+        world.choose_lags()
         self.roamer = world.subscriber("s", names[0])
         self.publishers = {name: world.client(f"p-{name}", name) for name in names}
         for name in names if others else ():

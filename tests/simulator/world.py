@@ -24,6 +24,9 @@ PATIENCE = 120.0
 
 SLOTS = 8
 
+#: The longest delays of ways between nodes, in seconds.
+SPEEDS = (0.005, 0.05, 0.4)
+
 #: Quick enough for a test to be short; what waits for time waits longer than what works.
 CLUSTER: dict[str, Any] = {
     "heartbeat_interval": 0.5,
@@ -159,6 +162,12 @@ class World:
                 device.drop()
 
     # --- the network
+
+    def choose_lags(self) -> None:
+        """Each way between nodes is a quick or a slow one."""
+        for one in self.nodes:
+            for other in self.nodes:
+                self.network.lags[one, other] = self.random.choice(SPEEDS)
 
     def carry(self, sender: str, address: str, raw: bytes) -> None:
         receiver = address.removeprefix("ipc://")

@@ -199,7 +199,7 @@ class ClusterWills(Wills):
                 kept.pop(will.who, None)  # the client has come back
         self._kept.setdefault(peer, {})[will.who] = will
         known = self._lives.get(peer, 0)
-        if will.life != known:  # its WillsBegin came before it was up here
+        if will.life != known:  # its WillsBegin may have come before it was up here
             self._lives[peer] = max(will.life, known)
             self._wait_for(peer)
 

@@ -54,7 +54,7 @@ log = logging.getLogger("vmq.cluster")
 MEMBERS: Final = "vmq.slot.members"
 #: Seconds between two looks at clocks.
 TICK: Final = 0.1
-#: Looks until it is counted what slots lack: that is once a second.
+#: Looks until options are read, and it is counted what slots lack.
 LOOKS_A_SECOND: Final = 10
 #: Slots whose routes are compared with the metadata in each look.
 AGREED_AT_ONCE: Final = 16

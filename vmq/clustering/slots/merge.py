@@ -204,8 +204,10 @@ def _merge_client(
         if dot not in here and dot not in seen_here and not stale_there:
             one.put_late(client, dot, qos, other.messages[dot])
     seen_here.merge(seen_there)
-    waiting = _clock_of(one.queues.get(client, ()))  # when it is there no more, the client has it
-    missed = NodeClock(dict(NodeClock(dict(one.context.beyond(seen_here))).beyond(waiting)))
+    missed, waiting = NodeClock(dict(one.context.beyond(seen_here))), NodeClock()
+    if missed.runs or ours.since or theirs.since:  # what it has now it will have finished
+        waiting = _clock_of(one.queues.get(client, ()))
+        missed = NodeClock(dict(missed.beyond(waiting)))
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
     subscribed = _merge_subscriptions(ours, included, theirs, other.included)
     _merge_registers(one, client, ours, theirs, subscribed, missed, ahead, waiting)

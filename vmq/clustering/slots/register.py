@@ -19,7 +19,7 @@ from vmq.clustering.slots.words import (
     Lineage,
 )
 from vmq.mqtt.topics import matches, split_shared
-from vmq_cluster.clocks import NodeClock, intersect, subtract
+from vmq_cluster.clocks import NodeClock, Runs, intersect, subtract
 
 #: Lineage, version, whether the subscription was there already, and which request it was (0: none that is known).
 BornAt = tuple[Lineage, int, bool, int]
@@ -41,16 +41,25 @@ def is_of(connection: int, request: int) -> bool:
     return request_of(connection, 0) == request >> 16 << 16
 
 
+def _last_lives(clock: NodeClock) -> dict[int, Incarnation]:
+    """By store, the last of its lives in a clock."""
+    return {origin >> BOOT_BITS: origin for origin in sorted(clock.runs)}
+
+
+def _or_nothing(runs: Runs) -> Runs:
+    """A life of which nothing was seen (numbers begin at 1) is in a clock still: of the lives before it all was."""
+    return runs or [0, 1]
+
+
 def begins_at(context: NodeClock) -> NodeClock:
     """What a slot has seen, short: of each store what its last life published; all of earlier lives it has seen.
 
     What a share group chose a queue for is not in it.
     """
-    last = {origin >> BOOT_BITS: origin for origin in sorted(context.runs)}
     return NodeClock(
         {
             origin: list(context.runs[origin])
-            for store, origin in last.items()
+            for store, origin in _last_lives(context).items()
             if not store >> STORE_BITS
         }
     )
@@ -58,7 +67,7 @@ def begins_at(context: NodeClock) -> NodeClock:
 
 def seen_since(context: NodeClock, begin: NodeClock) -> NodeClock:
     """What a slot has seen since then."""
-    last = {origin >> BOOT_BITS: origin for origin in begin.runs}
+    last = _last_lives(begin)
     return NodeClock(
         {
             origin: runs
@@ -69,13 +78,13 @@ def seen_since(context: NodeClock, begin: NodeClock) -> NodeClock:
 
 
 def begins_in_both(one: NodeClock, other: NodeClock) -> NodeClock:
-    """What two slots had both seen, of which one alone began the client has had the rest."""
-    there = {origin >> BOOT_BITS: origin for origin in other.runs}
+    """What both of two slots had seen: of what only one had, the client got it of the other."""
+    there = _last_lives(other)
     found = NodeClock()
     for origin, runs in one.runs.items():
         theirs = there.get(origin >> BOOT_BITS)
         if theirs == origin:
-            found.runs[origin] = intersect(runs, other.runs[origin]) or [0, 1]
+            found.runs[origin] = _or_nothing(intersect(runs, other.runs[origin]))
         elif theirs is not None and theirs < origin:
             found.runs[theirs] = other.runs[theirs]
         elif theirs is not None:
@@ -84,13 +93,10 @@ def begins_in_both(one: NodeClock, other: NodeClock) -> NodeClock:
 
 
 def begins_without(begin: NodeClock, dots: NodeClock) -> NodeClock:
-    """The same without what the client has got of that all the same, from another side.
-
-    A store stays in it, though with nothing that it published (numbers begin at 1): of its earlier lives all was seen.
-    """
+    """The same without what the client gets of that all the same, from another side."""
     return NodeClock(
         {
-            origin: subtract(runs, dots.runs.get(origin, [])) or [0, 1]
+            origin: _or_nothing(subtract(runs, dots.runs.get(origin, [])))
             for origin, runs in begin.runs.items()
         }
     )
