@@ -74,6 +74,10 @@ def test_no_fault_costs_a_promise(kind: str) -> None:
         (KINDS, 152),
         # A front that had its link to a later owner back before that one heard the owner which it had until then.
         (KINDS, 5648),
+        # What came of one copy after a split was sent before the older messages that came of the next one.
+        (KINDS, 40466),
+        # A node that was slow found itself alone, and had no copy: it said that there is no session (E1).
+        (KINDS, 50049),
     ],
 )
 def test_what_seeds_have_shown_is_mended_or_an_exception(kinds: tuple[str, ...], seed: int) -> None:

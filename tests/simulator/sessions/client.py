@@ -146,7 +146,6 @@ class Client:
         """CONNACK; what is to be sent again."""
         self.is_ready = True
         self.claimed += is_present and self.toggle.is_clean
-        self.denied += self.is_known and not is_present
         self.is_known = not self.toggles
         self.on_connection.clear()
         self.dots.clear()

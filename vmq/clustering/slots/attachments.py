@@ -306,7 +306,9 @@ class Attachments:
                 break
 
     def deliver(self) -> None:
-        """Sends what has come in this turn."""
+        """Sends what has come in this turn, once it serves: a fork that it lacks may have what goes before that."""
+        if self._to_deliver and not self._owned.serves(self._here.store):
+            return
         clients = list(self._to_deliver)
         self._to_deliver.clear()
         for client in clients:
@@ -495,3 +497,4 @@ class Attachments:
         refused, self._refused = self._refused, {}
         for front, asked in refused.values():
             self.on_attach(front, asked)
+        self.distribute(list(self.serving))

@@ -24,6 +24,7 @@ from vmq.clustering.slots.queued import StoredMessage
 from vmq.clustering.slots.reach import Reach
 from vmq.clustering.slots.records import all_records, load_state
 from vmq.clustering.slots.register import SentMessage
+from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.subscribers import LONGEST
 from vmq_cluster.errors import StorageError
 from vmq_cluster.storage import MemoryStorage
@@ -128,6 +129,13 @@ class World:
     def confirm(self, store: int, is_whole: bool) -> None:
         version = self.owner.state.version
         self.receive(store, SlotStored(SLOT, self.lineage, version, is_whole))
+
+    def hand_in(self, store: int, fork: SlotState) -> None:
+        """What this store had of an earlier owner."""
+        fork.close()
+        records: list[tuple[bytes, bytes | None]] = list(all_records(fork).items())
+        has, view = (fork.lineage, fork.version), self.owner.view
+        self.receive(store, StatePart(SLOT, view, *has, 0, True, True, records, fork.lineage))
 
     def follow(self, store: int) -> None:
         """A follower takes all that it is sent."""
@@ -234,11 +242,7 @@ def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here(world:
     for number in (1, 2):
         fork.send("c", 100 + number, SentMessage((ORIGIN, number), False, 2))
     fork.done("c", (ORIGIN, 1))
-    fork.close()
-    records: list[tuple[bytes, bytes | None]] = list(all_records(fork).items())
-    view = world.owner.view
-    part = StatePart(SLOT, view, fork.lineage, fork.version, 0, True, True, records, fork.lineage)
-    world.receive(3, part)
+    world.hand_in(3, fork)
     world.attach()
     (follower,) = world.owner.view.followers
     world.follow(follower)
@@ -246,6 +250,23 @@ def test_what_a_fork_has_under_way_is_finished_with_a_client_that_is_here(world:
     released = [step.packet for step in steps if step.kind == words.SEND_PUBREL]
     sent = [step.addresses[0][1] for step in steps if step.kind == words.SEND]
     assert (released, sent) == ([101, 102], [(ORIGIN, 2), (ORIGIN, 3)])
+
+
+def test_nothing_of_a_fork_is_sent_while_another_may_have_what_goes_before_it(world: World) -> None:
+    """Of one publisher; a node is back that has to hand in what it has."""
+    world.serve()
+    world.subscribe("c")
+    world.attach()
+    records = all_records(world.owner.state)
+    world.beat(2, boot=2)
+    for store, number in ((3, 2), (2, 1)):
+        assert world.to_client()[0] == []
+        fork = load_state(records)
+        fork.begin((world.lineage[0] - 1, words.incarnation_of(store, 1)))
+        fork.see((ORIGIN, number))
+        fork.put("c", (ORIGIN, number), 1, StoredMessage(number, b"t", b"x", 1, ""))
+        world.hand_in(store, fork)
+    assert world.to_client()[0] == [(ORIGIN, 1), (ORIGIN, 2)]
 
 
 def test_a_client_is_told_of_no_session_that_its_own_connection_began_or_ended(
