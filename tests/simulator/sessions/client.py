@@ -126,6 +126,8 @@ class Client:
     #: Whether it was told on a connection that it has a session from now on; how often on a later one that it has none.
     is_known: bool = False
     denied: int = 0
+    #: It was served where no current copy of its session was (E1 in docs/cluster.md).
+    is_apart: bool = False
 
     @property
     def id(self) -> str:
@@ -146,6 +148,7 @@ class Client:
         """CONNACK; what is to be sent again."""
         self.is_ready = True
         self.claimed += is_present and self.toggle.is_clean
+        self.denied += self.is_known and not is_present
         self.is_known = not self.toggles
         self.on_connection.clear()
         self.dots.clear()

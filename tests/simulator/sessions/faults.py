@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.simulator.sessions.client import NEVER
 from tests.simulator.sessions.node import STEP, TIMEOUT
-from tests.simulator.sessions.ownership import holders_of, is_whole, owner_of
+from tests.simulator.sessions.ownership import holders_of, is_whole, note_apart, owner_of
 from tests.simulator.sessions.world import SLOTS, SessionWorld, pair
 from vmq.clustering.slots.words import slot_of
 
@@ -89,6 +89,7 @@ class Faults:
     def step(self) -> None:
         """Before a step of the world."""
         world, r = self.world, self.world.random
+        note_apart(world)
         for client in world.clients.values():
             held_up = client.node in world.paused
             if client.number and r.random() < (0.03 if held_up else 0.008):

@@ -49,10 +49,13 @@ def results(world: SessionWorld) -> Counter[str]:
         _judge_group(world, publisher, found)
         _judge_rows(world, publisher, found)
     for client in world.clients.values():
-        found["again"] += client.again
         found["held"] += len(client.held)
         found["claimed"] += client.claimed
-        found["denied"] += client.denied
+        if client.is_apart:
+            found["apart"] += 1
+        else:
+            found["again"] += client.again
+            found["denied"] += client.denied
         found["stray"] += client.scope != publishers[0].scope and len(client.got)
     for node in world.nodes.values():
         if node.is_up:
@@ -125,6 +128,8 @@ def _kept(world: SessionWorld, client: Client) -> int:
 def _judge(client: Client, publisher: Client, found: Counter[str]) -> None:
     got = _of(client, publisher)
     found["lost"] += sum(text not in got for text in publisher.acknowledged)
+    if client.is_apart:
+        return
     _judge_order(client, publisher, found)
     if publisher.qos == 2:
         found["twice"] += sum(count > 1 for count in got.values())

@@ -2,7 +2,7 @@
 
 from tests.simulator.sessions.node import WorldNode
 from tests.simulator.sessions.world import SLOTS, SessionWorld
-from vmq.clustering.slots.words import store_of
+from vmq.clustering.slots.words import NO_LINEAGE, slot_of, store_of
 
 
 def owner_of(world: SessionWorld, slot: int) -> WorldNode | None:
@@ -31,6 +31,17 @@ def holders_of(world: SessionWorld, slot: int) -> list[str]:
         and world.nodes[world.stores[store]].store == store
     ]
     return [node.name, *followers]
+
+
+def note_apart(world: SessionWorld) -> None:
+    """Marks clients at a node that hears nobody and has no current copy: one that is slow is such a side for a while."""
+    for name, node in world.nodes.items():
+        if node.is_up and not node.machines.here.reach.up():
+            owners = node.machines.slots.owners
+            lacking = {slot for slot, each in owners.items() if each.state.lacks != NO_LINEAGE}
+            for client in world.clients.values():
+                if client.node == name and slot_of(client.id, SLOTS) in lacking:
+                    client.is_apart = True
 
 
 def is_quiet(world: SessionWorld) -> bool:

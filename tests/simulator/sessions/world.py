@@ -298,9 +298,6 @@ class SessionWorld:
         if up is None:
             return
         if kind == "present":
-            # A node that hears nobody is a side of its own, where there may be no copy (E1 in docs/cluster.md).
-            is_apart = not self.nodes[client.node].machines.here.reach.up()
-            client.denied += client.is_known and not (what or is_apart)
             for packet, each in client.on_present(what, self.now):
                 self._send(client, packet, each, True)
             if client.topic_filter and not client.is_subscribed:
