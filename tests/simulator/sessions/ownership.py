@@ -34,7 +34,7 @@ def holders_of(world: SessionWorld, slot: int) -> list[str]:
 
 
 def note_apart(world: SessionWorld) -> None:
-    """Marks clients at a node that hears nobody and has no current copy: one that is slow is such a side for a while."""
+    """Marks clients at a node that hears nobody and has no current copy: as one that is slow may be."""
     for name, node in world.nodes.items():
         if node.is_up and not node.machines.here.reach.up():
             owners = node.machines.slots.owners
