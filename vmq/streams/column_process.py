@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from vmq.streams.helper import until_nobody_asks
 from vmq.streams.log.column_file import make
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.ordered import making
@@ -61,9 +62,10 @@ def carry_out(order: ColumnOrder) -> bytes:
 def main() -> None:
     """The process."""
     os.nice(NICENESS)
-    for line in sys.stdin.buffer:
-        answer = carry_out(msgspec.json.decode(line, type=ColumnOrder))
-        os.write(sys.stdout.fileno(), answer)
+    with until_nobody_asks():
+        for line in sys.stdin.buffer:
+            answer = carry_out(msgspec.json.decode(line, type=ColumnOrder))
+            os.write(sys.stdout.fileno(), answer)
 
 
 if __name__ == "__main__":

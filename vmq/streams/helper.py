@@ -6,12 +6,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 #: Bytes that are read at once.
 _PIECE: Final = 1 << 16
+
+
+@contextmanager
+def until_nobody_asks() -> Iterator[None]:
+    """What such a process does until its end: it ends without a word once whoever asks has gone.
+
+    Nor does it wait for threads of libraries, which need not end one by one.
+    """
+    with suppress(BrokenPipeError):
+        yield
+    os._exit(0)
 
 
 class SpareProcess:

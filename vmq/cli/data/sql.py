@@ -4,7 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,7 +102,8 @@ def of_folder(config: Path | None, data_dir: str | None) -> Iterator[Any]:
             sources.append(SqlSource(name, stored.options.schema, LogsHere(logs), logs))
         limits = configured(config, data_dir).limits
         runner = SqlRunner(limits.max_query_seconds, memory=limits.max_query_memory)
-        yield lambda query: runner.run(query, sources)
+        with closing(runner):
+            yield lambda query: runner.run(query, sources)
 
 
 def plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from vmq.config.expressions import all_by_member, decoder_of
+from vmq.streams.helper import until_nobody_asks
 
 #: Bytes of address space: the libraries alone take the half of it.
 _MEMORY: Final = 2 << 30
@@ -161,7 +162,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from cel import compile as compile_text
 
-    serve(sys.stdin.buffer, sys.stdout.buffer, Evaluator(compile_text))
+    with until_nobody_asks():
+        serve(sys.stdin.buffer, sys.stdout.buffer, Evaluator(compile_text))
 
 
 if __name__ == "__main__":

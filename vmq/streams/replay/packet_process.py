@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from vmq.streams.far import FarCursor, FarLog, Located, Spot, opened
+from vmq.streams.helper import until_nobody_asks
 from vmq.streams.log.cursor import Chunk, LogReader
 from vmq.streams.log.errors import PassingError, StreamError
 from vmq.streams.places import PageQuery
@@ -213,7 +214,8 @@ def main() -> None:
     """Serves the standard input."""
     os.nice(NICENESS)
     memory = mmap.mmap(int(sys.argv[1]), SLOT * SLOTS)
-    serve(sys.stdin.buffer, sys.stdout.buffer, PacketMaker(memory))
+    with until_nobody_asks():
+        serve(sys.stdin.buffer, sys.stdout.buffer, PacketMaker(memory))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pyarrow import fs, ipc
 
 from vmq.config.columns import read_columns
 from vmq.streams.far import LOCATED_FORM, FarCursor, FarLog, Located
+from vmq.streams.helper import until_nobody_asks
 from vmq.streams.log.column_file import PLAIN, ColumnFile, path_of
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.cursor import LogReader
@@ -373,17 +374,19 @@ def _hints(text: str, query: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Serves one query."""
+    """Serves one query, in its process."""
     os.nice(10)
     warnings.simplefilter("ignore")  # a copy more of a result that has limits
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    broker = AskingBroker(source, sink)
-    broker.say(READY, b"")
-    line = source.readline()
-    if not line:
-        os._exit(0)  # nobody asks
-    orders = msgspec.json.decode(line, type=SqlOrders)
+    broker = AskingBroker(sys.stdin.buffer, sys.stdout.buffer)
+    with until_nobody_asks():
+        broker.say(READY, b"")
+        line = broker.source.readline()
+        if line:
+            _serve(msgspec.json.decode(line, type=SqlOrders), broker)
+
+
+def _serve(orders: SqlOrders, broker: AskingBroker) -> None:
     limit = orders.memory + _MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
@@ -394,5 +397,3 @@ def main() -> None:
         broker.say(FAIL, reason_of(error, orders).encode()[:4096])
     else:
         broker.say(END, b"")
-    # DuckDB's threads need not end one by one.
-    os._exit(0)

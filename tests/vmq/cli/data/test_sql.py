@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +92,9 @@ def test_a_broker_that_runs_and_one_that_does_not(
     check(capsys, broker, tmp_path)
     broker.terminate()
     check(capsys, broker, tmp_path)
+    command = [sys.executable, "-m", "vmq", "sql", QUERY, "--data-dir", str(broker.data_dir)]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert done.stderr == b"", "of the processes that it starts"
 
 
 def test_without_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
