@@ -143,8 +143,14 @@ class _Call:
         told = ""
         while True:
             messages = tail.messages()
-            while lines := await self._in_thread(partial(_lines, messages)):
-                await response.write(lines)
+            while True:
+                lines, problem = await self._in_thread(partial(_lines, messages))
+                if lines:
+                    await response.write(lines)
+                if problem is not None:
+                    raise problem
+                if not lines:
+                    break
                 if why := self.tails.why_over(self.stream):
                     return Ended(why)
             if tail.done:
@@ -173,16 +179,21 @@ class _Call:
         return await asyncio.get_running_loop().run_in_executor(self.worker, work)
 
 
-def _lines(messages: Iterator[StreamMessage]) -> bytes:
-    """Some of the messages, a line each; empty once there are no more."""
+def _lines(messages: Iterator[StreamMessage]) -> tuple[bytes, Exception | None]:
+    """Some of the messages, a line each, and what goes wrong behind them; empty once there are no more."""
+    from vmq.streams.log.errors import StreamError
+
     lines: list[bytes] = []
     size = 0
-    for message in messages:
-        lines.append(_line(message))
-        size += len(lines[-1])
-        if len(lines) >= _ROWS or size >= _BYTES:
-            break
-    return b"".join(lines)
+    try:
+        for message in messages:
+            lines.append(_line(message))
+            size += len(lines[-1])
+            if len(lines) >= _ROWS or size >= _BYTES:
+                break
+    except (StreamError, OSError) as problem:
+        return b"".join(lines), problem
+    return b"".join(lines), None
 
 
 def _line(thing: StreamMessage | Notice | Ended) -> bytes:

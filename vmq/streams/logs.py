@@ -13,8 +13,14 @@ from vmq.streams.catalog import Stream
 from vmq.streams.extents import LOOK
 from vmq.streams.far import Located, locate
 from vmq.streams.log.columns import ramp
-from vmq.streams.log.cursor import LogReader, PartitionLog
-from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
+from vmq.streams.log.cursor import Chunk, LogReader, PartitionLog
+from vmq.streams.log.errors import (
+    AwayError,
+    DamagedError,
+    OutOfRangeError,
+    StreamError,
+    UnknownPartitionError,
+)
 from vmq.streams.log.message import StreamMessage
 from vmq.streams.log.schema import projected
 from vmq.streams.places import Page, PageQuery, PartitionPlaces
@@ -362,8 +368,7 @@ def rows_of(reader: LogReader, wanted: PageQuery) -> RowPage:
     found: list[pa.RecordBatch] = []
     count = size = 0
     following = end = min(wanted.end, reader.partition.end)
-    for chunk in reader.read(wanted.start, end, most=wanted.size):
-        rows, following = chunk
+    for rows, following in _in_front_of_damage(reader.read(wanted.start, end, most=wanted.size)):
         room = wanted.size - size
         if rows.num_rows > 1 and rows.nbytes > 2 * room:
             # What is kept is copied: a slice holds all of what it is cut from.
@@ -377,6 +382,18 @@ def rows_of(reader: LogReader, wanted: PageQuery) -> RowPage:
         if count >= wanted.rows or size >= wanted.size:
             break
     return RowPage(found[0] if len(found) == 1 else pa.concat_batches(found), following)
+
+
+def _in_front_of_damage(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """What can be read is a page: damage behind it is for whoever reads on."""
+    is_first = True
+    try:
+        for chunk in chunks:
+            yield chunk
+            is_first = False
+    except DamagedError:
+        if is_first:
+            raise
 
 
 def as_rows(page: Page, columns: Sequence[str]) -> RowPage:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vmq.streams.log import checkpoint
-from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.errors import DamagedError, MissingError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
 from vmq.streams.log.partition import CHECKPOINT
@@ -31,7 +31,6 @@ class RestingLog:
         OSError: the disk.
     """
 
-    damage: DamagedError | None = None
     #: What the broker has archived nobody fetches here.
     archive = None
 
@@ -52,6 +51,15 @@ class RestingLog:
             self.active = LastSegment(stored.folder, Index(base, 0))
         self.visible = self.active.index.size
         self.end = self.active.index.end
+        self.damage = self._missing()
+
+    def _missing(self) -> DamagedError | None:
+        """What is wrong if a segment is not there."""
+        paths = [*(each.path for each in self.sealed[1:]), self.active.path]
+        for each, path in zip(self.sealed, paths, strict=False):
+            if each.end != int(path.stem):
+                return MissingError(path, each.end)
+        return None
 
     def note(self, damage: DamagedError) -> None:
         """Who reads it tells what he meets."""

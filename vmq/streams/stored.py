@@ -17,7 +17,7 @@ from vmq.config.streams import StreamOptions
 from vmq.streams.definition import DEFINITION, read_definition
 from vmq.streams.log import checkpoint
 from vmq.streams.log.columns import Projection, within
-from vmq.streams.log.errors import DamagedError, StreamError, UnknownStreamError
+from vmq.streams.log.errors import DamagedError, MissingError, StreamError, UnknownStreamError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import load
 from vmq.streams.log.partition import CHECKPOINT, COPY
@@ -191,17 +191,21 @@ class StoredPartition:
             if after is not None and int(after.stem) <= start:
                 continue
             limit = None
+            end = int(path.stem)
             if after is None and noted is not None and noted.base == int(path.stem):
                 limit = noted.position
             with path.open("rb") as file:
                 try:
                     for span in self._spans(file.fileno(), path, limit, fields):
-                        rest, first = within(span.rows, span.offset, start, span.end)
+                        end = span.end
+                        rest, first = within(span.rows, span.offset, start, end)
                         if rest.num_rows:
                             yield BatchSpan(rest, first, span.next, span.end)
                             start = span.end
                 except SegmentFlawError as flaw:
                     raise flaw.damage(path) from None
+            if after is not None and end < int(after.stem):
+                raise MissingError(after, end)
 
     def _spans(
         self, fd: int, path: Path, limit: int | None, fields: list[int] | None
@@ -266,8 +270,7 @@ class StoredPartition:
         for number, path in enumerate(paths, 1):
             base = int(path.stem)
             if base != report.end and known == len(report.problems):
-                what = f"offsets {report.end} to {base - 1} are missing before it"
-                report.problems.append(f"{path}: {what}")
+                report.problems.append(str(MissingError(path, report.end)))
             report.end = base
             known = len(report.problems)  # behind a damaged segment nobody knows what is missing
             is_last = number == len(paths)

@@ -42,6 +42,23 @@ def test_sealed_segments_and_the_last_are_read_and_nothing_is_changed(tmp_path: 
     assert contents(tmp_path) == before
 
 
+def test_a_segment_that_is_not_there_is_told(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    for first in range(0, 12, 3):
+        put(partition, rows_from(first, 3))
+        if first < 9:
+            partition.roll()
+    partition.close()
+    paths = sorted(tmp_path.glob("*.arrows"))
+    paths[0].unlink()
+    assert len(numbers(resting(tmp_path))) == 9, "the retention may have taken it"
+    paths[2].unlink()
+    stored = StoredPartition(tmp_path, "s", 0)
+    for reading in (lambda: numbers(resting(tmp_path)), lambda: list(stored.spans())):
+        with pytest.raises(DamagedError, match="offsets 6 to 8 are in no segment"):
+            reading()
+
+
 def test_a_torn_tail_is_not_read_and_damage_is_refused(tmp_path: Path) -> None:
     partition = make(tmp_path)
     put(partition, rows_from(0, 3))

@@ -94,7 +94,7 @@ def test_what_is_missing_is_found(folder: Path) -> None:
     active.unlink()
     assert problems(folder) == [f"{active}: the file is missing"]
     active.with_name("00000000000000000999.arrows").write_bytes(raw)
-    assert "to 998 are missing before it" in problems(folder)[0]
+    assert "to 998 are in no segment" in problems(folder)[0]
     for path in segments(folder):
         path.unlink()
     assert "there is no segment" in problems(folder)[0]

@@ -191,14 +191,18 @@ def _rows(
     reader = client.do_get(flight.Ticket(json.dumps(ticket).encode()), options)
     found: list[pa.RecordBatch] = []
     size, following = 0, int(ticket["start"])
-    for chunk in reader:
-        if chunk.data.num_rows:
-            found.append(chunk.data)
-        size += chunk.data.nbytes
-        following = json.loads(chunk.app_metadata.to_pybytes())["next"]
-        if size >= _ENOUGH:
-            reader.cancel()
-            break
+    try:
+        for chunk in reader:
+            if chunk.data.num_rows:
+                found.append(chunk.data)
+            size += chunk.data.nbytes
+            following = json.loads(chunk.app_metadata.to_pybytes())["next"]
+            if size >= _ENOUGH:
+                reader.cancel()
+                break
+    except flight.FlightError:
+        if not found:
+            raise  # else whoever reads on behind these rows meets it
     return pa.Table.from_batches(found, reader.schema), following
 
 

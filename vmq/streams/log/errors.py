@@ -54,6 +54,14 @@ class DamagedError(StreamError):
         self.reason = reason
 
 
+class MissingError(DamagedError):
+    """Offsets in front of a segment, from `offset` on, are in none."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        last = int(path.stem) - 1
+        super().__init__(path, 0, offset, f"offsets {offset} to {last} are in no segment")
+
+
 class DamagedElsewhereError(StreamError):
     """A partition is damaged on the node that has it, which says why."""
 

@@ -22,7 +22,7 @@ from vmq.config.values import read_archive
 from vmq.streams.log import checkpoint as checkpoints
 from vmq.streams.log.archive import PartitionArchive
 from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint, sync_folder
-from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.errors import DamagedError, MissingError
 from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
 from vmq.streams.log.ordered.beside import BytesBeside
@@ -172,8 +172,7 @@ class Partition:
     def _check_order(self, ends: list[tuple[int, int]]) -> None:
         for (_, end), (base, _) in pairwise(ends):
             if base != end:
-                path = self.folder / file_name(base)
-                raise DamagedError(path, 0, end, f"offsets {end} to {base - 1} are in no segment")
+                raise MissingError(self.folder / file_name(base), end)
 
     def _missing(self, last: Path, noted: PartitionCheckpoint) -> Active:
         """The segment that was written to is gone."""
