@@ -213,7 +213,10 @@ def _guarded(handler: Handler, keys: Finds | None) -> Handler:
             return _failure(413, f"the body is too large: {error.text}")
         except web.HTTPException:
             raise
-        except Exception:
+        except Exception as error:
+            is_gone = request.transport is None or request.transport.is_closing()
+            if is_gone and isinstance(error, ConnectionError):
+                return web.Response()  # nobody hears it
             log.exception("cannot answer %s %s", request.method, request.path)
             return _failure(500, "an error of the broker's own; its log says more")
 
@@ -308,7 +311,9 @@ async def _body(request: web.Request) -> dict[str, Any]:
         plain: object = msgspec.json.decode(data)
     except TimeoutError:
         raise TooSlow("the body did not come within http_request_timeout") from None
-    except msgspec.DecodeError as error:
+    except web.RequestPayloadError:
+        raise AdminError("the body is not what its Content-Encoding says") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AdminError(f"the body is no JSON: {error}") from None
     except RecursionError:
         raise AdminError("the body is nested too deep") from None

@@ -27,13 +27,15 @@ SHOWN: Final = 80
 def in_one_line(record: logging.LogRecord) -> bool:
     """What a peer sends that is no HTTP is no defect here: it costs a line, with no traceback and nothing of it."""
     error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, web.RequestPayloadError):  # of a body that nobody has read
+        error = error.__cause__
     if isinstance(error, HttpProcessingError):
         what = next(iter(error.message.strip().splitlines()), type(error).__name__)
         record.exc_info = None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.msg = 'refused peer=%s reason="no good HTTP: %s"'
-        peer = record.args[:1] if isinstance(record.args, tuple) else ("",)
-        record.args = (*peer, what.partition(": b")[0].rstrip(":")[:SHOWN])
+        peer = record.args[:1] if isinstance(record.args, tuple) else ()
+        record.args = (*(peer or ("unknown",)), what.partition(": b")[0].rstrip(":")[:SHOWN])
     return True
 
 

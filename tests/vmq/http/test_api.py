@@ -3,10 +3,12 @@
 import asyncio
 import json
 import logging
+import socket
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -186,11 +188,21 @@ async def test_a_body_that_is_too_large_is_refused(local: Site) -> None:
     assert "the body is too large" in answer["error"]
 
 
-async def test_a_body_that_is_no_json_is_refused(local: Site) -> None:
-    headers = {"Content-Type": "application/json"}
-    status, answer = await ask(local, "POST", "/option", data=b"{", headers=headers)
+@pytest.mark.parametrize(
+    ("body", "more", "said"),
+    [
+        (b"{", {}, "no JSON"),
+        (b'{"option": "\xe4"}', {}, "no JSON"),
+        (b"abc", {"Content-Encoding": "gzip"}, "not what its Content-Encoding says"),
+    ],
+)
+async def test_a_body_that_is_no_json_is_refused(
+    local: Site, body: bytes, more: dict[str, str], said: str
+) -> None:
+    headers = {"Content-Type": "application/json"} | more
+    status, answer = await ask(local, "POST", "/option", data=body, headers=headers)
     assert status == 400
-    assert "no JSON" in answer["error"]
+    assert said in answer["error"]
 
 
 # A client that we did not write
@@ -265,11 +277,18 @@ async def test_a_listing_names_the_nodes_that_did_not_answer(
     assert answer == {"rows": [], "more": False, "missing": ["b", "c"]}
 
 
-async def test_who_leaves_in_the_middle_disturbs_nobody(local: Site) -> None:
+async def test_who_leaves_in_the_middle_disturbs_nobody(
+    local: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(3 * SLICE):
         Peer(local.broker.registry(), f"c{number}", clean=False).leave()
     for _ in range(3):
         answer = await local.client.get(local.base + "/api/v1/sessions", params={"limit": "0"})
         answer.close()
+    url = urlsplit(local.base)
+    for _ in range(3):
+        with socket.create_connection((url.hostname or "", url.port or 0)) as gone:
+            gone.sendall(b"GET /api/v1/sessions HTTP/1.1\r\nHost: x\r\n\r\n")
     status, _ = await ask(local, "GET", "/sessions")
     assert status == 200
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []

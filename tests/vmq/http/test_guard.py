@@ -73,6 +73,17 @@ def test_what_is_no_http_costs_one_line_of_the_log(
     assert "yyy" not in said
 
 
+def test_a_body_that_is_not_packed_as_it_says_costs_one_line(hasty: BrokerProcess) -> None:
+    """Nobody reads it."""
+    before = len(hasty.stderr_text())
+    with connect_tcp(hasty.http) as sock:
+        head = b"GET /health/ping HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\n"
+        sock.sendall(head + b"abc")
+        assert sock.recv(12) == b"HTTP/1.1 200"
+        hasty.wait_log('refused peer=unknown reason="no good HTTP: Can not decode content-encoding')
+    assert "Traceback" not in hasty.stderr_text()[before:]
+
+
 def test_whoever_has_asked_may_ask_again_later(hasty: BrokerProcess) -> None:
     """The time is that of the first head: a connection that was of use stays for the next."""
     connection = HTTPConnection(urlsplit(hasty.http).netloc, timeout=60)
