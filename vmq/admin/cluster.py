@@ -252,6 +252,8 @@ async def drain(
         say_drained(node, False)
         await clustering.admission.turn_elsewhere("")
         return Drained(node.name, drained=False, complete=True)
+    if not node.machine.membership.belongs:
+        raise RefusedError(f"node {node.name!r} does not belong to a cluster any more")
     if not set(node.up) - broker.worker_names:
         raise RefusedError("no other node is up that could serve the clients of this one")
     say_drained(node, True)

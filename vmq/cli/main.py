@@ -1,6 +1,8 @@
 """The `vmq` command: its subcommands, and the one place where errors become text and exit codes."""
 
+import errno
 import gc
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -8,11 +10,13 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from vmq.cli.terminal.console import CliError, error
+from vmq.cli.terminal.console import FAILURE, CliError, error, nobody_reads
 from vmq.version import __version__
 
 # Interrupted from the keyboard: what a shell expects, 128 + SIGINT.
 _INTERRUPTED: Final = 130
+#: What stdout cannot take for want of room.
+_NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 #: The commands by the panel of the help that they stand in: a function, or the `app` of several, and its module.
 #: Only that of the command that was called is imported: all of them take as long as the interpreter and Typer together.
@@ -119,6 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         app = app_of(_called_by(arguments))
         result: object = app(list(arguments), prog_name="vmq", standalone_mode=False)
+        sys.stdout.flush()
     except typer.TyperException as problem:
         # Without a text: no arguments were given, and the help has been shown.
         if problem.format_message():
@@ -129,6 +134,18 @@ def main(arguments: Sequence[str]) -> int:
         return problem.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Typer's own end of a broken pipe is 1
+            return nobody_reads()
+        raise
+    except BrokenPipeError:
+        return nobody_reads()
+    except OSError as problem:
+        if problem.errno not in _NOT_WRITTEN or problem.filename is not None:
+            raise
+        error(f"cannot write: {problem.strerror}")
+        nobody_reads()
+        return FAILURE
     return result if isinstance(result, int) else 0
 
 
@@ -144,4 +161,6 @@ def run() -> NoReturn:
     """The entry point of the `vmq` program."""
     # What a program loads it keeps: the collector need not walk it again at every 700 allocations.
     gc.set_threshold(50_000, 20, 50)
+    if sys.stdout is None:  # its descriptor was closed
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.exit(main(sys.argv[1:]))

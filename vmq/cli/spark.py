@@ -168,6 +168,8 @@ def status(
     from vmq_spark.status import read_all
 
     loaded = settings.load(config, _overrides(data_dir)).config
+    if not Path(loaded.broker.data_dir).is_dir():
+        raise CliError(f"there is no data folder {loaded.broker.data_dir}")
     found = read_all(_plugin_folder(loaded.broker.data_dir))
     if pipeline is not None:
         found = [each for each in found if each.name == pipeline]

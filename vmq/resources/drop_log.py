@@ -5,6 +5,7 @@ from typing import Final
 
 from vmq.core.context import Core
 from vmq.core.losses import ClientLosses
+from vmq.core.waiting import MEMORY_FULL, QUEUE_FULL, STORE_FULL
 from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.queue")
@@ -16,6 +17,8 @@ LOOK: Final = 1.0
 #: Lines of one telling; the rest is summed up in one more.
 LINES: Final = 20
 
+#: Why room was wanted, and what gives it.
+FOR_ROOM: Final = (QUEUE_FULL, STORE_FULL, MEMORY_FULL)
 ADVICE: Final = (
     "; so that old messages and forgotten sessions take no room from what is wanted, set queue.max_age and "
     "session.persistent_client_expiration"
@@ -23,7 +26,7 @@ ADVICE: Final = (
 
 
 class DropLog:
-    """Writes them. The first line of all says what helps."""
+    """Writes them. The first line of what had no room says what helps."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -63,8 +66,8 @@ class DropLog:
         # A session that is on its way to another node has a NUL in front: see `Registry.detach`.
         name = lost.client_id.lstrip("\0") or "(others)"
         where = f" mountpoint={lost.mountpoint}" if lost.mountpoint else ""
-        advice = "" if self.has_advised else ADVICE
-        self.has_advised = True
+        advice = ADVICE if lost.reason in FOR_ROOM and not self.has_advised else ""
+        self.has_advised = self.has_advised or bool(advice)
         log.warning(
             "dropped client=%s%s reason=%s messages=%d bytes=%d%s",
             name,

@@ -368,7 +368,8 @@ def rows_of(reader: LogReader, wanted: PageQuery) -> RowPage:
     found: list[pa.RecordBatch] = []
     count = size = 0
     following = end = min(wanted.end, reader.partition.end)
-    for rows, following in _in_front_of_damage(reader.read(wanted.start, end, most=wanted.size)):
+    for chunk in _in_front_of_damage(reader.read(wanted.start, end, most=wanted.size)):
+        rows, following = chunk
         room = wanted.size - size
         if rows.num_rows > 1 and rows.nbytes > 2 * room:
             # What is kept is copied: a slice holds all of what it is cut from.

@@ -1,9 +1,11 @@
 """The command line itself: help, versions, and what wrong options meet."""
 
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +40,22 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert err.startswith("vmq: error: ")
     assert len(err.splitlines()) == 1
     return err
+
+
+def test_what_cannot_be_written_is_an_error_and_a_reader_that_goes_is_none() -> None:
+    command = [sys.executable, "-m", "vmq", "--help"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = b"vmq: error: cannot write: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+    source, sink = os.pipe()
+    os.close(source)
+    with os.fdopen(sink, "wb") as pipe:
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+    closed = ["sh", "-c", '"$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

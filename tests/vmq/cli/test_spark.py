@@ -132,4 +132,8 @@ def test_status_of_what_was_killed_and_of_what_never_ran(
     assert lines[1].endswith("it\\x1b failed")
     assert main(["spark", "status", "other", "--data-dir", str(tmp_path)]) == 1
     assert "no pipeline 'other' was ever run" in capsys.readouterr().err
-    assert answer(capsys, "status", "--json", "--data-dir", tmp_path / "empty") == "[]\n"
+    empty = tmp_path / "empty"
+    assert main(["spark", "status", "--data-dir", str(empty)]) == 1
+    assert "there is no data folder" in capsys.readouterr().err
+    empty.mkdir()
+    assert answer(capsys, "status", "--json", "--data-dir", empty) == "[]\n"

@@ -16,6 +16,10 @@ def test_what_is_dropped_is_told_once_a_minute(
     log, losses = DropLog(house.core), house.core.losses
     log.look()
     assert lines(caplog) == []
+    losses.add("", "emptied", "purged", 7)
+    log.look()
+    assert lines(caplog) == ["dropped client=emptied reason=purged messages=1 bytes=7"]
+    house.clock.advance(EVERY)
     for _ in range(3):
         losses.add("", "slow", "queue_full", 10)
     log.look()

@@ -1,4 +1,4 @@
-"""In front of a damaged batch nothing is lost to readers, of whatever kind: each gets what lies before it, then the reason."""
+"""In front of a damaged batch nothing is lost to readers of any kind: each gets what lies there, then the reason."""
 
 import json
 import random

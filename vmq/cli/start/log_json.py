@@ -19,7 +19,7 @@ class JsonFormatter(logging.Formatter):
     """`{"time": ..., "level": ..., "logger": ..., "message": "closed", "client": ..., ...}`.
 
     `message` is the text in front of the fields; where a text has values that are no fields, it is
-    the whole text. Where several workers write one log, "worker" says whose it is.
+    the whole text, beside the fields. Where several workers write one log, "worker" says whose it is.
     """
 
     def __init__(self, worker: int = 0) -> None:
@@ -37,13 +37,13 @@ class JsonFormatter(logging.Formatter):
         }
         event, fields = _parts(str(record.msg))
         arguments = record.args
-        if isinstance(arguments, tuple) and len(fields) == len(arguments) > 0:
-            entry["message"] = event
-            for field, value in zip(fields, arguments, strict=True):
+        values = arguments if isinstance(arguments, tuple) else ()
+        is_event = len(fields) == len(values) > 0 and "" not in fields
+        entry["message"] = event if is_event else record.getMessage()
+        for field, value in zip(fields, values, strict=False):
+            if field:
                 name = field + "_" if field in _TAKEN or field in self._who else field
                 entry[name] = value if isinstance(value, int | float | dict) else str(value)
-        else:
-            entry["message"] = record.getMessage()
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         text = json.dumps(entry, ensure_ascii=False, allow_nan=False, default=str)
@@ -52,9 +52,10 @@ class JsonFormatter(logging.Formatter):
 
 @lru_cache(maxsize=1024)
 def _parts(template: str) -> tuple[str, tuple[str, ...]]:
-    """The text in front of a template's fields, and their names; none if it has other values too."""
-    fields = list(_FIELD.finditer(template))
-    if not fields or len(fields) != len(_DIRECTIVE.findall(template)):
-        return template, ()
+    """The text in front of a template's fields, and the name of each of its values; "" of one that is no field."""
+    fields = {template.index("%", field.start()): field for field in _FIELD.finditer(template)}
+    values = [each.start() for each in _DIRECTIVE.finditer(template)]
     # What stands behind the last field explains it to a reader, and says nothing of its own.
-    return template[: fields[0].start()].rstrip(" :,"), tuple(field[1] for field in fields)
+    begin = min((field.start() for field in fields.values()), default=len(template))
+    names = tuple(fields[each][1] if each in fields else "" for each in values)
+    return template[:begin].rstrip(" :,"), names

@@ -63,12 +63,15 @@ class LogFile(logging.StreamHandler[TextIO]):
         return path.open("a", encoding="utf-8", errors="backslashreplace")
 
     def reopen(self) -> None:
-        """Goes on in a file of the same name, made if it is gone.
+        """Goes on in a file of the same name, made if it is gone: whoever could read the old one can read it.
 
         Raises:
             OSError: it cannot be opened; the log goes on where it was.
         """
+        is_new = not self.path.exists()
         fresh = self.opened(self.path)
+        if is_new:
+            os.fchmod(fresh.fileno(), os.fstat(self.stream.fileno()).st_mode & 0o777)
         old = self.setStream(fresh)
         if old is not None:
             old.close()

@@ -1,6 +1,7 @@
 """The lines of the broker's log."""
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -76,3 +77,17 @@ def test_a_file_that_cannot_be_opened_anew_leaves_the_log_where_it_was(tmp_path:
         log.reopen()
     logging.getLogger("vmq.test").info("still here")
     assert "still here" in (moved / "vmq.log").read_text()
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_who_could_read_the_log_can_read_it_after_it_was_moved_away(tmp_path: Path) -> None:
+    path = tmp_path / "vmq.log"
+    log = configure("info", "text", path)
+    path.chmod(0o640)
+    before = os.umask(0o077)  # as of a broker that runs
+    try:
+        path.rename(tmp_path / "vmq.log.1")
+        log.reopen()
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640

@@ -55,6 +55,13 @@ async def test_a_start_ends_a_drain_for_the_other_nodes_too(tmp_path: Path) -> N
             await until(lambda: statuses(a)["b"] == "joined")
 
 
+async def test_a_node_that_has_left_is_not_drained(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (_, b):
+        await cluster.leave(b, 10)
+        with pytest.raises(RefusedError, match="does not belong to a cluster any more"):
+            await cluster.drain(b, 1)
+
+
 async def test_the_last_node_cannot_be_drained(tmp_path: Path) -> None:
     async with Broker(config(tmp_path, "a")) as a:
         with pytest.raises(RefusedError, match="no other node is up"):
