@@ -23,6 +23,7 @@ from vmq.config.values import (
     read_archive,
 )
 from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.special import DELAYED, JOBS, REPLAY, STREAM
 from vmq.mqtt.topics import SHARE_PREFIX, check_filter
 
 _LEVEL: Final = re.compile(r"level:([1-9][0-9]{0,2})\Z")
@@ -30,6 +31,7 @@ _LEVEL: Final = re.compile(r"level:([1-9][0-9]{0,2})\Z")
 _NAME: Final = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*\Z")
 _LONGEST_NAME: Final = 100
 KEY_FORMS: Final = '"client_id", "topic", or "level:N" for the Nth level of the topic (N 1 to 128)'
+_COMMANDS: Final = (JOBS, DELAYED, REPLAY, STREAM)
 FILTER_FORMS: Final = 'a list of topic filters, as in ["sensors/+/temp", "plant/#"]'
 
 
@@ -119,7 +121,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bool,
         Meta(
             description="Beside each large sealed segment its rows lie once more, by topic, for readers of few topics; "
-            "about half of its bytes more, which retention_bytes does not count."
+            "about half of its bytes more, which retention_bytes counts."
         ),
     ] = True
     archive: Annotated[
@@ -262,6 +264,9 @@ def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
         else:
             if each.startswith(SHARE_PREFIX):
                 what = "a stream gets every message, so a share group has no meaning"
+                yield "filters", f"{what}; accepted: {FILTER_FORMS}"
+            elif each.startswith(_COMMANDS):
+                what = f"no message is published to {each.split('/')[0]}/..., which asks the broker for something"
                 yield "filters", f"{what}; accepted: {FILTER_FORMS}"
             elif "\0" in each:
                 yield "filters", f"U+0000 is in no topic; accepted: {FILTER_FORMS}"

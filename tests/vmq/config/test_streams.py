@@ -59,6 +59,7 @@ def test_the_environment_states_a_stream() -> None:
         ('filter = "a"', ".filter = \"a\": unknown option; did you mean 'filters'?"),
         ('filters = ["a/#/b"]', ".filters = [\"a/#/b\"]: misplaced # in filter 'a/#/b'"),
         ('filters = ["$share/g/a"]', "a share group has no meaning"),
+        ('filters = ["$jobs/#"]', "no message is published to $jobs/..."),
         ("filters = []", ".filters = []: accepted: a list of topic filters"),
         ("", ".filters: missing; accepted: a list of topic filters"),
     ],

@@ -226,6 +226,8 @@ async def test_scans_see_everything_once(redis: Any) -> None:
             break
     assert sorted(names) == [b"q%d" % number for number in range(7)]
     assert (await do("QSCAN", "MINLEN", 8))[1] == [b"q0"]
+    for options in (("COUNT", 3, "BUSYLOOP"), ("BUSYLOOP", "COUNT", 3)):
+        assert len((await do("QSCAN", 0, *options))[1]) == 7
     found: list[bytes] = []
     cursor = 0
     while True:

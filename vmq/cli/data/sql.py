@@ -135,6 +135,11 @@ def rows_of(found: "pa.Table") -> Iterator[list[Any]]:
 def write_json(found: "pa.Table") -> None:
     """A JSON object a row."""
     names = found.schema.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"two columns are called {twice[0]!r}, and an object has one: name one with AS"
+        )
     for row in rows_of(found):
         print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
 
@@ -149,6 +154,7 @@ def write_csv(found: "pa.Table") -> None:
 
 def write_parquet(found: "pa.Table", path: Path) -> None:
     """A Parquet file, which is there when it is complete."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     work = path.with_name(path.name + ".tmp")
@@ -157,6 +163,8 @@ def write_parquet(found: "pa.Table", path: Path) -> None:
         work.replace(path)
     except OSError as error:
         raise CliError(f"cannot write {path}: {error.strerror or error}") from None
+    except pa.ArrowNotImplementedError as error:
+        raise CliError(f"Parquet cannot have this; cast it: {error}") from None
     finally:
         work.unlink(missing_ok=True)
     print(f"{found.num_rows} rows in {path}")

@@ -308,8 +308,10 @@ def repair(
     """Mend the damaged partitions of a stream, or of all. The broker must not be running.
 
     Of a last segment the rows before the damage stay, and the offsets behind
-    them are given out again. Another segment goes, with those before it. What
-    was there is kept beside the partition's segments.
+    them are given out again. One before it that is missing, or whose end is,
+    goes with those before it, as offsets have no gaps. What was there is kept
+    beside the partition's segments. Other damage stays as it is: readers are
+    refused from there on, and 'vmq stream verify' names it.
 
     \b
     Examples:

@@ -50,7 +50,8 @@ class _Scan:
             raise JobRefusedError("ERR syntax error")
         value = argv[at + 1]
         if name == b"COUNT":
-            self.count = min(whole(value, "ERR COUNT must be a number > 0", 1, _MOST), _STEP)
+            count = min(whole(value, "ERR COUNT must be a number > 0", 1, _MOST), _STEP)
+            self.count = max(self.count, count) if self.step == _BUSY else count
         elif name == b"MINLEN":
             self.minlen = whole(value, "ERR MINLEN must be a number", 0, _MOST)
         elif name == b"MAXLEN":

@@ -81,6 +81,11 @@ def check(capsys: pytest.CaptureFixture[str], broker: BrokerProcess, tmp_path: P
     assert all(line.removeprefix("vmq: error:").strip() for line in err.splitlines())
     code, _, err = ask(capsys, broker, "select * from '/etc/passwd'")
     assert code != 0
+    code, _, err = ask(capsys, broker, "select 1 as a, 2 as a", "--json")
+    assert (code, "two columns are called 'a'" in err) == (USAGE, True)
+    path = tmp_path / "never.parquet"
+    code, _, err = ask(capsys, broker, "select interval 1 day as i", "--parquet", path)
+    assert (code, "Parquet cannot have this" in err, path.exists()) == (FAILURE, True, False)
     code, _, err = ask(capsys, broker, QUERY, "--json", "--csv")
     assert code == USAGE
     assert "one of them" in err
