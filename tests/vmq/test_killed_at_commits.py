@@ -114,3 +114,24 @@ def test_killed_at_any_commit_nothing_is_lost_or_doubled(tmp_path: Path, death: 
         if kill_at > commits_until_done:
             break
     assert commits_until_done >= 7
+
+
+@pytest.mark.parametrize("dies", (False, True))
+def test_a_session_that_a_client_has_ended_is_not_back(tmp_path: Path, dies: bool) -> None:
+    """CONNACK waits until that is on disk: its client knows by it that nothing is left [MQTT-3.1.2-6]."""
+    with stored_house(tmp_path) as house:
+        receiver = Receiver()
+        receiver.connect(house)
+        receiver.client.send(mqtt.subscribe_packet(1, ("t", 2)))
+        receiver.client.take()
+        house.patient = True
+        clean = Client(house)
+        clean.send(mqtt.connect_packet("receiver"))
+        assert clean.take() == []
+        if not commit_and_maybe_die(house, "between" if dies else None):
+            assert [each.type for each in clean.take()] == [mqtt.CONNACK]
+        again = Client(house)
+        again.send(mqtt.connect_packet("receiver", clean=False))
+        commit_and_maybe_die(house, None)
+        (connack,) = again.take()
+        assert not connack.session_present

@@ -136,7 +136,7 @@ def test_a_session_that_ends_leaves_nothing(durable: House) -> None:
     send(writer, 4)
     session = reader.queue.session
     reader.lose()
-    durable.client("reader", clean=True)
+    durable.client().send(mqtt.connect_packet("reader"))
     store = durable.store
     assert store is not None
     assert session in durable.purged

@@ -27,7 +27,8 @@ class MemberRow(Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="joined, drained (it serves no clients for now), leaving, left, removed (by an operator), "
-            "expired (dead for too long), or asked (to take this node in)"
+            "expired (dead for too long), asked (to take this node in), or joining (this node: it is not let in "
+            "yet, and serves no clients; health says why)"
         ),
     ]
     is_up: Annotated[bool, Meta(description="This node can reach it")]
@@ -155,9 +156,13 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
         messages, size = clustering.outboxes.waiting_for(name)
         sessions = tally.clean + tally.durable
         slots = None if clustering.slots is None else clustering.slots.tally(name)
+        if status == "joined" and name in drained:
+            status = "drained"
+        elif status == "joined" and is_self and clustering.admission.reason:
+            status = "joining"
         yield MemberRow(
             node=name,
-            status="drained" if status == "joined" and name in drained else status,
+            status=status,
             is_up=is_self or (is_member and machine.detector.is_up(name)),
             is_self=is_self,
             address=record.address,

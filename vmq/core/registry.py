@@ -80,6 +80,7 @@ class Registry:
             self.core.counters.takeovers += 1
             existing.output.close("taken over by a new connection of the client id [MQTT-3.1.4-2]")
             existing = self.subscribers.get(client_id)
+        has_ended = existing is not None and clean and existing.queue.durable
         if existing is not None and clean:
             self.end_session(existing)
             existing = None
@@ -93,6 +94,8 @@ class Registry:
         store = self.core.store
         if existing.queue.durable and store is not None:
             store.put_session(self.scope + client_id, existing.queue.session, 0, user)
+        if (existing.queue.durable or has_ended) and store is not None:
+            # CONNACK says what is there: else a session that has ended could be back [MQTT-3.1.2-6].
             output.write_after(output.outbox.stored, store.barrier())
         self.core.sessions.on_subscriber(CLAIMED, self, existing, "")
         return existing, present

@@ -5,7 +5,7 @@ from typing import Final
 
 from vmq.core.context import Core
 from vmq.core.losses import ClientLosses
-from vmq.core.waiting import MEMORY_FULL, QUEUE_FULL, STORE_FULL
+from vmq.core.waiting import MEMORY_FULL, STORE_FULL
 from vmq_cluster.ticks import sleep_to_tick
 
 log = logging.getLogger("vmq.queue")
@@ -18,7 +18,7 @@ LOOK: Final = 1.0
 LINES: Final = 20
 
 #: Why room was wanted, and what gives it.
-FOR_ROOM: Final = (QUEUE_FULL, STORE_FULL, MEMORY_FULL)
+FOR_ROOM: Final = (STORE_FULL, MEMORY_FULL)
 ADVICE: Final = (
     "; so that old messages and forgotten sessions take no room from what is wanted, set queue.max_age and "
     "session.persistent_client_expiration"
@@ -26,7 +26,7 @@ ADVICE: Final = (
 
 
 class DropLog:
-    """Writes them. The first line of what had no room says what helps."""
+    """Writes them. The first line of what the broker had no room for says what helps."""
 
     def __init__(self, core: Core) -> None:
         self.core = core

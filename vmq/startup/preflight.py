@@ -78,7 +78,7 @@ class Preflight:
         elif path.is_dir():
             reason = "it is a folder"
         else:
-            reason = "" if os.access(path, os.W_OK) else "permission denied"
+            reason = "" if os.access(path, os.W_OK) else denied(path)
         if reason:
             yield self._problem(key, f"{path}: {reason}")
 
@@ -171,6 +171,12 @@ class Preflight:
                 yield self._problem(key, text.removeprefix(stated).removeprefix(": "))
 
 
+def denied(path: Path) -> str:
+    """Why something that is there may not be written."""
+    is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    return "the file system is read-only" if is_read_only else "permission denied"
+
+
 def unwritable(folder: Path) -> str:
     """Why a folder cannot be made, or nothing can be written into it; "" if it can."""
     for each in (folder, *folder.absolute().parents):
@@ -183,6 +189,6 @@ def unwritable(folder: Path) -> str:
         if not is_folder:
             return "it is no folder" if each == folder else f"{each} is no folder"
         if not os.access(each, os.R_OK | os.W_OK | os.X_OK):
-            return "permission denied" if each == folder else f"permission denied in {each}"
+            return denied(each) if each == folder else f"{denied(each)} in {each}"
         return ""
     return "there is no such file system"

@@ -1,6 +1,6 @@
 """The end of sessions with many subscriptions."""
 
-from tests.support.wire import subscribe_packet
+from tests.support.wire import connect_packet, subscribe_packet
 from tests.vmq.support import Client, House, watcher
 from vmq.core.leaving import FILTERS_A_STEP
 
@@ -35,8 +35,7 @@ def test_the_subscriptions_of_a_client_that_ends_leave_in_steps(house: House) ->
 def test_a_durable_session_that_is_thrown_away_leaves_in_steps(durable: House) -> None:
     subscribed_to_all(durable, qos=1, clean=False).disconnect()
     durable.patient = True
-    client = durable.client()
-    client.connect("c", clean=True)
+    durable.client().send(connect_packet("c"))
     assert counts(durable)[0] == MANY - FILTERS_A_STEP
     durable.settle()
     assert durable.registry.trie.count == 0

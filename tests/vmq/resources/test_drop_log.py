@@ -16,14 +16,15 @@ def test_what_is_dropped_is_told_once_a_minute(
     log, losses = DropLog(house.core), house.core.losses
     log.look()
     assert lines(caplog) == []
-    losses.add("", "emptied", "purged", 7)
-    log.look()
-    assert lines(caplog) == ["dropped client=emptied reason=purged messages=1 bytes=7"]
-    house.clock.advance(EVERY)
+    for reason in ("purged", "queue_full"):
+        losses.add("", "slow", reason, 7)
+        log.look()
+        assert lines(caplog) == [f"dropped client=slow reason={reason} messages=1 bytes=7"]
+        house.clock.advance(EVERY)
     for _ in range(3):
-        losses.add("", "slow", "queue_full", 10)
+        losses.add("", "away", "store_full", 10)
     log.look()
-    assert lines(caplog) == ["dropped client=slow reason=queue_full messages=3 bytes=30" + ADVICE]
+    assert lines(caplog) == ["dropped client=away reason=store_full messages=3 bytes=30" + ADVICE]
     losses.add("", "slow", "queue_full", 10)
     losses.add("site", "\0moving", "expired", 5)
     house.clock.advance(EVERY - 1)

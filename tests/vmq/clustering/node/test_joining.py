@@ -176,9 +176,11 @@ async def test_who_is_to_join_serves_nobody_until_it_is_let_in(
         reason = f"is to join a cluster and is not let in: {seed}: nobody listens there"
         assert reason in said(b)
         assert await refusal(b) == REFUSED_UNAVAILABLE
+        assert [each.status for each in cluster.list_members(b)] == ["joining", "asked"]
         async with Broker(config(tmp_path, "a", listen=seed)) as a:
             await together(a, b)
             await until(lambda: b.health() == [])
+            assert [each.status for each in cluster.list_members(b)] == ["joined", "joined"]
             assert await refusal(b) == 0
             assert caplog.text.count("clients are not served") == 1
         # Alone again it goes on: it has its place.
