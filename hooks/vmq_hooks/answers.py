@@ -6,7 +6,7 @@ that a broker would log.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from vmq_hooks.modifiers import (
@@ -283,9 +283,18 @@ def _check_cache(cache: Any) -> None:
         return
     if not isinstance(cache, Cache) or not isinstance(cache.seconds, int | float):
         raise AnswerError(f"cache {_shown(cache)}; accepted: Cache(seconds, by)")
+    by: Any = cache.by
+    facts = by if isinstance(by, Iterable) else [None]
+    if cache.seconds != cache.seconds or not all(isinstance(each, str) for each in facts):
+        raise AnswerError(
+            f"cache {_shown(cache)}; accepted: a number of seconds, and facts by name"
+        )
 
 
 def _shown(value: Any) -> str:
     """A value for the log, not longer than a line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - it is the plugin's, whatever it is
+        text = type(value).__name__
     return text if len(text) <= 100 else text[:97] + "..."

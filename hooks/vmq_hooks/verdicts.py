@@ -68,7 +68,7 @@ class Refuse(Exception):  # noqa: N818 - it is a verdict first
         if bad_credentials and unavailable:
             raise ValueError("accepted: bad_credentials or unavailable, not both")
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)  # of an error that is handed on, its text
         self.bad_credentials = bad_credentials
         self.unavailable = unavailable
         self.cache = cache

@@ -9,7 +9,9 @@ own, plugin after plugin as before.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
@@ -19,8 +21,12 @@ from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.mqtt.special import JOBS, canonical, group_of, history_of, is_served, with_filter
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
 from vmq.plugins.notices import NoticeQueues
-from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
+from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep, ends_task
 
+log = logging.getLogger("vmq.plugins")
+
+#: Nobody could decide now.
+_UNDECIDED: Final = partial(Refuse, "a chain of plugins has failed", unavailable=True)
 #: Verdict tasks that run; a task that nobody holds may vanish.
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()
 
@@ -42,7 +48,7 @@ class NoticeChain:
             began = perf_counter()
             try:
                 step.call(*arguments)
-            except Exception as error:  # noqa: BLE001 - contained: whatever a plugin raises
+            except BaseException as error:  # noqa: BLE001 - contained: whatever a plugin raises
                 guard.failed(step.hook, error)
             else:
                 step.observe(perf_counter() - began)
@@ -91,7 +97,7 @@ class VerdictChain:
     def _later(
         self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
     ) -> Pending:
-        return _in_a_task(self._go_on(place, verdict, arguments, holds), verdict)
+        return _in_a_task(self._go_on(place, verdict, arguments, holds), verdict, _UNDECIDED)
 
     async def _go_on(
         self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
@@ -249,10 +255,10 @@ async def settled(answer: Any) -> Any:
     return await arrived
 
 
-def _in_a_task(work: Any, first: Any) -> Pending:
-    """Runs the rest of a chain; the answer comes by way of what is returned."""
+def _in_a_task(work: Any, first: Any, instead: Callable[[], Any] = lambda: None) -> Pending:
+    """Runs the rest of a chain; the answer comes by way of what is returned, `instead` if there is a defect."""
     holder: list[Pending] = []
-    task = asyncio.get_running_loop().create_task(_bring(work, holder))
+    task = asyncio.get_running_loop().create_task(_bring(work, holder, instead))
     _RUNNING.add(task)
 
     def done(_task: object) -> None:
@@ -266,5 +272,12 @@ def _in_a_task(work: Any, first: Any) -> Pending:
     return holder[0]
 
 
-async def _bring(work: Any, holder: list[Pending]) -> None:
-    holder[0].finish(await work)
+async def _bring(work: Any, holder: list[Pending], instead: Callable[[], Any]) -> None:
+    try:
+        answer = await work
+    except BaseException as error:
+        if ends_task(error):
+            raise
+        log.exception("a chain of plugins has failed")
+        answer = instead()  # whoever waits for it does not wait for ever
+    holder[0].finish(answer)

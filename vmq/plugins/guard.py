@@ -83,7 +83,11 @@ class PluginGuard(Breaker):
             self._tell(hook, "answer", f'answer="{error}"', None)
         else:
             kind = type(error).__name__
-            self._tell(hook, kind, f'error="{kind}: {error}"', error)
+            try:
+                text = f"{kind}: {error}"
+            except Exception:  # noqa: BLE001 - also the text of an error is the plugin's
+                text = kind
+            self._tell(hook, kind, f'error="{text}"', error)
         self._count()
 
     def timed_out(self, hook: str) -> None:

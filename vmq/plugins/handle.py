@@ -21,6 +21,7 @@ from vmq_hooks import BridgeSession, Message, SubscriberId
 from vmq_hooks import Metric as SeenMetric
 from vmq_hooks.labels import MAX_SAMPLES, OTHERS, Labels, check_labels, check_name
 
+from vmq.plugins.steps import ends_task
 from vmq.version import __version__
 
 P = ParamSpec("P")
@@ -243,7 +244,9 @@ class Handle:
         for read in self._readers:
             try:
                 await read()
-            except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
+            except BaseException as error:
+                if ends_task(error):
+                    raise
                 self._log.error("the plugin's files are not read anew", exc_info=error)
 
     def metrics(self) -> Sequence[SeenMetric]:
@@ -267,9 +270,11 @@ class Handle:
         await self._host.declare_stream(name, options)
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
-        task = asyncio.get_running_loop().create_task(work, name=name or f"plugin {self._name}")
+        name = name or f"plugin {self._name}"
+        task = asyncio.get_running_loop().create_task(_contained(work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began
         return task
 
     def _on_done(self, task: "asyncio.Task[Any]") -> None:
@@ -290,3 +295,11 @@ class Handle:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _contained(work: Coroutine[Any, Any, Any]) -> Any:
+    """A task that wants to end the program ends itself: such an error would end the event loop."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error

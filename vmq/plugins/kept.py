@@ -83,7 +83,7 @@ def together(first: Cache | None, second: Cache | None) -> Cache | None:
         return None
     if first is FOREVER:
         return second
-    return Cache(min(first.seconds, second.seconds), first.by | frozenset(second.by))
+    return Cache(min(first.seconds, second.seconds), frozenset(first.by) | frozenset(second.by))
 
 
 def _length(fact: object) -> int:

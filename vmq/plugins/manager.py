@@ -32,7 +32,7 @@ from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.loaded import LoadedPlugin
 from vmq.plugins.loading import LoadError, installed
 from vmq.plugins.places import is_within
-from vmq.plugins.protection import lost, told, unguarded
+from vmq.plugins.protection import ConfigFollower, lost, told, unguarded
 from vmq.plugins.shadow import Shadow, ShadowHost
 from vmq.plugins.starting import START_TIMEOUT, PluginError, retire, start
 from vmq.plugins.status import Status, status_of
@@ -76,6 +76,9 @@ class Plugins:
         self._guards: dict[str, PluginGuard] = {}
         #: Plugins that were handed over as objects.
         self._given: dict[str, Plugin] = {}
+        #: Installed ones that an operator has started, and no section names.
+        self._unlisted: set[str] = set()
+        self._follower = ConfigFollower(self)
         self._over = over
         self._wrap: Wrap | None = None
         #: Told when other plugins serve than before.
@@ -327,38 +330,20 @@ class Plugins:
         Returns:
             What could not be done; the plugins in question stay as they are.
         """
-        before = self.sections
-        given = {name: before[name] for name in self._given}
-        self.sections = {**sections, **given}
-        problems: list[str] = []
-        for name in list(dict.fromkeys((*before, *self.sections))):
-            problem = await self._follow(name, before.get(name))
-            if problem is not None:
-                problems.append(problem)
+        self._unlisted.difference_update(sections)
+        ours = (*self._given, *(name for name in self._unlisted if name in self.loaded))
+        problems = await self._follower.follow(
+            {**sections, **{name: self.sections[name] for name in ours}}
+        )
         chain = notices(self.in_order(), "on_config_change") if changed else None
         if chain is not None:
             chain(dict(changed))
         return problems
 
-    async def _follow(self, name: str, before: PluginOptions | None) -> str | None:
-        options = self.sections.get(name)
-        if options == before:
-            return None
-        runs = name in self.loaded
-        try:
-            if options is None or not options.enabled:
-                if runs:
-                    await self.disable(name)
-            elif runs:
-                # Options say which hooks some plugins serve: what they leave out is wanted, and told.
-                await self.reload(name, force=True)
-            else:
-                await self.enable(name)
-        except PluginError as error:
-            if not runs:  # else the reload has told
-                log.error("plugin not started: %s", error)
-            return str(error)
-        return None
+    @property
+    def behind(self) -> list[str]:
+        """The plugins that are not as the configuration has them."""
+        return sorted(self._follower.behind)
 
     async def reread(self) -> None:
         """Has the plugins read the files that are theirs again."""
@@ -376,6 +361,7 @@ class Plugins:
         options = self.sections.get(name)
         if options is None and name in installed():
             self.sections[name] = options = PluginOptions()
+            self._unlisted.add(name)
         if options is None:
             known = ", ".join(self.sections) or "there is none"
             raise PluginError(f"there is no [plugins.{name}] in the configuration ({known})")
@@ -392,6 +378,7 @@ class Plugins:
             guard.inherit(self._guards[name])
         await self._start(loaded, config)
         self._guards[name] = guard
+        self._follower.behind.discard(name)
         return loaded
 
     def _guard(self, name: str, options: PluginOptions) -> PluginGuard:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from vmq_hooks import SubscriberId
 
 from vmq.plugins.guard import PluginGuard
-from vmq.plugins.steps import ChainStep
+from vmq.plugins.steps import ChainStep, ends_task
 
 #: Notices of one plugin that may wait.
 LIMIT: Final = 10_000
@@ -69,7 +69,9 @@ class NoticeQueues:
                 guard.timed_out(step.hook)
             else:
                 guard.failed(step.hook, error)
-        except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
+        except BaseException as error:
+            if ends_task(error):
+                raise
             guard.failed(step.hook, error)
         else:
             step.observe(perf_counter() - began)

@@ -1,9 +1,19 @@
-"""Protection that goes is told: what everybody may do once no plugin is asked, and what new code serves no more."""
+"""Protection does not go unseen: what is new has to serve before what is gone may go, and what is open is told.
 
-from collections.abc import Iterable
-from typing import Final
+One plugin is often put in the place of another, and a typing error in the new one's section is no reason to let
+everybody in: as long as anything that is wanted cannot be started, nothing is stopped.
+"""
 
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from vmq.config.plugins import PluginOptions
 from vmq.core.hook_sites import Hooks
+from vmq.plugins.loaded import LoadedPlugin
+from vmq.plugins.starting import PluginError
+
+log = logging.getLogger("vmq.plugins")
 
 #: What holds where no plugin serves a hook.
 OPEN: Final = {
@@ -28,3 +38,70 @@ def told(before: frozenset[str], after: frozenset[str]) -> list[str]:
 def lost(old: Iterable[str], new: Iterable[str]) -> list[str]:
     """The auth hooks that a plugin serves no more."""
     return sorted((set(old) - set(new)) & OPEN.keys())
+
+
+class Changeable(Protocol):
+    """The plugins of a broker."""
+
+    sections: dict[str, PluginOptions]
+    loaded: dict[str, LoadedPlugin]
+
+    async def enable(self, name: str) -> None: ...
+    async def disable(self, name: str) -> list[str]: ...
+    async def reload(self, name: str, *, force: bool = False) -> list[str]: ...
+
+
+class ConfigFollower:
+    """Has plugins go by a configuration."""
+
+    def __init__(self, plugins: Changeable) -> None:
+        self._plugins = plugins
+        #: Plugins that are not as the configuration has them. They are tried again with the next one.
+        self.behind: set[str] = set()
+
+    async def follow(self, sections: Mapping[str, PluginOptions]) -> list[str]:
+        """Starts, reloads and stops what differs; returns what could not be done, and stays as it is."""
+        plugins, before = self._plugins, self._plugins.sections
+        plugins.sections = dict(sections)
+        self.behind.intersection_update({*before, *sections})
+        names = dict.fromkeys((*before, *sections))
+        wanted = {name for name in names if name in sections and sections[name].enabled}
+        problems = [await self._follow(name, before) for name in names if name in wanted]
+        problems += [
+            self._keep(name, before[name]) if any(problems) else await self._follow(name, before)
+            for name in names
+            if name not in wanted
+        ]
+        return [each for each in problems if each]
+
+    async def _follow(self, name: str, before: Mapping[str, PluginOptions]) -> str:
+        plugins, options = self._plugins, self._plugins.sections.get(name)
+        if options == before.get(name) and name not in self.behind:
+            return ""
+        runs = name in plugins.loaded
+        try:
+            if options is None or not options.enabled:
+                if runs:
+                    await plugins.disable(name)
+            elif runs:
+                # Options say which hooks some plugins serve: what they leave out is wanted, and told.
+                await plugins.reload(name, force=True)
+            else:
+                await plugins.enable(name)
+        except PluginError as error:
+            if not runs:  # else the reload has told
+                log.error("plugin not started: %s", error)
+            self.behind.add(name)
+            return str(error)
+        self.behind.discard(name)
+        return ""
+
+    def _keep(self, name: str, options: PluginOptions) -> str:
+        """A plugin that was to stop goes on, with its old section: the next configuration finds it different."""
+        if name not in self._plugins.loaded:
+            return ""
+        self._plugins.sections[name] = options
+        self.behind.add(name)
+        text = f"plugin {name} goes on, as not all that is to serve instead could be started"
+        log.error("%s", text)
+        return text

@@ -168,7 +168,7 @@ class Shadow:
             return
         try:
             step.call(*arguments)
-        except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
+        except BaseException as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
             self._guard.failed(step.hook, error)
 
     def _note(self, hook: str, arguments: tuple[Any, ...], answer: Any, found: Any) -> None:

@@ -11,6 +11,7 @@ from vmq.plugins.handle import Handle
 from vmq.plugins.loaded import LoadedPlugin
 from vmq.plugins.loading import forget
 from vmq.plugins.places import said, where_it_waits, where_raised
+from vmq.plugins.steps import ends_task
 
 log = logging.getLogger("vmq.plugins")
 
@@ -39,8 +40,10 @@ async def start(loaded: LoadedPlugin, handle: Handle, config: Any) -> None:
             loaded.steps = {
                 hook: step for hook, step in loaded.steps.items() if loaded.plugin.serves(hook)
             }
-    except Exception as error:
+    except BaseException as error:
         await handle.close()
+        if ends_task(error):
+            raise
         what = said(error)
         if isinstance(error, TimeoutError):
             what = f"it has not started within {START_TIMEOUT:.0f} s"
@@ -81,7 +84,9 @@ async def retire(old: LoadedPlugin, *, keep_code: bool = False) -> None:
             stopped = old.plugin.stop()
             if inspect.isawaitable(stopped):
                 await stopped
-    except Exception as error:
+    except BaseException as error:
+        if ends_task(error):
+            raise
         log.error("plugin failed to stop name=%s", old.name, exc_info=error)
     if old.handle is not None:
         await old.handle.close()

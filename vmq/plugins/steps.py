@@ -16,6 +16,17 @@ from vmq.plugins.guard import PluginGuard
 _WANTED: Final = 2
 
 
+def ends_task(error: BaseException) -> bool:
+    """Whether the broker ends the task in which this came up: a plugin's code may raise whatever there is.
+
+    So it may be cancelled by itself, by awaiting what somebody else has cancelled.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)
+
+
 def adapted(
     function: Callable[..., Any], taken: Sequence[str], given: Sequence[str]
 ) -> Callable[..., Any]:
@@ -66,7 +77,7 @@ class VerdictStep(ChainStep):
             returned = self.call(*arguments)
         except Refuse as refusal:
             returned = refusal
-        except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
+        except BaseException as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
             return self.failed(error)
         if self.is_async:
             return returned
@@ -88,7 +99,9 @@ class VerdictStep(ChainStep):
                 return self.failed(error)
             guard.timed_out(self.hook)
             return Refuse(f"plugin {guard.plugin} gave no verdict in time", unavailable=True)
-        except Exception as error:  # noqa: BLE001 - contained
+        except BaseException as error:
+            if ends_task(error):
+                raise
             return self.failed(error)
         return self.read(returned, arguments)
 
@@ -153,7 +166,7 @@ class AnswerStep(ChainStep):
                 return returned
             self.observe(perf_counter() - began)
             return self.read(returned)
-        except Exception as error:  # noqa: BLE001 - contained
+        except BaseException as error:  # noqa: BLE001 - contained
             return self.failed(error)
 
     async def settle(self, change: Any) -> Any:
@@ -168,7 +181,9 @@ class AnswerStep(ChainStep):
                 return self.failed(error)
             guard.timed_out(self.hook)
             return None
-        except Exception as error:  # noqa: BLE001 - contained
+        except BaseException as error:
+            if ends_task(error):
+                raise
             return self.failed(error)
 
     def read(self, returned: Any) -> Any:

@@ -21,6 +21,10 @@ def condition_of(broker: "WholeBroker") -> Health:
         health.degraded.extend(broker.parts.damage.reasons())
         add_core(health, broker.parts.core, broker.monitor.recent_lag())
         health.degraded.extend(not_asked(broker.plugins.in_order()))
+        health.degraded.extend(
+            f"plugin {name} is not as the configuration has it; the log says why"
+            for name in broker.plugins.behind
+        )
     if broker.streaming is not None:
         health.degraded.extend(broker.streaming.problems())
     health.degraded.extend(broker.jobs.problems())

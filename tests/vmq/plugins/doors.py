@@ -19,7 +19,7 @@ class Doors(Plugin):
     def answer(self, name: str, *arguments: Any) -> Any:
         self.calls.append((name, *arguments))
         found = self.answers.get(name, True)
-        if isinstance(found, Exception):
+        if isinstance(found, BaseException):
             raise found
         return found(*arguments) if callable(found) else found
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from vmq_hooks import Plugin, hook
 
+from tests.support.until import until
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, publish_packet
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
 from vmq.plugins.starting import PluginError
@@ -102,11 +103,69 @@ async def test_a_new_configuration_is_followed(
         assert "plugins.stamp.colour" in problem
         told = [each.message for each in caplog.records if each.levelno == logging.ERROR]
         assert told == [f"plugin not reloaded, the old code goes on: {problem}"]
-        (problem,) = await follow(stamp=wrong, other=wrong)
+        _, problem = await follow(stamp=wrong, other=wrong)
         assert caplog.messages[-1] == f"plugin not started: {problem}"
         assert broker.plugins.loaded["stamp"].options.priority == 4, "the old one goes on"
         peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
         await peer.expect(PINGRESP_BYTES)
+
+
+async def test_nothing_that_protects_is_stopped_while_what_is_to_replace_it_does_not_start(
+    tmp_path: Path,
+) -> None:
+    for name in ("old", "new"):
+        write(tmp_path / f"{name}.py", name)
+    old, new = (options(path=str(tmp_path / f"{name}.py")) for name in ("old", "new"))
+    wrong = msgspec.structs.replace(new, own_options={"colour": "red"})
+    off = msgspec.structs.replace(old, enabled=False)
+    async with serving(tmp_path, sections={"old": old}) as broker:
+        plugins = broker.plugins
+        for sections in ({"new": wrong}, {"new": wrong}, {"new": wrong, "old": off}):
+            problems = await plugins.take_over(sections, {})
+            assert len(problems) == 2
+            assert "plugin old goes on" in problems[1]
+            assert list(plugins.loaded) == ["old"]
+            assert len([each for each in broker.health() if "as the configuration" in each]) == 2
+        assert await plugins.take_over({"new": new}, {}) == []
+        assert list(plugins.loaded) == ["new"]
+        assert broker.health() == []
+
+
+async def test_an_installed_plugin_that_was_enabled_runs_until_it_is_disabled(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as broker:
+        plugins = broker.plugins
+        await plugins.enable("vmq_systree")
+        for sections in ({}, {"vmq_systree": options()}, {}):
+            assert await plugins.take_over(sections, {}) == []
+            assert list(plugins.loaded) == ([] if plugins.sections == {} else ["vmq_systree"])
+        await plugins.enable("vmq_systree")
+        await plugins.disable("vmq_systree")
+        assert await plugins.take_over({}, {}) == []
+        assert plugins.sections == {}
+
+
+async def test_code_that_ends_the_program_ends_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "stamp.py"
+    write(file, "1")
+    async with serving(tmp_path, sections={"stamp": options(path=str(file))}) as broker:
+        write(file, "2", start="raise SystemExit(0)")
+        with pytest.raises(PluginError, match="cannot start"):
+            await broker.plugins.reload("stamp")
+        file.write_text("import sys\nsys.exit(0)\n")
+        with pytest.raises(PluginError, match="SystemExit"):
+            await broker.plugins.reload("stamp")
+        handle = broker.plugins.loaded["stamp"].handle
+        assert handle is not None
+
+        async def ends() -> None:
+            raise SystemExit(0)
+
+        await asyncio.wait([handle.spawn(ends())])
+        await until(lambda: "a task of the plugin failed" in caplog.text)
 
 
 async def test_plugins_are_told_of_options_that_changed(tmp_path: Path) -> None:

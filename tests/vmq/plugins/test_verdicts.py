@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from vmq_hooks import (
     Accept,
+    Cache,
     DeliverModifiers,
     Message,
     Plugin,
@@ -24,6 +25,14 @@ from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
 
+
+class SpeechlessError(Exception):
+    """Its text is a defect of its own."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
 # --- who may enter
 
 
@@ -39,6 +48,13 @@ from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
         (False, 3),
         ("yes", 3),
         (OSError("broken"), 3),
+        (SystemExit(0), 3),
+        (KeyboardInterrupt(), 3),
+        (asyncio.CancelledError(), 3),
+        (SpeechlessError(), 3),
+        (Refuse(OSError("no answer"), unavailable=True), 3),  # type: ignore[arg-type]
+        (Accept(cache=Cache(float("nan"))), 3),
+        (Accept(cache=Cache(9, by=[["topic"]])), 3),  # type: ignore[arg-type]
         ({"max_wishes": 3}, 3),
         ({"max_inflight_messages": "many"}, 3),
         ({"max_inflight_messages": 3}, 0),
@@ -60,6 +76,8 @@ async def test_the_verdict_on_a_connect_is_answered(
         guard = broker.plugins.guards["doors"]
         assert guard.accepted["auth_on_register"] == (code == 0)
         assert guard.refused["auth_on_register"] == isinstance(answer, Refuse)
+        is_answer = code == 0 or answer is None or isinstance(answer, Refuse)
+        assert guard.errors["auth_on_register"] == (not is_answer)
         names = {each.name for each in broker.metrics.families()}
         assert ("plugin_hook_refused" in names) is isinstance(answer, Refuse)
     (call,) = plugin.calls
