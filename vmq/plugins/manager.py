@@ -201,6 +201,7 @@ class Plugins:
             old = self._running(name)
             await self._end_shadow(old)
             del self.loaded[name]
+            self._follower.behind.discard(name)
             opened = self._take_effect()
             await retire(old)
             log.info("plugin disabled name=%s", name)

@@ -63,21 +63,24 @@ class ConfigFollower:
         """Starts, reloads and stops what differs; returns what could not be done, and stays as it is."""
         plugins, before = self._plugins, self._plugins.sections
         plugins.sections = dict(sections)
-        self.behind.intersection_update({*before, *sections})
         names = dict.fromkeys((*before, *sections))
-        wanted = {name for name in names if name in sections and sections[name].enabled}
-        problems = [await self._follow(name, before) for name in names if name in wanted]
-        problems += [
-            self._keep(name, before[name]) if any(problems) else await self._follow(name, before)
-            for name in names
-            if name not in wanted
-        ]
+        self.behind.intersection_update(names)
+        wanted: list[str] = []
+        rest: list[str] = []
+        for name in names:
+            options = sections.get(name)
+            if options != before.get(name) or name in self.behind:
+                is_wanted = options is not None and options.enabled
+                (wanted if is_wanted else rest).append(name)
+        problems = [await self._follow(name) for name in wanted]
+        if any(problems):
+            problems += [self._keep(each, before[each]) for each in rest if each in plugins.loaded]
+        else:
+            problems = [await self._follow(name) for name in rest]
         return [each for each in problems if each]
 
-    async def _follow(self, name: str, before: Mapping[str, PluginOptions]) -> str:
+    async def _follow(self, name: str) -> str:
         plugins, options = self._plugins, self._plugins.sections.get(name)
-        if options == before.get(name) and name not in self.behind:
-            return ""
         runs = name in plugins.loaded
         try:
             if options is None or not options.enabled:
@@ -98,8 +101,6 @@ class ConfigFollower:
 
     def _keep(self, name: str, options: PluginOptions) -> str:
         """A plugin that was to stop goes on, with its old section: the next configuration finds it different."""
-        if name not in self._plugins.loaded:
-            return ""
         self._plugins.sections[name] = options
         self.behind.add(name)
         text = f"plugin {name} goes on, as not all that is to serve instead could be started"

@@ -126,6 +126,13 @@ async def test_nothing_that_protects_is_stopped_while_what_is_to_replace_it_does
             assert "plugin old goes on" in problems[1]
             assert list(plugins.loaded) == ["old"]
             assert len([each for each in broker.health() if "as the configuration" in each]) == 2
+        # What an operator has started, and what the file adds switched off, is nobody's replacement.
+        await plugins.take_over({"old": old, "idle": off}, {})
+        await plugins.enable("idle")
+        sections = {"old": old, "idle": off, "new": wrong, "added": off}
+        assert len(await plugins.take_over(sections, {})) == 1
+        assert await plugins.take_over({**sections, "new": new}, {}) == []
+        assert sorted(plugins.loaded) == ["idle", "new", "old"]
         assert await plugins.take_over({"new": new}, {}) == []
         assert list(plugins.loaded) == ["new"]
         assert broker.health() == []
