@@ -295,6 +295,6 @@ def _shown(value: Any) -> str:
     """A value for the log, not longer than a line."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - it is the plugin's, whatever it is
+    except Exception:  # noqa: BLE001 - `__repr__` is the plugin's code: it may raise anything
         text = type(value).__name__
     return text if len(text) <= 100 else text[:97] + "..."

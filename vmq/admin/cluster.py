@@ -204,6 +204,11 @@ async def join(broker: "BrokerView", address: str) -> Joined:
     return Joined(address, "joined" if joined else "asked", reason)
 
 
+def _refuse_outsider(node: "ClusterNode") -> None:
+    if not node.machine.membership.belongs:
+        raise RefusedError(f"node {node.name!r} does not belong to a cluster any more")
+
+
 async def leave(broker: "BrokerView", timeout: float) -> LeftCluster:  # noqa: ASYNC109 - a limit, not an error
     """Leaves the cluster: clients are turned away, and durable sessions handed over to the other nodes.
 
@@ -215,10 +220,8 @@ async def leave(broker: "BrokerView", timeout: float) -> LeftCluster:  # noqa: A
     from vmq_cluster.errors import ClusterError
 
     node = _node_of(broker)
-    membership = node.machine.membership
-    if not membership.belongs:
-        raise RefusedError(f"node {node.name!r} does not belong to a cluster any more")
-    if not membership.others:
+    _refuse_outsider(node)
+    if not node.machine.membership.others:
         raise RefusedError(f"node {node.name!r} is in no cluster: it is alone")
     broker.turn_clients_away("the node leaves its cluster")
     try:
@@ -257,8 +260,7 @@ async def drain(
         say_drained(node, False)
         await clustering.admission.turn_elsewhere("")
         return Drained(node.name, drained=False, complete=True)
-    if not node.machine.membership.belongs:
-        raise RefusedError(f"node {node.name!r} does not belong to a cluster any more")
+    _refuse_outsider(node)
     if not set(node.up) - broker.worker_names:
         raise RefusedError("no other node is up that could serve the clients of this one")
     say_drained(node, True)

@@ -166,7 +166,7 @@ class AnswerStep(ChainStep):
                 return returned
             self.observe(perf_counter() - began)
             return self.read(returned)
-        except BaseException as error:  # noqa: BLE001 - contained
+        except BaseException as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
             return self.failed(error)
 
     async def settle(self, change: Any) -> Any:

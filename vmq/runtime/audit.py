@@ -66,6 +66,11 @@ def tell_of_reload(changed: str, result: str) -> None:
     log.info(text, "SIGHUP", changed, result[:SHOWN], extra=WHOLE)
 
 
+def tell_of_plugins(problem: str) -> None:
+    """A plugin does not go by the configuration that is in force, whoever has changed that."""
+    log.info('configuration not followed reason="%s"', problem[:SHOWN], extra=WHOLE)
+
+
 def user_of(fd: int) -> str:
     """Whose program is at the other end of a Unix socket (SO_PEERCRED), as in "alice (uid 1000)"."""
     with socket.socket(fileno=os.dup(fd)) as peer:

@@ -27,7 +27,7 @@ from vmq.plugins.reauthorize import Lapsed
 from vmq.plugins.starting import PluginError
 from vmq.resources.memory import MemoryWatch
 from vmq.resources.upkeep import Upkeep
-from vmq.runtime.audit import tell_of_reload
+from vmq.runtime.audit import tell_of_plugins
 from vmq.runtime.banning import Banning
 from vmq.runtime.bans import Bans, BansError
 from vmq.runtime.connections import Connections
@@ -222,7 +222,7 @@ class Parts:
     async def _tell_plugins(self, others: Mapping[str, object]) -> None:
         """Has the plugins go by the configuration; `others`: options that changed and are not theirs."""
         for problem in await self.plugins.take_over(self._config.plugins, others):
-            tell_of_reload("plugins", f"refused: {problem}")
+            tell_of_plugins(problem)
 
 
 def _value(config: Config, key: str) -> object:

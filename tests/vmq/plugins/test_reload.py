@@ -138,6 +138,21 @@ async def test_nothing_that_protects_is_stopped_while_what_is_to_replace_it_does
         assert broker.health() == []
 
 
+async def test_the_audit_log_says_which_plugin_does_not_go_by_the_configuration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "vmq.audit")
+    file = tmp_path / "stamp.py"
+    write(file, "1")
+    section = options(path=str(file))
+    async with serving(tmp_path, sections={"stamp": section}) as broker:
+        wrong = msgspec.structs.replace(section, own_options={"colour": "red"})
+        broker.reload(msgspec.structs.replace(broker.config, plugins={"stamp": wrong}))
+        await until(lambda: 'configuration not followed reason="plugins.stamp' in caplog.text)
+        told = [each for each in caplog.records if "not followed" in each.message]
+        assert [each.name for each in told] == ["vmq.audit"]
+
+
 async def test_an_installed_plugin_that_was_enabled_runs_until_it_is_disabled(
     tmp_path: Path,
 ) -> None:

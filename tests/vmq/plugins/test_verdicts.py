@@ -52,8 +52,9 @@ class SpeechlessError(Exception):
         (KeyboardInterrupt(), 3),
         (asyncio.CancelledError(), 3),
         (SpeechlessError(), 3),
-        (Refuse(OSError("no answer"), unavailable=True), 3),  # type: ignore[arg-type]
         (Accept(cache=Cache(float("nan"))), 3),
+        # As code without types may have it.
+        (Refuse(OSError("no answer"), unavailable=True), 3),  # type: ignore[arg-type]
         (Accept(cache=Cache(9, by=[["topic"]])), 3),  # type: ignore[arg-type]
         ({"max_wishes": 3}, 3),
         ({"max_inflight_messages": "many"}, 3),

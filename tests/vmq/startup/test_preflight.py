@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -312,10 +313,20 @@ def test_a_stream_keeps_its_partitions(tmp_path: Path, files: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("data", "permission denied"), ("data/deep", "permission denied in ")]
+    ("name", "flags", "reason"),
+    [
+        ("data", 0, "permission denied"),
+        ("data/deep", 0, "permission denied in "),
+        ("data", os.ST_RDONLY, "the file system is read-only"),
+    ],
 )
 def test_a_folder_without_rights(
-    tmp_path: Path, files: Path, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    files: Path,
+    name: str,
+    flags: int,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # (Root may write everywhere, so the system's answer is another one here.)
     (tmp_path / "data").mkdir()
@@ -325,6 +336,7 @@ def test_a_folder_without_rights(
         return real(path, mode) and not (mode & os.W_OK and Path(path) == tmp_path / "data")
 
     monkeypatch.setattr(os, "access", access)
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=flags))
     path, _ = written(tmp_path, files, Wrong(TCP, ""))
     path.write_text(path.read_text().replace(f"{tmp_path}/data", f"{tmp_path}/{name}"))
     (line,) = look(path).problems

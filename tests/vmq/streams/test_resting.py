@@ -7,7 +7,7 @@ import pytest
 from tests.vmq.streams.support import make, payloads, plain, put, rows_from
 from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import DamagedError
-from vmq.streams.log.partition import CHECKPOINT
+from vmq.streams.log.partition import CHECKPOINT, Partition
 from vmq.streams.resting import RestingLog
 from vmq.streams.stored import StoredPartition
 
@@ -25,12 +25,18 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_sealed_segments_and_the_last_are_read_and_nothing_is_changed(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    for first in range(0, 9, 3):
-        put(partition, rows_from(first, 3))
-        if first < 6:
+def segmented(folder: Path, count: int) -> Partition:
+    """So many segments of three rows."""
+    partition = make(folder)
+    for number in range(count):
+        if number:
             partition.roll()
+        put(partition, rows_from(3 * number, 3))
+    return partition
+
+
+def test_sealed_segments_and_the_last_are_read_and_nothing_is_changed(tmp_path: Path) -> None:
+    partition = segmented(tmp_path, 3)
     wanted = payloads(partition)
     partition.close()
     for path in list(tmp_path.glob("*.index"))[:1]:
@@ -43,12 +49,7 @@ def test_sealed_segments_and_the_last_are_read_and_nothing_is_changed(tmp_path: 
 
 
 def test_a_segment_that_is_not_there_is_told(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    for first in range(0, 12, 3):
-        put(partition, rows_from(first, 3))
-        if first < 9:
-            partition.roll()
-    partition.close()
+    segmented(tmp_path, 4).close()
     paths = sorted(tmp_path.glob("*.arrows"))
     paths[0].unlink()
     assert len(numbers(resting(tmp_path))) == 9, "the retention may have taken it"

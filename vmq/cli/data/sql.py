@@ -163,7 +163,7 @@ def write_parquet(found: "pa.Table", path: Path) -> None:
         work.replace(path)
     except OSError as error:
         raise CliError(f"cannot write {path}: {error.strerror or error}") from None
-    except pa.ArrowNotImplementedError as error:
+    except pa.ArrowNotImplementedError as error:  # Arrow's word for a type that Parquet has not
         raise CliError(f"Parquet cannot have this; cast it: {error}") from None
     finally:
         work.unlink(missing_ok=True)
