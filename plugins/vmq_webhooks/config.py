@@ -27,6 +27,8 @@ Hook = Literal[
     "on_config_change",
 ]
 
+#: A token (RFC 9110, sections 5.1 and 5.6.2).
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 #: The name is a label of metrics, and stands in the log.
 _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 
@@ -104,9 +106,11 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 raise ValueError(
                     f"{name}: it would have no effect; accepted: with a url of https://"
                 )
-        for text in (*self.headers, *self.headers.values()):
-            if any(ord(character) < 32 for character in text):
-                raise ValueError(f"headers: {text!r} contains control characters")
+        for name, text in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError(f"headers: {name!r} is no name of a header")
+            if any(ord(character) < 32 or ord(character) == 127 for character in text):
+                raise ValueError(f"headers: the value of {name!r} contains control characters")
 
     @property
     def secure(self) -> bool:

@@ -11,6 +11,7 @@ from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, find, registry_of
+from vmq.admin.written import until_written
 from vmq.core.queue import Queue
 from vmq.core.subscriber import OURS, Subscriber
 from vmq.mqtt.message import NO_MESSAGE, Delivery
@@ -179,6 +180,7 @@ async def purge(broker: "BrokerView", client_id: str, mountpoint: str = "") -> P
     """
     if queue_in_slots(broker, mountpoint, client_id) is not None:
         count = purge_in_slots(broker, mountpoint, client_id, PURGED)
+        await until_written(broker)
         return Purged(client_id, mountpoint, count)
     subscriber = _find_here(broker, client_id, mountpoint)
     registry = registry_of(broker, mountpoint)
@@ -193,7 +195,7 @@ async def purge(broker: "BrokerView", client_id: str, mountpoint: str = "") -> P
         count += step
         await asyncio.sleep(0)
     queue.pump()  # room for what waits for it: publishers that were paused, the fast path
-    queue.core.outbox.flush()
+    await until_written(broker)
     return Purged(client_id, mountpoint, count)
 
 

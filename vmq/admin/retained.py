@@ -10,6 +10,7 @@ from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, elsewhere, registries, registry_of
+from vmq.admin.written import until_written
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
 from vmq.mqtt.message import Message
@@ -98,6 +99,7 @@ async def delete_retained(
             await asyncio.sleep(0)
     if not deleted:
         raise NotFoundError(f"no retained message matches {topic_filter!r}")
+    await until_written(broker)
     return RetainedDeleted(topic_filter, mountpoint, deleted)
 
 

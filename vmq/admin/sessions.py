@@ -11,6 +11,7 @@ from vmq.admin import elsewhere
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.trees import Mountpoint, find, registries, registry_of
+from vmq.admin.written import until_written
 from vmq.clustering.messages.sessions import DISCONNECT, UNSUBSCRIBE
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
@@ -285,6 +286,7 @@ async def disconnect(
     in_slot = await elsewhere.ask_slot(broker, mountpoint, client_id) if cleanup else None
     if in_slot is not None:
         elsewhere.end_in_slot(broker, mountpoint, client_id)
+        await until_written(broker)
         return Disconnected(
             client_id=client_id,
             mountpoint=mountpoint,
@@ -306,8 +308,8 @@ async def disconnect(
     left = registry.subscribers.get(client_id) is subscriber
     if left and cleanup:
         registry.end_session(subscriber)
-    registry.core.outbox.flush()
     ended = registry.subscribers.get(client_id) is not subscriber
+    await until_written(broker)
     return Disconnected(
         client_id=client_id,
         mountpoint=mountpoint,
@@ -350,4 +352,5 @@ async def unsubscribe(
         raise NotFoundError(
             f"client {client_id!r} has no subscription to {topic_filter!r}; it has: {have}"
         )
+    await until_written(broker)
     return Unsubscribed(client_id, topic_filter, mountpoint)

@@ -3,6 +3,7 @@
 import json
 import re
 import types
+from collections.abc import Collection, Mapping
 from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
@@ -117,6 +118,11 @@ def _type_words(plain: object) -> str:
         return ", ".join(_type_words(kind) for kind in get_args(plain) if kind is not type(None))
     if origin is Annotated:
         return accepted(plain)
+    held = [kind for kind in get_args(plain) if kind is not ...]
+    if held and isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"a table, each value: {accepted(held[-1])}"
+    if len(held) == 1 and isinstance(origin, type) and issubclass(origin, Collection):
+        return f"a list, each: {accepted(held[0])}"
     return _PLAIN_WORDS[plain]
 
 

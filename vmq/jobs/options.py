@@ -42,7 +42,10 @@ class AddOptions:
             self.ttl = whole(value, "ERR TTL must be a number > 0", 1)
         elif name == b"RETRY":
             self.retry = whole(
-                value, "ERR RETRY time must be a non negative number", 0, _LONGEST_RETRY
+                value,
+                f"ERR RETRY time must be a number from 0 to {_LONGEST_RETRY}",
+                0,
+                _LONGEST_RETRY,
             )
         elif name == b"DELAY":
             self.delay = whole(value, "ERR DELAY time must be a non negative number", 0)

@@ -513,6 +513,7 @@ async def test_no_more_connections_than_the_pool_has(tmp_path: Path, server: Hoo
         ),
         ({"url": "https://x", "keyfile": "a"}, "keyfile without a certfile"),
         ({"url": "http://x", "headers": {"a": "b\r\nc: d"}}, "control characters"),
+        ({"url": "http://x", "headers": {"a b": "c"}}, "'a b' is no name of a header"),
         ({"url": "http://x", "no_payloads": True}, "unknown field"),
     ],
 )

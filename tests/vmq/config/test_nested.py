@@ -25,6 +25,8 @@ class Branch(Struct, forbid_unknown_fields=True):
     leaves: Annotated[tuple[Leaf, ...], Meta(min_length=1, extra={"accepts": "leaves"})]
     more: list[int] = []
     best: Leaf | None = None
+    names: dict[str, str] = {}
+    odd: bytes = b""
 
 
 class Root(Struct, forbid_unknown_fields=True):
@@ -55,7 +57,15 @@ ONE = {"name": "n"}
             ("leaves[0]", "name and prefix are alike", UNSET),
         ),
         ({"leaves": [ONE], "best": {"name": 3}}, ("best.name", "accepted: a text", 3)),
-        ({"leaves": [ONE], "more": [1, "x"]}, ("more", "Expected `int`, got `str`", [1, "x"])),
+        (
+            {"leaves": [ONE], "more": [1, "x"]},
+            ("more", "accepted: a list, each: a whole number", [1, "x"]),
+        ),
+        (
+            {"leaves": [ONE], "names": {"x": 1}},
+            ("names", "accepted: a table, each value: a text", {"x": 1}),
+        ),
+        ({"leaves": [ONE], "odd": 3}, ("odd", "Expected `bytes`, got `int`", 3)),
     ],
 )
 def test_the_key_of_a_mistake_is_whole(branch: dict[str, Any], found: Mistake) -> None:

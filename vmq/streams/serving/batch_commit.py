@@ -40,3 +40,11 @@ class SinkStep(Output):
     def waits(self) -> bool:
         """Whether it is not safe yet, or somebody asks to wait."""
         return self.failure is None and (not self.is_written or self.pauses > 0)
+
+    async def settle(self) -> None:
+        """Returns when it is safe and nobody asks to wait, or has failed."""
+        self.touch()
+        self.outbox.flush()
+        while self.waits():
+            self.change.clear()
+            await self.change.wait()

@@ -431,11 +431,7 @@ async def settled(step: SinkStep) -> None:
     Raises:
         BusyError: the store cannot write.
     """
-    step.touch()
-    step.outbox.flush()
-    while step.waits():
-        step.change.clear()
-        await step.change.wait()
+    await step.settle()
     if step.failure is not None:
         raise BusyError(f"{step.failure}; the batch stays staged")
 
