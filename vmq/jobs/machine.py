@@ -415,7 +415,10 @@ class JobMachine(JobStock):
 
     def tick(self, now: float, limit: int = 1000) -> None:
         """Does what is due, at most so much of it; `next_due` tells whether there is more."""
-        for timed in self.timers.expired(now, limit):
+        for _ in range(limit):
+            timed = self.timers.expired(now)
+            if timed is None:
+                break
             if isinstance(timed, Job):
                 self.on_due(timed, now)
             elif isinstance(timed, JobWaiter):

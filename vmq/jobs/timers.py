@@ -86,11 +86,13 @@ class JobTimers:
             self.known.discard(heappop(ticks))
         return ticks[0] / TICKS if ticks else float("inf")
 
-    def expired(self, now: float, limit: int = 1000) -> list[Timed]:
-        """What is due, at most about `limit` of them; none has a deadline any more."""
-        found: list[Timed] = []
+    def expired(self, now: float) -> Timed | None:
+        """One that is due, which has no deadline any more; None: nothing is due.
+
+        One at a time: what is done about it may end others, or give them other deadlines.
+        """
         ticks = self.ticks
-        while ticks and len(found) < limit and ticks[0] <= now * TICKS:
+        while ticks and ticks[0] <= now * TICKS:
             tick = ticks[0]
             bucket = self.buckets.get(tick)
             if bucket is None:
@@ -100,7 +102,6 @@ class JobTimers:
             assert first is not None
             self.cancel(first)
             if first.due <= now:
-                found.append(first)
-            else:
-                self.set(first, first.due, now)
-        return found
+                return first
+            self.set(first, first.due, now)
+        return None

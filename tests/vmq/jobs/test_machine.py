@@ -55,6 +55,21 @@ def test_at_most_once_is_never_given_again(house: House) -> None:
     assert house.machine.counts.dead == 0
 
 
+def test_what_one_deadline_ends_is_not_due_in_the_same_tick() -> None:
+    house = House(dead_maxlen=1, dead_ttl=1)
+    first = house.add(ttl=1)
+    house.passes(1.25)  # a dead letter now, until one second later
+    other = house.add(retry=1, ttl=1000)
+    second = house.add(ttl=1)
+    assert taken(house) is other
+    house.now += 1.5
+    house.machine.tick(
+        house.now
+    )  # the second dead letter puts the first one out, whose own time is over, too
+    assert first.id not in house.machine.jobs
+    assert (second.queue.name, other.state) == (b"q!dead", QUEUED)
+
+
 def test_a_nack_gives_it_back_at_once_or_after_the_back_off(house: House) -> None:
     job = house.add()
     taken(house)

@@ -6,6 +6,11 @@ from hypothesis import strategies as st
 from vmq.jobs.timers import JobTimers, Timed
 
 
+def expired(timers: JobTimers, now: float) -> list[Timed]:
+    """All that is due."""
+    return list(iter(lambda: timers.expired(now), None))
+
+
 @given(
     st.lists(
         st.tuples(
@@ -32,14 +37,14 @@ def test_what_is_due_comes_once_in_time_and_nothing_before(
             wanted.pop(which, None)
         else:
             now += seconds
-            found = {things.index(each) for each in timers.expired(now)}
+            found = {things.index(each) for each in expired(timers, now)}
             assert all(wanted[each] <= now for each in found)
             # A tenth of a second late at most.
             assert {each for each, due in wanted.items() if due <= now - 0.11} <= found
             for each in found:
                 del wanted[each]
     assert timers.next_due() <= min(wanted.values(), default=float("inf")) + 0.11
-    assert {things.index(each) for each in timers.expired(now + 1e6)} == set(wanted)
+    assert {things.index(each) for each in expired(timers, now + 1e6)} == set(wanted)
     assert timers.next_due() == float("inf")
     assert not timers.buckets
     assert not timers.known
@@ -56,8 +61,13 @@ def test_what_is_cancelled_leaves_nothing() -> None:
     assert len(timers.ticks) < 20
 
 
-def test_a_flood_is_given_in_parts() -> None:
+def test_what_ends_with_another_is_not_due_any_more() -> None:
     timers = JobTimers()
-    for _ in range(25):
-        timers.set(Timed(), 1.0, 0.0)
-    assert [len(timers.expired(2.0, 10)) for _ in range(4)] == [10, 10, 5, 0]
+    first, second, third = Timed(), Timed(), Timed()
+    for each in (first, second, third):
+        timers.set(each, 1.0, 0.0)
+    assert timers.expired(2.0) is first
+    timers.cancel(second)
+    timers.set(third, 3.0, 2.0)
+    assert timers.expired(2.0) is None
+    assert expired(timers, 4.0) == [third]

@@ -22,6 +22,21 @@ _DAMAGED: Final = ".damaged"
 _MOST_OPEN: Final = 64
 
 
+def write_all(fd: int, pieces: list[bytes]) -> int:
+    """Writes at the end of a file; returns how many bytes that is.
+
+    Raises:
+        OSError: the disk; some of it may be there.
+    """
+    total = sum(map(len, pieces))
+    written = os.writev(fd, pieces)
+    if written < total:
+        rest = b"".join(pieces)[written:]
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    return total
+
+
 class JobSegment:
     """One file."""
 
@@ -68,15 +83,19 @@ class JobSegments:
         number = max([0, *self.all, *kept]) + 1
         path = self.folder / f"{number:010d}{_SUFFIX}"
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        found = JobSegment(number, path)
+        try:
+            write_all(fd, [HEADER])
+            if self.last is not None:
+                # Of a segment that is not the last one only the events are checked.
+                os.fsync(self.last.fd)
+            self.sync_folder()
+        except OSError:
+            os.close(fd)
+            path.unlink(missing_ok=True)  # the next try begins it anew, with its header
+            raise
+        found = JobSegment(number, path, len(HEADER))
         found.fd = fd
-        if self.last is not None:
-            os.fsync(
-                self.last.fd
-            )  # of a segment that is not the last one only the events are checked
         self.all[number] = self.last = found
-        self.append([HEADER])
-        self.sync_folder()
         return found
 
     def append(self, pieces: list[bytes]) -> None:
@@ -87,18 +106,12 @@ class JobSegments:
         """
         last = self.last
         assert last is not None
-        total = sum(map(len, pieces))
         try:
-            written = os.writev(last.fd, pieces)
-            if written < total:
-                rest = b"".join(pieces)[written:]
-                while rest:
-                    rest = rest[os.write(last.fd, rest) :]
+            total = write_all(last.fd, pieces)
         except OSError:
             os.ftruncate(last.fd, last.size)
             raise
-        if last.size:
-            last.frames.append(last.size)
+        last.frames.append(last.size)
         last.size += total
 
     def read(self, number: int, offset: int, size: int) -> bytes:

@@ -156,6 +156,33 @@ def test_only_fsync_asks_for_a_sync(tmp_path: Path) -> None:
         assert not node.journal.commit()
 
 
+@pytest.mark.parametrize("refused", ["writev", "fsync"])
+def test_a_segment_that_cannot_begin_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """A disk that is full just then: what is acknowledged later is in a file with its header."""
+    node = Node(tmp_path)
+    node.journal.segment_size = 1
+    first = node.add(b"first")
+    node.journal.commit()
+    second = node.add(b"second")
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(f"vmq.jobs.storage.segments.os.{refused}", refuse)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                node.journal.commit()
+        assert len(node.segments.all) == len(list(tmp_path.glob("*.jobs"))) == 1
+    node.journal.commit()
+    assert node.body(second) == b"second"
+    node = node.again()
+    assert set(node.machine.jobs) == {first.id, second.id}
+    assert not node.damaged
+
+
 @pytest.mark.parametrize("cut", [1, 5, 30, 200])
 def test_a_torn_end_is_cut_off_and_what_was_before_it_is_there(
     tmp_path: Path, cut: int, node: Node
