@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.wire import PUBLISH, PUBREL, pubrec_packet
+from tests.support.wire import DISCONNECT_BYTES, PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.support import Client, House
 
 
@@ -94,6 +94,38 @@ def test_a_qos_2_message_that_was_released_goes_to_nobody_else(house: House) -> 
     assert dies.take_one(PUBREL).packet_id == packet.packet_id
     dies.lose()
     lives.expect()
+
+
+@pytest.mark.parametrize("size", (1, 2000))
+@pytest.mark.parametrize("first", (1, 2))
+def test_what_was_stored_for_one_member_goes_to_the_next_at_the_qos_that_it_came_with(
+    durable: House, size: int, first: int
+) -> None:
+    """Also where the first asked for less."""
+    [away] = members(durable, "away", clean=False, qos=first)
+    away.disconnect()
+    for qos in (2, 2, 1, 2):
+        durable.publish("t", bytes(size), qos)
+    durable.restart()
+    durable.options.max_inflight_messages = 1
+    [lives] = members(durable, "lives", qos=2)
+    away = durable.client("away", clean=False)
+    assert away.take_one(PUBLISH).qos == first
+    durable.options.max_inflight_messages = 20
+    away.send(DISCONNECT_BYTES)
+    # What is under way at QoS 2 stays with its member.
+    assert [packet.qos for packet in lives.take()] == [2] * (first == 1) + [2, 1, 2]
+
+
+def test_a_bridge_s_own_message_goes_to_another_member(house: House) -> None:
+    [bridge] = members(house, "bridge")
+    bridge.queue.bridge = True
+    [other] = members(house, "other")
+    for choice in (0, 1):
+        house.choice = choice
+        bridge.send(publish_packet("t", b"%d" % choice, qos=1, packet_id=choice + 1))
+    assert other.payloads() == [b"0", b"1"]
+    assert PUBLISH not in [packet.type for packet in bridge.take()]
 
 
 @pytest.mark.parametrize("size", (1, 2000))

@@ -10,8 +10,7 @@ from vmq.admin.elsewhere import purge_in_slots, queue_elsewhere, queue_in_slots
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
-from vmq.admin.trees import Mountpoint, find, registry_of
-from vmq.admin.written import until_written
+from vmq.admin.trees import Mountpoint, find, registry_of, until_written
 from vmq.core.queue import Queue
 from vmq.core.subscriber import OURS, Subscriber
 from vmq.mqtt.message import NO_MESSAGE, Delivery

@@ -9,8 +9,7 @@ from msgspec import Struct
 from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
-from vmq.admin.trees import Mountpoint, elsewhere, registries, registry_of
-from vmq.admin.written import until_written
+from vmq.admin.trees import Mountpoint, elsewhere, registries, registry_of, until_written
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
 from vmq.mqtt.message import Message

@@ -10,8 +10,7 @@ from msgspec import Meta, Struct
 from vmq.admin import elsewhere
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
-from vmq.admin.trees import Mountpoint, find, registries, registry_of
-from vmq.admin.written import until_written
+from vmq.admin.trees import Mountpoint, find, registries, registry_of, until_written
 from vmq.clustering.messages.sessions import DISCONNECT, UNSUBSCRIBE
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from vmq.admin.elsewhere import home_of, mountpoints_in_slots
-from vmq.admin.errors import NotFoundError
+from vmq.admin.errors import NotFoundError, UnavailableError
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
+from vmq.streams.serving.batch_commit import SinkStep
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
@@ -75,3 +76,20 @@ def elsewhere(broker: "BrokerView", has: Callable[[Registry], bool]) -> str:
         if has(registry)
     ]
     return f"; there is one under another mountpoint: {', '.join(others)}" if others else ""
+
+
+async def until_written(broker: "BrokerView") -> None:
+    """Returns once all that this process has changed in its store so far is safe: a kill then takes nothing back.
+
+    Raises:
+        UnavailableError: the store cannot write.
+    """
+    core = registry_of(broker, "").core
+    if core.store is None:
+        core.outbox.flush()
+        return
+    step = SinkStep(core.outbox)
+    step.answer_after(core.outbox.stored, core.store.last_barrier())
+    await step.settle()
+    if step.failure is not None:
+        raise UnavailableError(f"{step.failure}: it is done, and not on disk yet")

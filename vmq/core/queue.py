@@ -75,13 +75,17 @@ class Queue(Waiting):
         """Whether share groups may choose it for what is of this QoS."""
         return True
 
+    def sent(self, source: Source) -> bool:
+        """Whether a message is a bridge's own: it gets none of these back."""
+        return self.bridge and self.online and source.output is self.output
+
     def deliver(self, message: Message, qos: int, retain: bool, group: str, source: Source) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
         # What a share group chose this queue for goes to nobody else.
         if self.ended and not group:
             return
         if self.bridge:
-            if self.online and source.output is self.output:
+            if self.sent(source):
                 return
             retain = message.retain
         self.core.counters.queue_message_in += 1

@@ -402,15 +402,20 @@ class Registry:
 
     def retain(self, topic: str, message: Message) -> None:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]: here and on all nodes."""
+        is_there = self.retained.get(topic) is not None
         if self.keep_retained(topic, message):
             self.core.retained_listener.on_retained(self, message)
+        elif is_there:
+            self.core.retained_listener.on_retained(self, Message(message.topic, b"", 0, True))
 
     def keep_retained(self, topic: str, message: Message) -> bool:
-        """Keeps or erases a retained message on this node alone; False if the limits leave no room."""
+        """Keeps or erases a retained message on this node alone.
+
+        False if the limits leave no room: then the topic has none, for an older one is not its last value any more.
+        """
         store = self.core.store
-        if message.payload:
-            if not self.may_retain(topic, message):
-                return False
+        has_room = not message.payload or self.may_retain(topic, message)
+        if message.payload and has_room:
             before = self.retained.size()
             self.retained.keep(topic, message)
             self.core.memory_grown += max(0, self.retained.size() - before)
@@ -418,7 +423,7 @@ class Registry:
                 store.put_retained(message, self.raw_scope)
         elif self.retained.clear(topic) and store is not None:
             store.remove_retained(message.topic, self.raw_scope)
-        return True
+        return has_room
 
     def may_retain(self, topic: str, message: Message) -> bool:
         """Whether the limits on retained messages leave room; else it is only handed on."""
@@ -452,7 +457,7 @@ class Registry:
         for offset in range(count):
             member = members[(start + offset) % count]
             queue = member.queue
-            if not queue.is_for(min(message.qos, member.qos)):
+            if not queue.is_for(min(message.qos, member.qos)) or queue.sent(source):
                 continue
             if not queue.online:
                 if chosen is None and not queue.ended:

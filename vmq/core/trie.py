@@ -492,8 +492,8 @@ def with_node(ahead: dict[int, list[Node]] | None, place: int, node: Node) -> di
 
 
 def keep_best(best: dict[str, Subscription], candidate: Subscription) -> None:
-    """Keeps of two subscriptions of one client the one with the higher QoS."""
-    client_id = candidate.queue.client_id
-    present = best.get(client_id)
-    if present is None or present.qos < candidate.qos:
-        best[client_id] = candidate
+    """Keeps of two subscriptions of one client the one with the higher QoS, of a session that has ended none."""
+    queue = candidate.queue
+    present = best.get(queue.client_id)
+    if not queue.ended and (present is None or present.qos < candidate.qos):
+        best[queue.client_id] = candidate

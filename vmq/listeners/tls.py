@@ -84,9 +84,8 @@ class Tls:
             self.hand_on(chunks)
 
     def eof_received(self) -> bool:
-        if self.inner is not None:
-            self.inner.send_corked()
-        return False
+        """The peer sends no more; True as long as what came before is to be handled: who handles it closes."""
+        return self.inner is not None and not self.ended and self.inner.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.inner is not None:
@@ -207,7 +206,7 @@ class Tls:
         """What one read of the transport brought goes inside at once: it is one pass there."""
         if chunks:
             self.inner.data_received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        if self.over and not self.ended:
+        if self.over and not self.ended and (self.broken or not self.inner.eof_received()):
             self.inner.send_corked()
             self.ended = True
             self.transport.close()

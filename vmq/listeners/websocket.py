@@ -17,7 +17,6 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from vmq.core.states import BUSY
 from vmq.listeners import addresses
 from vmq.listeners.frames import FrameCounter
 from vmq.listeners.origins import Origins
@@ -276,8 +275,9 @@ class WebSocket:
         if self.protocol.handshake_exc is not None or closing:
             reason = "WebSocket closed"
             error = self.protocol.handshake_exc or self.protocol.parser_exc
-            if self.connection.state == BUSY and (error is None or isinstance(error, EOFError)):
-                return  # what came before is handled first: the transport closes, and says so
+            if error is None or isinstance(error, EOFError):
+                if self.connection.eof_received():
+                    return  # what came before is handled first
             if error is not None:
                 reason = f"WebSocket failed: {error}"
             if isinstance(error, PayloadTooBig) and not self.connection.closing:

@@ -335,17 +335,22 @@ class Connection(CorkedOutput):
     def eof_received(self) -> bool:
         """The peer sends no more. What it sent before is handled, and answered, before its end."""
         self.send_corked()
-        if self.state == BUSY:
+        if self.has_rest():
             self.peer_ended = True
         return self.peer_ended
 
+    def has_rest(self) -> bool:
+        """Whether packets that came are still to be handled: after the present pass, or once a verdict is there."""
+        return WAITING <= self.state <= BUSY
+
     def connection_lost(self, error: Exception | None) -> None:
-        if self.state == BUSY:
+        if self.has_rest():
             self.describe()
             self.transport = None
             self.peer_ended = True
             self.end_error = error
-            self.ask_for_pass()
+            if self.state == BUSY:
+                self.ask_for_pass()
             return
         self.end_now(error)
 

@@ -273,10 +273,19 @@ class Publisher(Client):
         if isinstance(answer, Pending):
             self.suspend(
                 answer,
-                lambda later: self.on_publish_verdict(route, message, packet_id, generation, later),
+                lambda later: self.on_late_verdict(message, packet_id, generation, later),
             )
         else:
             self.on_publish_verdict(route, message, packet_id, generation, answer)
+
+    def on_late_verdict(
+        self, message: Message, packet_id: int, generation: int, answer: Answer
+    ) -> None:
+        """Goes on with a verdict that took time: whoever subscribed or left meanwhile did so before the message."""
+        route = self.registry.route(message.topic)
+        if (message.qos or message.retain) and not isinstance(answer, Refuse):
+            self.registry.check_store(route, message.retain)
+        self.on_publish_verdict(route, message, packet_id, generation, answer)
 
     def on_publish_verdict(
         self,

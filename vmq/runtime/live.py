@@ -42,12 +42,16 @@ def update_connections(
     rates = not changed.isdisjoint({"limits.max_message_rate", "limits.max_byte_rate"})
     buffers = "network.write_buffer" in changed
     packets = not changed.isdisjoint({"session.max_packet_size", "session.max_control_packet_size"})
-    if not (rates or buffers or packets):
+    queues = any(key.startswith("queue.") for key in changed)
+    if not (rates or buffers or packets or queues):
         return
     for connection in connections:
+        subscriber = connection.session.subscriber
+        if queues and subscriber is not None and subscriber.queue.has_waiting():
+            subscriber.queue.wake(subscriber.queue)  # a larger window may have room for it
         if rates:
             connection.set_rates()
-        if packets and connection.session.subscriber is not None:
+        if packets and subscriber is not None:
             connection.session.limit_packets()
         if buffers and connection.transport is not None:
             connection.transport.set_write_buffer_limits(high=config.network.write_buffer)

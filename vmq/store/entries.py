@@ -21,6 +21,9 @@ FLAG_SOURCE: Final = 4
 
 FLAG_NOTE: Final = 64
 
+#: A share group's message came at QoS 2, and goes to this member at QoS 1: another may have it at 2.
+FLAG_HIGHER: Final = 128
+
 #: Bytes behind an entry with `FLAG_NOTE`.
 NOTE: Final = 10
 

@@ -7,6 +7,7 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
 from vmq.store.entries import (
     FLAG_GROUP,
+    FLAG_HIGHER,
     FLAG_NOTE,
     FLAG_REF,
     FLAG_RELEASED,
@@ -18,7 +19,7 @@ from vmq.store.entries import (
 from vmq.store.lines import is_end
 
 #: Every flag that an entry may have, and its QoS.
-ENTRY_FLAGS: Final = 127
+ENTRY_FLAGS: Final = 255
 
 
 def is_not_retained(value: bytes) -> bool:
@@ -116,7 +117,9 @@ def entry_flaw(key: bytes, value: bytes) -> bool:
         return True
     flags = value[0]
     qos = flags & 3
-    if flags > ENTRY_FLAGS or not 1 <= qos <= 2:
+    if not 1 <= qos <= 2:
+        return True
+    if flags & FLAG_HIGHER and (qos != 1 or not flags & FLAG_GROUP):
         return True
     if key[:1] == b"i" and value[1:3] == b"\0\0":
         return True

@@ -7,6 +7,7 @@ from vmq.mqtt.encoder import PACKET_IDS
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
 from vmq.store.entries import (
     FLAG_GROUP,
+    FLAG_HIGHER,
     FLAG_NOTE,
     FLAG_REF,
     FLAG_RELEASED,
@@ -142,6 +143,8 @@ class Entries(Writes):
             flags |= FLAG_RELEASED
         elif delivery.group:
             flags |= FLAG_GROUP
+            if message.qos > flags & 3:
+                flags |= FLAG_HIGHER
             name = delivery.group.encode()
             tail = name + len(name).to_bytes(2, "big")
         if delivery.ref:
@@ -203,8 +206,11 @@ class Entries(Writes):
             if message is None:
                 return None
             weight += record_size(message)
+            message.qos = flags & 3
         else:
             message = decode_message(raw, 3, flags & 3)
+        if flags & FLAG_HIGHER:
+            message.qos = 2
         delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, group)
         delivery.ref = ref
         delivery.weight = weight

@@ -111,3 +111,16 @@ def test_plugins_are_told_of_all(house: House) -> None:
     house.settle()
     assert [each for step in told for each in step] == FILTERS
     assert max(map(len, told)) == FILTERS_A_STEP
+
+
+def test_what_leaves_does_not_stand_in_the_way_of_a_new_subscription(house: House) -> None:
+    """The old one is at a higher QoS, and under another filter that matches, too [MQTT-3.3.5-1]."""
+    client = subscribed_to_all(house, qos=2)
+    house.patient = True
+    client.lose()
+    again = house.client("c")
+    again.send(subscribe_packet(1, ("f/#", 1)))
+    again.take()
+    house.publish(FILTERS[-1], b"x", 2)
+    house.settle()
+    assert again.payloads() == [b"x"]

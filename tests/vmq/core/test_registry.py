@@ -5,7 +5,7 @@ import pytest
 from tests.support.wire import SUBACK, subscribe_packet
 from tests.vmq.support import Client, House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
-from vmq.core.ports import Elsewhere, RemoteTargets, SessionListener
+from vmq.core.ports import Elsewhere, RemoteTargets, RetainedListener, SessionListener
 from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.subscriber import Subscriber
@@ -197,3 +197,24 @@ def test_the_plus_of_a_filter_is_not_bounded_by_default() -> None:
     client = House().client("c")
     client.send(subscribe_packet(1, ("/".join("+" * 100), 1)))
     assert client.take_one(SUBACK).codes == [1]
+
+
+class RetainedTold(RetainedListener):
+    """What other nodes are told of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.payloads: list[bytes] = []
+
+    def on_retained(self, registry: Registry, message: Message) -> None:
+        self.payloads.append(message.payload)
+
+
+def test_a_retained_message_that_finds_no_room_leaves_no_older_one(house: House) -> None:
+    """A value that is not the last one is worse than none [MQTT-3.3.1-5]."""
+    house.core.retained_listener = told = RetainedTold()
+    house.options.max_retained_bytes = 1000
+    for payload in (b"old", bytes(2000), bytes(2000)):
+        house.publish("t", payload, retain=True)
+    assert house.retained() == {}
+    assert told.payloads == [b"old", b""]

@@ -49,6 +49,8 @@ class Above:
         #: What it holds back.
         self.corked = b""
         self.lost: list[Exception | None] = []
+        #: What came before its peer's end is to be handled first.
+        self.has_rest = False
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -61,6 +63,10 @@ class Above:
         if self.corked:
             self.transport.write(self.corked)
         self.corked = b""
+
+    def eof_received(self) -> bool:
+        self.send_corked()
+        return self.has_rest
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost.append(error)
@@ -226,6 +232,20 @@ def test_a_peer_that_ends_improperly_has_it_too(pair: Pair) -> None:
     pair.above.corked = b"held back"
     assert not pair.layer.eof_received(), "the transport closes itself now"
     assert pair.read(9) == b"held back"
+
+
+def test_a_peer_that_ends_is_kept_until_what_it_sent_is_handled(pair: Pair) -> None:
+    pair.above.has_rest = True
+    last = pair.sent(b"last")
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    pair.layer.data_received(last + pair.outgoing.read())
+    assert pair.layer.eof_received(), "the transport stays open"
+    assert not pair.below.closed
+    pair.layer.write(b"an answer")
+    pair.layer.close()
+    assert pair.below.closed
+    assert pair.read(9) == b"an answer"
 
 
 def test_what_is_held_back_together_is_one_record(contexts: Contexts, house: House) -> None:

@@ -164,6 +164,58 @@ def test_a_verdict_that_comes_later_and_a_rest_keep_the_order(house: House) -> N
     assert reader.payloads() == [b"behind"]
 
 
+@pytest.mark.parametrize("half_closed", [True, False])
+def test_what_came_behind_a_verdict_is_handled_though_the_peer_has_ended(
+    house: House, half_closed: bool
+) -> None:
+    """Layers that frame, as TLS and WebSocket do, read the end together with what came before [MQTT-3.14.4-3]."""
+    client, reader = house.client("c", will=mqtt.Will("w", b"will")), watcher(house)
+    asked: list[Pending] = []
+
+    def later(*_: object) -> Pending:
+        asked.append(Pending(lambda: None))
+        return asked[-1]
+
+    house.core.hooks.auth_on_publish = later
+    client.send(
+        mqtt.publish_packet("a", b"1", qos=1, packet_id=1),
+        mqtt.publish_packet("a", b"2", qos=1, packet_id=2),
+        mqtt.DISCONNECT_BYTES,
+    )
+    if half_closed:
+        assert client.connection.eof_received()
+    else:
+        client.lose()
+    assert client.ended == []
+    asked[0].finish(None)
+    house.settle()
+    asked[1].finish(None)
+    house.settle()
+    if half_closed:
+        assert client.is_closed()
+        client.lose()
+    assert reader.payloads() == [b"1", b"2"]
+    assert client.ended == [client.connection]
+
+
+def test_whoever_subscribes_or_leaves_while_a_verdict_is_awaited_does_so_before_the_message(
+    house: House,
+) -> None:
+    """Else an UNSUBACK is followed by a message [MQTT-3.10.4-2], and a SUBACK by none."""
+    client, leaves = house.client("c"), watcher(house)
+    pending = Pending(lambda: None)
+    house.core.hooks.auth_on_publish = lambda *_: pending
+    client.send(mqtt.publish_packet("a", b"x", qos=1, packet_id=1, retain=True))
+    comes = house.client("comes")
+    comes.subscribe(("a", 1))
+    leaves.send(mqtt.unsubscribe_packet(1, "#"))
+    leaves.take()
+    pending.finish(None)
+    house.settle()
+    assert comes.payloads() == [b"x"]
+    assert leaves.take() == []
+
+
 # --- opening and closing
 
 

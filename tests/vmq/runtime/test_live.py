@@ -123,3 +123,16 @@ async def test_a_listener_lets_in_fewer(embedded: Broker) -> None:
         await second[0].readexactly(1)
     for _, writer in (first, second):
         writer.close()
+
+
+async def test_a_larger_window_is_filled_at_once(
+    embedded: Broker, stream: asyncio.StreamReader
+) -> None:
+    embedded.set_option("queue.max_inflight_messages", "1")
+    connection(embedded).data_received(b"\x82\x06\x00\x01\x00\x01t\x01")
+    assert await stream.readexactly(5) == b"\x90\x03\x00\x01\x01"
+    for number in range(3):
+        await embedded.publish("t", b"%d" % number, qos=1)
+    assert (await stream.readexactly(8))[-1:] == b"0"
+    embedded.set_option("queue.max_inflight_messages", "3")
+    assert (await stream.readexactly(16))[7::8] == b"12"
