@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol, Self
@@ -218,6 +219,26 @@ class Packet:
         return self.body[1]
 
 
+def split_packets(buffer: bytearray) -> Iterator[Packet]:
+    """Takes the whole packets off a buffer."""
+    while len(buffer) >= 2:
+        length = 0
+        for position in range(1, min(5, len(buffer))):
+            digit = buffer[position]
+            length |= (digit & 0x7F) << 7 * (position - 1)
+            if digit < 0x80:
+                break
+        else:
+            assert len(buffer) < 5, "ill-formed remaining length from the broker"
+            return
+        start = position + 1
+        if len(buffer) < start + length:
+            return
+        found = Packet(buffer[0], bytes(buffer[start : start + length]))
+        del buffer[: start + length]
+        yield found
+
+
 class ByteStream(Protocol):
     """What carries a Wire: TCP, or WebSocket frames over it."""
 
@@ -340,21 +361,7 @@ class Wire(Closing):
 
     def _split_packet(self) -> Packet | None:
         """Take one packet off the buffer, if it is there as a whole."""
-        length = 0
-        for position in range(1, min(5, len(self._buffer))):
-            digit = self._buffer[position]
-            length |= (digit & 0x7F) << 7 * (position - 1)
-            if digit < 0x80:
-                break
-        else:
-            assert len(self._buffer) < 5, "ill-formed remaining length from the broker"
-            return None
-        start = position + 1
-        if len(self._buffer) < start + length:
-            return None
-        found = Packet(self._buffer[0], bytes(self._buffer[start : start + length]))
-        del self._buffer[: start + length]
-        return found
+        return next(split_packets(self._buffer), None)
 
     def _wait_for(self, kind: int, packet_id: int | None = None) -> Packet:
         """The next packet of this type (and identifier), keeping PUBLISH packets before it."""

@@ -41,26 +41,6 @@ class Clock:
         self.now += seconds
 
 
-def split_packets(buffer: bytearray) -> Iterator[mqtt.Packet]:
-    """Takes the whole packets off a buffer."""
-    while len(buffer) >= 2:
-        length = 0
-        position = 1
-        while True:
-            if position >= len(buffer):
-                return
-            digit = buffer[position]
-            length |= (digit & 0x7F) << 7 * (position - 1)
-            position += 1
-            if digit < 0x80:
-                break
-            assert position <= 4, "ill-formed remaining length from the broker"
-        if len(buffer) < position + length:
-            return
-        yield mqtt.Packet(buffer[0], bytes(buffer[position : position + length]))
-        del buffer[: position + length]
-
-
 def acknowledge(queue: Queue, packet: bytes) -> None:
     """Has the queue's client acknowledge: PUBACK, PUBREC or PUBCOMP packets of one kind."""
     queue.on_acknowledgements(packet[0] >> 4, packet)
@@ -158,7 +138,7 @@ class Client:
         """What the broker wrote since the last look; each packet is one that it may send."""
         self.buffer += self.transport.written
         self.transport.written.clear()
-        packets = list(split_packets(self.buffer))
+        packets = list(mqtt.split_packets(self.buffer))
         for each in packets:
             check_packet(each)
         return packets

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from tests.support import wire as mqtt
 from tests.support.until import PATIENCE
-from tests.vmq.support import split_packets
 from vmq.broker import Broker
 
 
@@ -157,7 +156,7 @@ class Device:
         try:
             while data := await reader.read(65536):
                 buffer += data
-                for packet in split_packets(buffer):
+                for packet in mqtt.split_packets(buffer):
                     self.packets.append(packet)
                     self._handle(packet)
                 self._change.set()

@@ -19,10 +19,11 @@ from tests.support.wire import (
     Packet,
     connect_packet,
     publish_packet,
+    split_packets,
     subscribe_packet,
 )
 from tests.vmq.mqtt.strategies import cut
-from tests.vmq.support import House, MemoryTransport, split_packets
+from tests.vmq.support import House, MemoryTransport
 from vmq.core.cork import CLOSE
 from vmq.listeners.websocket import (
     FRAME_SIZE,

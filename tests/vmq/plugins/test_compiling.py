@@ -13,11 +13,7 @@ from vmq_hooks import (
     hook,
 )
 
-from tests.support.wire import (
-    PINGREQ_BYTES,
-    PINGRESP_BYTES,
-    publish_packet,
-)
+from tests.support import wire as mqtt
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
 from vmq.config.options import ListenerOptions
@@ -54,8 +50,8 @@ async def test_plugins_are_asked_by_priority_and_mix(tmp_path: Path) -> None:
     }
     async with serving(tmp_path, plugins, sections) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
-        await peer.expect(PINGRESP_BYTES)
+        peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+        await peer.expect(mqtt.PINGRESP_BYTES)
         assert [each.name for each in broker.plugins.in_order()] == [
             *("first", "second", "third", "last")
         ]
@@ -95,7 +91,7 @@ async def test_a_kept_verdict_is_not_asked_for_again_until_it_is_forgotten(tmp_p
             plugin.calls.clear()
             async with peer_of(broker) as peer:
                 await peer.connect(client_id)
-                peer.send(*(publish_packet(topic, b"x") for topic in topics))
+                peer.send(*(mqtt.publish_packet(topic, b"x") for topic in topics))
                 async with asyncio.timeout(TIMEOUT):
                     for topic in topics:
                         assert (await anext(messages)).topic == topic
@@ -115,9 +111,9 @@ async def test_a_live_session_forgets_too(tmp_path: Path) -> None:
     async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
         await peer.connect("c")
         for _ in range(3):
-            peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
-            await peer.expect(PINGRESP_BYTES)
+            peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
+            await peer.expect(mqtt.PINGRESP_BYTES)
         assert len(plugin.calls) == 1
         broker.plugins.forget_verdicts()
-        peer.send(publish_packet("a", b"x"))
+        peer.send(mqtt.publish_packet("a", b"x"))
         assert await peer.rest() == b""

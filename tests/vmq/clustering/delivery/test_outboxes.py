@@ -6,10 +6,9 @@ import pytest
 
 from tests.support.peer import Peer
 from tests.support.until import until
-from tests.support.wire import PUBACK, PUBREC
+from tests.support.wire import PUBACK, PUBREC, split_packets
 from tests.vmq.clustering.nodes import clustering, config, hush, together
 from tests.vmq.clustering.sides import payloads, rounds, sides
-from tests.vmq.support import split_packets
 from vmq.broker import Broker
 from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.node.node import Clustering
