@@ -18,6 +18,7 @@ import pytest
 from tests.attacks.size import size
 from tests.conftest import BrokerFactory
 from tests.support import wire as mqtt
+from tests.support.present import present
 from vmq.testing.process import BrokerProcess
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -26,16 +27,14 @@ KIB, MIB = 1 << 10, 1 << 20
 def memory(broker: BrokerProcess, field: str = "VmRSS") -> int:
     """Bytes of a broker in RAM, now or (VmHWM) at most until now."""
     status = Path(f"/proc/{broker.pid}/status").read_text()
-    found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.M)
-    assert found is not None
+    found = present(re.search(rf"^{field}:\s+(\d+) kB$", status, re.M))
     return int(found[1]) * KIB
 
 
 def gauge(broker: BrokerProcess, name: str) -> float:
     with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
         found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M)
-    assert found is not None
-    return float(found[1])
+    return float(present(found)[1])
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.peer import Peer
+from tests.support.present import present
 from vmq.admin.errors import AdminError
 from vmq.admin.listing import Selection
 from vmq.admin.queues import peek
@@ -115,8 +116,7 @@ async def test_nothing_changes(node: Broker) -> None:
     routes = dict(registry.routes.young)
     received = [bytes(peer.received) for peer in peers]
     queues = [each.queue.waiting() for each in registry.subscribers.values()]
-    store = registry.core.store
-    assert store is not None
+    store = present(registry.core.store)
     writes = store.writes
 
     assert (await ask(node, qos=1, retain=True, size=10)).arrives
@@ -303,8 +303,7 @@ async def test_hooks_are_named(node: Broker) -> None:
 
 async def test_a_store_that_fails_is_told(node: Broker) -> None:
     Peer(node.registry(), "pub")
-    store = node.registry().core.store
-    assert store is not None
+    store = present(node.registry().core.store)
     store.failing = True
     said = "the store cannot write: what had to be stored is refused"
     assert step(await ask(node, qos=1), "store")[1] == said

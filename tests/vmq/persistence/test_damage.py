@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import CONNACK, connect_packet, publish_packet
 from tests.vmq.damaged_store import hurt, make, q
@@ -40,8 +41,7 @@ async def test_the_session_is_named_and_refused_until_the_store_is_mended(
     hurt(tmp_path, q(2, place))
     caplog.set_level(logging.INFO)
     async with Broker(config(tmp_path)) as broker:
-        store = broker.registry().core.store
-        assert store is not None
+        store = present(broker.registry().core.store)
         async with peer_of(broker) as other:
             other.send(connect_packet("bystander"))
             await other.packet()
@@ -74,8 +74,7 @@ async def test_a_session_in_use_is_cut_off_when_damage_is_found(tmp_path: Path) 
         for peer, client in ((one, "dev-0"), (two, "dev-1")):
             peer.send(connect_packet(client, clean=False))
             assert (await peer.packet()).type == CONNACK
-        store = broker.registry().core.store
-        assert store is not None
+        store = present(broker.registry().core.store)
         store.damage = Damage([LostKeys("1.ldb", q(2, 3), q(2, 4))])
         broker.parts.damage.tell()
         subscribers = broker.registry().subscribers

@@ -17,6 +17,7 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import peer_of, serving
@@ -42,8 +43,7 @@ async def test_subscriptions_that_are_no_longer_allowed_end(tmp_path: Path) -> N
 
     plugins = {"doors": Doors(auth_on_subscribe=judge), "ends": Ends()}
     async with serving(tmp_path, plugins) as broker:
-        handle = broker.plugins.loaded["doors"].handle
-        assert handle is not None
+        handle = present(broker.plugins.loaded["doors"].handle)
         async with peer_of(broker) as live, peer_of(broker) as away:
             await live.connect("live")
             live.send(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)))
@@ -71,8 +71,7 @@ async def test_subscriptions_that_nobody_could_judge_stay_and_are_judged_on_the_
         return answers.pop(0)
 
     async with serving(tmp_path, {"doors": Doors(auth_on_subscribe=judge)}) as broker:
-        handle = broker.plugins.loaded["doors"].handle
-        assert handle is not None
+        handle = present(broker.plugins.loaded["doors"].handle)
         async with peer_of(broker) as peer:
             await peer.connect("c", clean=False)
             peer.send(mqtt.subscribe_packet(1, ("a", 1)))

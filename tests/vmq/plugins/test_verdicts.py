@@ -1,6 +1,8 @@
 """What plugins answer, as clients meet it: who may enter, publish and subscribe, and what becomes of it."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from vmq_hooks import (
 )
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
-from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.plugins.support import TIMEOUT, Peer, options, peer_of, serving
+from vmq.broker import Broker
 
 
 class SpeechlessError(Exception):
@@ -31,6 +35,16 @@ class SpeechlessError(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+@asynccontextmanager
+async def guarded(folder: Path, plugin: Plugin) -> AsyncIterator[tuple[Broker, Peer]]:
+    """A broker that asks the plugin who may enter, and somebody at its door."""
+    async with (
+        serving(folder, {"doors": plugin}, anonymous=False) as broker,
+        peer_of(broker) as peer,
+    ):
+        yield broker, peer
 
 
 # --- who may enter
@@ -68,10 +82,7 @@ async def test_the_verdict_on_a_connect_is_answered(
     plugin = kind(auth_on_register=answer)
     if isinstance(plugin, Later):
         plugin.gate.set()
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         packet = await peer.connect("c", username="u", password=b"p")
         assert packet.return_code == code
         guard = broker.plugins.guards["doors"]
@@ -121,10 +132,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
             upgrade_qos=True,
         )
     )
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         assert (await peer.connect("c")).return_code == 0
         queue = broker.registries["tenant"].subscribers["tenant-c"].queue
         own = queue.options
@@ -141,7 +149,6 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
         assert first.payload == b"0"
         peer.send(mqtt.PINGREQ_BYTES)
         await peer.expect(mqtt.PINGRESP_BYTES)  # the second waits for the window of one
-        assert first.packet_id is not None
         peer.send(mqtt.puback_packet(first.packet_id))
         assert (await peer.packet()).payload == b"1"
         peer.send(mqtt.publish_packet("t", b"long"))
@@ -151,10 +158,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
 
 async def test_own_options_follow_a_reload_where_they_change_nothing(tmp_path: Path) -> None:
     plugin = Doors(auth_on_register={"max_inflight_messages": 1})
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         await peer.connect("c")
         own = broker.registry().subscribers["c"].queue.options
         queue = msgspec.structs.replace(
@@ -324,11 +328,9 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path
         async with peer_of(broker) as peer:
             peer.send(mqtt.connect_packet("c"))
             guard = broker.plugins.guards["doors"]
+            await until(lambda: guard.under_way)
             async with asyncio.timeout(TIMEOUT):
-                while not guard.under_way:  # noqa: ASYNC110 - nothing tells of it
-                    await asyncio.sleep(0)
-                assert broker.connections is not None
-                broker.connections.close("the test says so")
+                present(broker.connections).close("the test says so")
                 await guard.wait_idle()
         plugin.gate.set()
         assert plugin.calls == []
@@ -345,9 +347,7 @@ async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
         assert (await first.connect("c")).return_code == 0
         first.send(mqtt.publish_packet("a", b"x"))
         guard = broker.plugins.guards["doors"]
-        async with asyncio.timeout(TIMEOUT):
-            while not guard.under_way:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await until(lambda: guard.under_way)
         assert (await second.connect("c")).return_code == 0
         assert await first.rest() == b""
         plugin.gate.set()
@@ -396,20 +396,17 @@ async def test_who_has_sent_connect_and_waits_for_us_has_a_time_of_its_own(tmp_p
 
 async def test_who_goes_away_while_it_waits_is_noticed_at_once(tmp_path: Path) -> None:
     plugin = Later()
-    async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
-        async with peer_of(broker) as peer:
-            peer.send(mqtt.connect_packet("c"))
-            await until(lambda: broker.plugins.guards["doors"].under_way == 1)
+    async with guarded(tmp_path, plugin) as (broker, peer):
+        peer.send(mqtt.connect_packet("c"))
+        await until(lambda: broker.plugins.guards["doors"].under_way == 1)
+        peer.writer.close()
         await until(lambda: broker.plugins.guards["doors"].under_way == 0)
         assert plugin.calls == []
 
 
 async def test_what_comes_behind_a_connect_that_waits_is_handled_after_it(tmp_path: Path) -> None:
     plugin = Later()
-    async with (
-        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
-        peer_of(broker) as peer,
-    ):
+    async with guarded(tmp_path, plugin) as (broker, peer):
         peer.send(mqtt.connect_packet("c"))
         await until(lambda: broker.plugins.guards["doors"].under_way == 1)
         peer.send(mqtt.PINGREQ_BYTES)

@@ -11,6 +11,7 @@ import pytest
 from vmq_hooks.verdicts import Refuse
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.vmq.support import Client, House, stored_house
 from vmq.config.options import LARGEST_CONNECT
 from vmq.core.context import CoreOptions
@@ -39,8 +40,7 @@ def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is
 
 
 def test_a_durable_session_is_refused_while_the_store_cannot_write(durable: House) -> None:
-    assert durable.store is not None
-    durable.store.failing = True
+    present(durable.store).failing = True
     client = Client(durable)
     client.send(mqtt.connect_packet("c", clean=False))
     client.expect(b"\x20\x02\x00\x03")
@@ -235,8 +235,7 @@ class OtherNode(Claims):
         self.cancelled += 1
 
     def finish(self, answer: Answer = None) -> None:
-        assert self.pending is not None
-        self.pending.finish(answer)
+        present(self.pending).finish(answer)
 
 
 @pytest.fixture

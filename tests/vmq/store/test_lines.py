@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.present import present
 from tests.support.walked import WalkedDb
 from tests.vmq.support import House
 from tests.vmq.test_store_model import commit, delivery, message, number, send
@@ -38,8 +39,7 @@ class Fleet:
         return [f"dev-{index:04}" for index in range(count)]
 
     def count_walks(self) -> None:
-        store = self.house.store
-        assert store is not None
+        store = present(self.house.store)
         self.db = store.db = WalkedDb(store.db, self.dead)
 
     def restart(self) -> None:
@@ -59,8 +59,7 @@ class Fleet:
     def end(self, names: list[str]) -> None:
         """Each begins a clean session, which ends the durable one."""
         house = self.house
-        store = house.store
-        assert store is not None
+        store = present(house.store)
         for name in names:
             house.client(name).disconnect()
         for session in house.purged:

@@ -12,6 +12,7 @@ import pytest
 from vmq_hooks import Plugin, Refuse, hook
 from vmq_hooks.types import Message, SubscriberId, Subscription
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import Packet, Will, publish_packet, subscribe_packet
 from tests.vmq.jobs.serving import config_of, machine, named
@@ -105,8 +106,7 @@ async def test_what_the_store_knows_of_a_publish_the_jobs_know(
     copies: list[Path] = []
     async with Broker(config) as broker, peer_of(broker, TCP) as peer:
         await connected(peer, clean=False)
-        committer = broker.jobs.committer
-        assert committer is not None
+        committer = present(broker.jobs.committer)
         write = committer.write
 
         def write_and_copy(store: Any) -> None:
@@ -230,8 +230,7 @@ async def test_who_goes_away_while_it_waits_is_forgotten(broker: Broker) -> None
         await connected(peer)
         peer.send(job("$jobs/mail", b"x"))
         await until(lambda: publishing.waiting)
-        assert broker.connections is not None
-        broker.connections.close("gone")
+        present(broker.connections).close("gone")
         await until(lambda: not publishing.waiting)
     assert not found.jobs
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vmq_hooks import DeliverModifiers, Message
 
+from tests.support.present import present
 from tests.support.until import reach, until
 from tests.support.wire import publish_packet, unsubscribe_packet
 from tests.vmq.sockets import peer_of
@@ -75,8 +76,7 @@ SIZES = st.sampled_from([1, 300, 1 << 20])
 def begin(process: PacketProcess) -> int:
     """Has it run; its process id."""
     reach(process.can_answer, "the process does not begin")
-    assert process.process is not None
-    return process.process.pid
+    return present(process.process).pid
 
 
 def source_of(process: PacketProcess, qos: int = 0, prefix: bytes = b"") -> PacketSource:
@@ -454,8 +454,7 @@ def test_what_is_kept_for_the_next_page_is_of_the_same_file(tmp_path: Path) -> N
     ((*_, following),) = maker.kept
     small = small._replace(start=following)
     again = source.order(0, small, logs.locate(0, following, 3000))
-    before = maker.take(again)
-    assert before is not None
+    before = present(maker.take(again))
     assert before.rows.num_rows == 3000 - following
     assert not maker.kept
     maker.carry_out(order)

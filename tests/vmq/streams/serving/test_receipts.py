@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support import wire as mqtt
+from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.sockets import Peer, peer_of
 from tests.vmq.streamed import config_in, payloads_of, streams_of
@@ -268,8 +269,7 @@ async def test_while_the_store_fails_streams_go_on_without_qos_2(
                 assert await other.rest() == b""
                 await broker.publish("s/a", b"at QoS 1", qos=1)
                 assert await payloads_of(broker, "s") == [b"x", b"at QoS 1"]
-        store = streams_of(broker).core.store
-        assert store is not None
+        store = present(streams_of(broker).core.store)
         await until(lambda: not store.failing)
         await sent_again(broker, (7, b"x"))
         assert await payloads_of(broker, "s") == [b"x", b"at QoS 1"]
@@ -282,8 +282,6 @@ async def test_what_a_broker_without_receipts_left_in_doubt_reaches_the_stream(
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
         peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))
         assert (await peer.packet()).type == mqtt.PUBREC
-        store = streams_of(broker).core.store
-        assert store is not None
     db = plyvel.DB(str(tmp_path / "data" / "store"))
     db.delete(RECEIPTS)
     db.close()
@@ -299,8 +297,7 @@ async def test_receipts_do_not_stay_in_the_store(tmp_path: Path) -> None:
     async with Broker(config_of(tmp_path)) as broker:
         await one_more(broker)
         await payloads_of(broker, "s")
-        store = streams_of(broker).core.store
-        assert store is not None
+        store = present(streams_of(broker).core.store)
         await until(lambda: [key for key, _ in scan(store.db, RECEIPTS)] == [RECEIPTS])
     async with Broker(config_of(tmp_path)) as broker, publisher_of(broker) as peer:
         peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBLISH, puback_packet, subscribe_packet
 from tests.vmq.sockets import Peer, peer_of, take
@@ -36,8 +37,7 @@ def sinks_of(broker: Broker) -> Sinks:
 
 
 async def recovered(broker: Broker) -> None:
-    recovery = streams_of(broker).recovery
-    assert recovery is not None
+    recovery = present(streams_of(broker).recovery)
     await recovery
 
 
@@ -276,8 +276,7 @@ async def test_a_step_is_not_safe_before_its_own_commits(
         await broker.publish("out", b"durable", qos=1)  # a commit of the store
     assert not work.done()
     assert sinks_of(broker).staging.decided("q") == 0
-    store = sinks_of(broker).core.store
-    assert store is not None
+    store = present(sinks_of(broker).core.store)
     assert store.load_progress("q") is None, "noted as published, it would be missing after a crash"
     monkeypatch.undo()
     assert await work == 1
