@@ -155,11 +155,9 @@ def test_clients_are_found_shown_and_disconnected(
     page.enter(link_of(broker, "--change"))
     page.go("clients")
     page.says(MARKUP)
-    page.type("input[type=search]", "nobody is called so")
-    page.press("Enter", text="\r")
+    page.submit("input[type=search]", "nobody is called so")
     page.says("Nobody.")
-    page.type("input[type=search]", 'client_id ~ "^c" and is_online = true')
-    page.press("Enter", text="\r")
+    page.submit("input[type=search]", 'client_id ~ "^c" and is_online = true')
     page.says("1 found.")
     page.until("document.querySelector('tr.link')")
     page.run("() => { document.querySelector('tr.link').click(); }")
@@ -174,8 +172,7 @@ def test_clients_are_found_shown_and_disconnected(
     page.click("End session", "dialog button")
     page.says("The session has ended.")
     page.says("Nobody.")
-    page.type("input[type=search]", "no_such_column = 1")
-    page.press("Enter", text="\r")
+    page.submit("input[type=search]", "no_such_column = 1")
     page.says("no_such_column")
 
 
@@ -204,8 +201,7 @@ def test_topics_are_a_tree_and_one_of_them_is_read(
     unharmed(page)
     stranger.subscribe(("from/the/page", 1))
     page.type("input[name=topic]", "from/the/page")
-    page.type("input[name=payload]", "grüße")
-    page.press("Enter", text="\r")
+    page.submit("input[name=payload]", "grüße")
     stranger.expect_publish("from/the/page", "grüße".encode(), qos=1)
     page.says("Published at QoS 1")
 
