@@ -148,8 +148,7 @@ def publish_retained(wire: mqtt.Wire, topics: Sequence[str]) -> None:
         wire.send(
             *(mqtt.publish_packet(each, b"x", retain=True) for each in topics[start : start + 500])
         )
-        wire.send(mqtt.PINGREQ_BYTES)
-        wire.expect(mqtt.PINGRESP_BYTES)
+        wire.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
 
 
 def subscribe_to(wire: mqtt.Wire, filters: Sequence[str]) -> list[int]:
@@ -157,8 +156,7 @@ def subscribe_to(wire: mqtt.Wire, filters: Sequence[str]) -> list[int]:
     codes: list[int] = []
     for start in range(0, len(filters), 500):
         pairs = ((each, 0) for each in filters[start : start + 500])
-        wire.send(mqtt.subscribe_packet(1 + start, *pairs))
-        codes += wire.expect(mqtt.SUBACK).codes
+        codes += wire.ask(mqtt.subscribe_packet(1 + start, *pairs), mqtt.SUBACK).codes
     return codes
 
 

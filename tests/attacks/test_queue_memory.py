@@ -45,8 +45,7 @@ def test_clients_that_read_nothing_cost_no_more_memory_than_there_is(
         for turn in range(rounds):
             for index in range(deaf):
                 payload = bytes(PAYLOAD)
-                publisher.send(publish_packet(f"t/{index}", payload, qos=1, packet_id=1))
-                publisher.expect(PUBACK)
+                publisher.ask(publish_packet(f"t/{index}", payload, qos=1, packet_id=1), PUBACK)
             publisher.publish("read", b"%d" % turn, qos=1)
             reader.acknowledge(reader.expect_publish("read", b"%d" % turn, qos=1))
         broker.wait_log("dropped client=deaf.* reason=memory_full messages=")

@@ -124,8 +124,7 @@ class Peers:
     def answers(self, connect: bytes, connack: bytes) -> None:
         """The broker answers a CONNECT with these bytes and closes."""
         wire = self.raw()
-        wire.send(connect)
-        wire.expect(connack)
+        wire.ask(connect, connack)
         wire.expect_closed()
 
     def expect_no_more(self, subscriber: mqtt.Wire, topic: mqtt.Text | None = None) -> None:

@@ -16,8 +16,7 @@ def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
     wire.close()
     peers.publish(one, b"waiting", qos=1)
     again = peers.raw()
-    again.send(mqtt.connect_packet(peers.id("s"), clean=False))
-    again.expect(b"\x20\x02\x01\x00")
+    again.ask(mqtt.connect_packet(peers.id("s"), clean=False), b"\x20\x02\x01\x00")
     assert sorted(again.recv_packet().type for _ in range(3)) == [
         mqtt.PUBLISH,
         mqtt.PUBLISH,
@@ -41,8 +40,7 @@ def come(peers: Peers, answer: bytes, *cleans: bool) -> None:
     """A client comes and goes, with clean session 1 or 0, and is answered this each time."""
     for clean in cleans:
         wire = peers.raw()
-        wire.send(mqtt.connect_packet(peers.id("s"), clean=clean))
-        wire.expect(answer)
+        wire.ask(mqtt.connect_packet(peers.id("s"), clean=clean), answer)
         wire.disconnect()
 
 

@@ -36,8 +36,7 @@ def test_expected_longest_length_encoding(peers: Peers) -> None:
     name = peers.id().encode()
     wire = peers.raw()
     connect = mqtt.connect_packet(name)
-    wire.send(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:])
-    wire.expect(mqtt.CONNACK)
+    wire.ask(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:], mqtt.CONNACK)
     wire.send(b"\xc0\x80\x00", b"\xc0\x80\x80\x00", b"\xc0\x80\x80\x80\x00")
     for _ in range(3):
         wire.expect(mqtt.PINGRESP_BYTES)
@@ -86,8 +85,7 @@ def test_expected_subscribe_over_the_limit(
     """A packet other than PUBLISH larger than max_control_packet_size (256 KiB) is closed at its header."""
     broker = fresh_broker()
     wire = peers_at(broker).raw()
-    wire.send(mqtt.connect_packet("c"))
-    wire.expect(mqtt.CONNACK)
+    wire.ask(mqtt.connect_packet("c"), mqtt.CONNACK)
     wire.send(b"\x82\x80\x80\x10")
     wire.expect_closed()
     broker.wait_log(r"SUBSCRIBE of 262148 bytes is above session\.max_control_packet_size = 262144")

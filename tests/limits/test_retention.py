@@ -66,8 +66,7 @@ def publish(broker: BrokerProcess, numbers: range) -> None:
         wire.connect("publisher")
         for number in numbers:
             payload = b"%05d" % number + Random(number).randbytes(5000)
-            wire.send(mqtt.publish_packet("s/x", payload, qos=1, packet_id=1))
-            wire.expect(mqtt.PUBACK)
+            wire.ask(mqtt.publish_packet("s/x", payload, qos=1, packet_id=1), mqtt.PUBACK)
 
 
 def read(broker: BrokerProcess, topic_filter: str, count: int) -> list[int]:

@@ -48,8 +48,7 @@ class Publisher:
             with client(self.broker, "publisher") as wire:
                 while left:
                     payload = b"%08d" % left[0] + self.random.randbytes(SIZE)
-                    wire.send(mqtt.publish_packet(topic, payload, qos=1, packet_id=1))
-                    wire.expect(mqtt.PUBACK)
+                    wire.ask(mqtt.publish_packet(topic, payload, qos=1, packet_id=1), mqtt.PUBACK)
                     del left[0]
         except mqtt.ConnectionEnded:
             return False
@@ -62,8 +61,7 @@ def drain(broker: BrokerProcess, name: str, last: int) -> list[int]:
     deadline = monotonic() + PATIENCE
     while True:
         wire = mqtt.Wire.connect_tcp(broker.tcp)
-        wire.send(mqtt.connect_packet(name, clean=False))
-        answer = wire.expect(mqtt.CONNACK)
+        answer = wire.ask(mqtt.connect_packet(name, clean=False), mqtt.CONNACK)
         if answer.return_code != UNAVAILABLE:
             break
         wire.close()

@@ -105,8 +105,7 @@ def test_a_plugin_that_fails_is_wrong_and_to_be_reloaded(
     section = '[plugins.member]\npath = "member.py"\nbreaker_failures = 1\n'
     broker = start_page(LISTENERS + section, listen=())
     with Wire.connect_tcp(broker.tcp) as wire:
-        wire.send(connect_packet("c", username="u"))
-        wire.expect(b"\x20\x02\x00\x03")
+        wire.ask(connect_packet("c", username="u"), b"\x20\x02\x00\x03")
     page.enter(link_of(broker))
     page.says("plugin member fails (see the log): what it decides is refused")
     page.says("vmq plugin reload member")

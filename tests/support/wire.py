@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from vmq.testing.closing import Closing
 
@@ -322,6 +322,13 @@ class Wire(Closing):
         """Open a TCP connection (and send nothing yet)."""
         return cls(TcpStream(address))
 
+    @classmethod
+    def connected(cls, address: tuple[str, int], client_id: Text = "", **fields: Any) -> Self:
+        """Open a TCP connection, and send a CONNECT, which must be accepted."""
+        wire = cls.connect_tcp(address)
+        wire.connect(client_id, **fields)
+        return wire
+
     # --- bytes and packets
 
     def send(self, *data: bytes) -> None:
@@ -384,6 +391,11 @@ class Wire(Closing):
         else:
             assert found.raw == wanted, f"expected {wanted!r}, got {found.raw!r}"
         return found
+
+    def ask(self, data: bytes, answer: bytes | int) -> Packet:
+        """Send bytes; the next packet must be these very bytes, or of this type."""
+        self.send(data)
+        return self.expect(answer)
 
     def expect_publish(
         self,

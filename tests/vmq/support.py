@@ -147,6 +147,11 @@ class Client:
         """Takes what came, which must be these packets and no more."""
         assert [each.raw for each in self.take()] == list(wanted)
 
+    def ask(self, data: bytes, *wanted: bytes) -> None:
+        """Sends bytes; what comes then must be these packets and no more."""
+        self.send(data)
+        self.expect(*wanted)
+
     def take_one(self, kind: int) -> mqtt.Packet:
         """Takes what came, which must be one packet of this type."""
         packets = self.take()

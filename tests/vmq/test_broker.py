@@ -164,12 +164,10 @@ async def test_stopping_ends_connections_publishes_wills_and_keeps_what_is_durab
     config = config_in(tmp_path)
     async with Broker(config) as broker, peer_of(broker) as watcher, peer_of(broker) as peer:
         await watcher.connect("w", clean=False)
-        watcher.send(mqtt.subscribe_packet(1, ("will", 1)))
-        await watcher.packet()
+        await watcher.ask(mqtt.subscribe_packet(1, ("will", 1)))
         await peer.connect("c", will=mqtt.Will("will", b"gone", 1))
         peer.send(mqtt.publish_packet("kept", b"x", retain=True))
-        peer.send(mqtt.PINGREQ_BYTES)
-        await peer.packet()
+        await peer.ask(mqtt.PINGREQ_BYTES)
         await broker.stop()
         assert await peer.rest() == b""
         await watcher.rest()
@@ -189,8 +187,7 @@ async def test_stopping_twice_does_nothing_more(embedded: Broker) -> None:
 async def test_stopping_with_a_client_that_never_reads(embedded: Broker) -> None:
     async with peer_of(embedded) as peer:
         await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 0)))
-        await peer.packet()
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 0)))
         for _ in range(50):
             await embedded.publish("a", b"x" * 100_000)
         async with asyncio.timeout(TIMEOUT):

@@ -88,8 +88,7 @@ def test_a_listener_for_anonymous_clients_does_not_ask(house: House) -> None:
 
 def test_without_a_hook_a_listener_that_is_not_for_anonymous_clients_lets_nobody_in() -> None:
     client = Client(House(), anonymous=False)
-    client.send(mqtt.connect_packet("c", username="u", password=b"p"))
-    client.expect(b"\x20\x02\x00\x05")
+    client.ask(mqtt.connect_packet("c", username="u", password=b"p"), b"\x20\x02\x00\x05")
     assert client.is_closed()
 
 
@@ -102,8 +101,7 @@ def test_the_will_is_authorised_at_connect(house: House) -> None:
 def test_a_forbidden_will_refuses_the_connect(house: House) -> None:
     listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
     client = Client(house)
-    client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
-    client.expect(b"\x20\x02\x00\x05")
+    client.ask(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")), b"\x20\x02\x00\x05")
     assert client.is_closed()
 
 
@@ -111,8 +109,7 @@ def test_a_forbidden_will_refuses_the_connect(house: House) -> None:
 def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str, house: House) -> None:
     listen(house, hook, answers={hook: unavailable})
     client = Client(house, anonymous=hook != "auth_on_register")
-    client.send(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")))
-    client.expect(b"\x20\x02\x00\x03")
+    client.ask(mqtt.connect_packet("c", will=mqtt.Will("will", b"x")), b"\x20\x02\x00\x03")
     assert client.is_closed()
 
 

@@ -131,8 +131,7 @@ async def subscribed(broker: Broker, *clients: str) -> None:
     for client in clients:
         async with peer_of(broker) as peer:
             await peer.connect(client, clean=False)
-            peer.send(mqtt.subscribe_packet(1, ("t", 2)))
-            await peer.packet()
+            await peer.ask(mqtt.subscribe_packet(1, ("t", 2)))
             peer.send(mqtt.DISCONNECT_BYTES)
             assert await peer.rest() == b""
 

@@ -20,8 +20,7 @@ async def test_the_connections_of_users_end_and_their_sessions_stay(tmp_path: Pa
             await handle.publish("a", b"")  # a client of the broker's own, without a name
             assert await handle.disconnect_users(["eve", "mallory", "nobody"]) == 2
             assert (await gone.rest(), await also.rest()) == (b"", b"")
-            stays.send(PINGREQ_BYTES)
-            await stays.expect(PINGRESP_BYTES)
+            await stays.ask(PINGREQ_BYTES, PINGRESP_BYTES)
             assert set(broker.registry().subscribers) >= {"gone", "stays"}
             assert "also" not in broker.registry().subscribers
             assert await handle.disconnect_users(["eve"]) == 0
@@ -36,8 +35,7 @@ async def test_who_is_ended_so_or_has_lost_it_leaves_no_will(tmp_path: Path) -> 
             assert await handle.disconnect_users(["eve"]) == 1
             assert await handle.drop_wills(["bob", "nobody"]) == 1
             assert await handle.drop_wills(["bob"]) == 0
-            bob.send(PINGREQ_BYTES)
-            await bob.expect(PINGRESP_BYTES)
+            await bob.ask(PINGREQ_BYTES, PINGRESP_BYTES)
             bob.writer.close()
             await until(lambda: "bob" not in broker.registry().subscribers)
             ann.writer.close()

@@ -46,8 +46,7 @@ async def test_subscriptions_that_are_no_longer_allowed_end(tmp_path: Path) -> N
         handle = present(broker.plugins.loaded["doors"].handle)
         async with peer_of(broker) as live, peer_of(broker) as away:
             await live.connect("live")
-            live.send(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)))
-            await live.expect(b"\x90\x04\0\1\0\0")
+            await live.ask(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)), b"\x90\x04\0\1\0\0")
             await away.connect("away", clean=False)
             away.send(mqtt.subscribe_packet(1, ("b", 1)), b"\xe0\0")
             await away.expect(b"\x90\x03\0\1\1")
@@ -74,15 +73,13 @@ async def test_subscriptions_that_nobody_could_judge_stay_and_are_judged_on_the_
         handle = present(broker.plugins.loaded["doors"].handle)
         async with peer_of(broker) as peer:
             await peer.connect("c", clean=False)
-            peer.send(mqtt.subscribe_packet(1, ("a", 1)))
-            await peer.expect(b"\x90\x03\0\1\1")
+            await peer.ask(mqtt.subscribe_packet(1, ("a", 1)), b"\x90\x03\0\1\1")
             assert await handle.reauthorize() == 0
             assert await peer.rest() == b"", "it is sent nothing that it may not read any more"
         assert set(broker.registry().subscribers["c"].subscriptions) == {"a"}
         async with peer_of(broker) as peer:
             assert (await peer.connect("c", clean=False)).raw == b"\x20\x02\x01\x00"
-            peer.send(mqtt.PINGREQ_BYTES)
-            await peer.expect(mqtt.PINGRESP_BYTES)
+            await peer.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
             assert broker.registry().subscribers["c"].subscriptions == {}
         assert not answers
 
@@ -198,8 +195,7 @@ async def test_a_verdict_with_a_lifetime_is_asked_anew_when_that_ends(
         peer_of(broker) as peer,
     ):
         await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)))
-        await peer.expect(b"\x90\x04\0\1\0\0")
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 0), ("b", 0)), b"\x90\x04\0\1\0\0")
         await until(lambda: len(verdicts) == 4)
         await until(lambda: broker.registry().subscribers["c"].subscriptions == {})
     assert verdicts == [["a", "b"]] * 4
@@ -225,7 +221,6 @@ async def test_of_many_verdicts_that_end_at_once_a_few_are_asked_at_a_time(tmp_p
         for number in range(40):
             peer = await stack.enter_async_context(peer_of(broker))
             await peer.connect(f"c{number}")
-            peer.send(mqtt.subscribe_packet(1, ("a", 0)))
-            await peer.expect(b"\x90\x03\0\1\0")
+            await peer.ask(mqtt.subscribe_packet(1, ("a", 0)), b"\x90\x03\0\1\0")
         await until(lambda: asked == 80)
     assert 0 < most <= AT_ONCE

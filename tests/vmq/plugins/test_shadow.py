@@ -66,12 +66,9 @@ async def traffic(broker: Broker) -> None:
     async with peer_of(broker) as peer, asyncio.timeout(TIMEOUT):
         await peer.connect("c")
         for number, topic in enumerate(("yes", "yes", "also", "raise"), 1):
-            peer.send(publish_packet(topic, b"x", qos=1, packet_id=number))
-            await peer.packet()
-        peer.send(subscribe_packet(9, ("f", 0)))
-        await peer.packet()
-        peer.send(PINGREQ_BYTES)
-        await peer.packet()
+            await peer.ask(publish_packet(topic, b"x", qos=1, packet_id=number))
+        await peer.ask(subscribe_packet(9, ("f", 0)))
+        await peer.ask(PINGREQ_BYTES)
 
 
 @pytest.fixture
@@ -124,8 +121,7 @@ async def test_the_code_that_was_tried_is_committed_not_what_the_file_holds_by_t
         await broker.plugins.reload("rooms", commit=True)
         async with peer_of(broker) as peer, asyncio.timeout(TIMEOUT):
             await peer.connect("c")
-            peer.send(publish_packet("no", b"x", qos=1, packet_id=1))
-            assert (await peer.packet()).packet_id == 1
+            assert (await peer.ask(publish_packet("no", b"x", qos=1, packet_id=1))).packet_id == 1
             peer.send(publish_packet("tried", b"x", qos=1, packet_id=2))
             assert await peer.reader.read() == b""
         with pytest.raises(PluginError, match="no other code"):

@@ -140,8 +140,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
         assert (own.lifo, own.retry_interval, own.upgrade_outgoing_qos) == (True, 0.5, True)
         assert queue.durable
         assert queue.username == "somebody"
-        peer.send(mqtt.subscribe_packet(1, ("t", 1)))
-        await peer.packet()
+        await peer.ask(mqtt.subscribe_packet(1, ("t", 1)))
         await broker.publish("t", b"elsewhere", qos=1)
         for number in range(2):
             await broker.publish("t", b"%d" % number, qos=1, mountpoint="tenant")
@@ -149,8 +148,7 @@ async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
         assert first.payload == b"0"
         peer.send(mqtt.PINGREQ_BYTES)
         await peer.expect(mqtt.PINGRESP_BYTES)  # the second waits for the window of one
-        peer.send(mqtt.puback_packet(first.packet_id))
-        assert (await peer.packet()).payload == b"1"
+        assert (await peer.ask(mqtt.puback_packet(first.packet_id))).payload == b"1"
         peer.send(mqtt.publish_packet("t", b"long"))
         assert await peer.rest() == b""
     assert plugin.calls[1][1:3] == ("somebody", SubscriberId("tenant-c", "tenant"))
@@ -241,10 +239,8 @@ async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_
         peer_of(broker) as peer,
     ):
         await peer.connect("c", username="u")
-        peer.send(mqtt.subscribe_packet(1, ("b", 0)))
-        await peer.packet()
-        peer.send(mqtt.publish_packet("a", b"x"))
-        await peer.expect(mqtt.publish_packet("b", b"x!"))
+        await peer.ask(mqtt.subscribe_packet(1, ("b", 0)))
+        await peer.ask(mqtt.publish_packet("a", b"x"), mqtt.publish_packet("b", b"x!"))
     assert watcher.seen == ["u", Message("b", b"x")]
 
 
@@ -258,8 +254,7 @@ async def test_what_the_program_publishes_is_rewritten_for_its_receivers_too(
 
     async with serving(tmp_path, {"shouts": Shouts()}) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 1)))
-        await peer.packet()
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 1)))
         for qos in (0, 1):
             await broker.publish("a", b"x", qos=qos)
             assert (await peer.packet()).payload == b"x!"
@@ -283,11 +278,9 @@ async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path)
     plugins = {"doors": Doors(auth_on_subscribe=judge), "unmap": Unmap()}
     async with serving(tmp_path, plugins) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("a", 2), ("no", 0)))
-        await peer.expect(b"\x90\x04\0\1\1\x80")
+        await peer.ask(mqtt.subscribe_packet(1, ("a", 2), ("no", 0)), b"\x90\x04\0\1\1\x80")
         assert list(broker.registry().subscribers["c"].subscriptions) == ["mine/a"]
-        peer.send(mqtt.unsubscribe_packet(2, "a"))
-        await peer.expect(b"\xb0\x02\0\2")
+        await peer.ask(mqtt.unsubscribe_packet(2, "a"), b"\xb0\x02\0\2")
         assert list(broker.registry().subscribers["c"].subscriptions) == []
 
 
@@ -313,8 +306,7 @@ async def test_order_is_kept_around_a_verdict_that_takes_time(tmp_path: Path) ->
         async with peer_of(broker) as other:
             # Somebody else is served meanwhile.
             assert (await other.connect("other")).return_code == 0
-            other.send(mqtt.PINGREQ_BYTES)
-            await other.expect(mqtt.PINGRESP_BYTES)
+            await other.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
         assert plugin.calls == []
         plugin.gate.set()
         async with asyncio.timeout(TIMEOUT):

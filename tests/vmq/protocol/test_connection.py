@@ -35,8 +35,7 @@ def test_others_and_deadlines_have_their_turn_between_the_passes(house: House) -
     house.patient = True
     flood.send(mqtt.PINGREQ_BYTES * 3 * PACKETS_A_PASS)
     before = house.core.counters.mqtt_pingreq_received
-    other.send(mqtt.PINGREQ_BYTES)
-    other.expect(mqtt.PINGRESP_BYTES)
+    other.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
     assert house.core.counters.mqtt_pingreq_received == before + 1
     flood.connection.close("its time is over")
     house.settle()

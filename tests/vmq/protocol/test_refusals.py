@@ -68,8 +68,7 @@ async def test_subscriptions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         await peer.expect(b"\x90\x05\0\1\x80\1\x80")
         peer.send(subscribe_packet(2, ("mine", 0), ("#", 0)))
         await peer.expect(b"\x90\x04\0\2\x80\x80")
-        peer.send(subscribe_packet(3, ("mine", 0)))
-        await peer.expect(b"\x90\x03\0\3\0")
+        await peer.ask(subscribe_packet(3, ("mine", 0)), b"\x90\x03\0\3\0")
     first = 'subscription refused client=c user="" filters='
     assert told(caplog) == [
         first + '"a b/+" more=0 plugin=strict reason="not allowed"',
@@ -87,8 +86,7 @@ async def test_when_nobody_said_yes_no_plugin_is_named(
 
     async with serving(tmp_path, {"shy": Shy()}) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        peer.send(subscribe_packet(1, ("a", 0)))
-        await peer.expect(b"\x90\x03\0\1\x80")
+        await peer.ask(subscribe_packet(1, ("a", 0)), b"\x90\x03\0\1\x80")
     assert told(caplog)[0].endswith('plugin=none reason="no plugin accepted it (asked: shy)"')
 
 

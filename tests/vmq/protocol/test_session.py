@@ -42,8 +42,7 @@ def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is
 def test_a_durable_session_is_refused_while_the_store_cannot_write(durable: House) -> None:
     present(durable.store).failing = True
     client = Client(durable)
-    client.send(mqtt.connect_packet("c", clean=False))
-    client.expect(b"\x20\x02\x00\x03")
+    client.ask(mqtt.connect_packet("c", clean=False), b"\x20\x02\x00\x03")
     assert client.is_closed()
     durable.client("c", clean=True).ping()
 

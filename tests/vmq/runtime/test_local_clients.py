@@ -31,8 +31,7 @@ async def test_publish_and_subscribe_within_the_process(embedded: Broker, qos: i
 async def test_embedded_and_real_clients_hear_each_other(embedded: Broker) -> None:
     async with peer_of(embedded) as peer, embedded.subscribe("up") as messages:
         await peer.connect("c")
-        peer.send(mqtt.subscribe_packet(1, ("down", 0)))
-        await peer.packet()
+        await peer.ask(mqtt.subscribe_packet(1, ("down", 0)))
         await embedded.publish("down", b"x", qos=2)
         await peer.expect(mqtt.publish_packet("down", b"x"))
         peer.send(mqtt.publish_packet("up", b"y"))

@@ -81,8 +81,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[Br
             wire.connect("devices")
             for number in range(MANY):
                 payload = b"%04d" % number + b"." * 8000
-                wire.send(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1))
-                wire.expect(PUBACK)
+                wire.ask(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1), PUBACK)
         broker.wait_count(6, r"archived .* to s3://history/vmq$")
         yield broker
 

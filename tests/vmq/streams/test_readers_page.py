@@ -100,8 +100,7 @@ def test_mapping(broker: BrokerProcess) -> None:
     """What is hot is a job, once."""
     with Wire.connect_tcp(broker.tcp) as worker:
         worker.connect("worker")
-        worker.send(subscribe_packet(1, ("$jobs/inspect;prefetch=50", 1)))
-        worker.expect(SUBACK)
+        worker.ask(subscribe_packet(1, ("$jobs/inspect;prefetch=50", 1)), SUBACK)
         hot = [int(worker.expect(PUBLISH).payload[9:-1]) for _ in range(MANY - 30)]
     assert sorted(hot) == list(range(30, MANY))
 
@@ -141,8 +140,7 @@ def test_groups_with_asyncio(broker: BrokerProcess) -> None:
         with Wire.connect_tcp(broker.tcp) as wire:
             wire.connect("other-device")
             while not consuming.done():
-                wire.send(publish_packet("sensors/late", b"{}", qos=1, packet_id=1))
-                wire.expect(PUBACK)
+                wire.ask(publish_packet("sensors/late", b"{}", qos=1, packet_id=1), PUBACK)
                 await asyncio.sleep(0.01)
         return int(await consuming)
 

@@ -47,8 +47,7 @@ async def test_frames_and_hooks_of_one_client_are_shown(tmp_path: Path) -> None:
             lines = texts(trace)
             broker.tracer.stop(trace)
             assert core.traffic is not broker.tracer
-            other.send(mqtt.PINGREQ_BYTES)
-            await other.expect(mqtt.PINGRESP_BYTES)
+            await other.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
     words = [line.rsplit(" ", 2)[0] if line.endswith(" ms") else line for line in lines]
     assert words[0].startswith("-> CONNECT level=4 client='c' user='u'")
     assert words[1:] == [

@@ -185,8 +185,7 @@ def test_a_client_is_banned_for_a_while(shared: BrokerProcess, connect: Connect)
     assert row["until"] > row["since"]
     banned.expect_closed()
     with Wire.connect_tcp(shared.tcp) as again:
-        again.send(connect_packet("banned"))
-        assert again.expect(CONNACK).return_code == 5
+        assert again.ask(connect_packet("banned"), CONNACK).return_code == 5
     shared.wait_log(r"client=banned .*refused: banned by client_id banned: floods \(vmq ban\)")
     assert [each["value"] for each in told(shared, "ban", "list")] == ["banned"]
     assert on(shared, "ban", "remove", "--client", "banned").code == 0

@@ -39,8 +39,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
             wire.connect("c")
             for number in range(12):
                 payload = b'{"temp": %d}' % number
-                wire.send(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1))
-                wire.expect(PUBACK)
+                wire.ask(publish_packet(f"s/{number % 3}", payload, qos=1, packet_id=1), PUBACK)
         yield broker
 
 

@@ -38,8 +38,7 @@ def publish(broker: BrokerProcess, *messages: tuple[str, bytes]) -> None:
     with Wire.connect_tcp(broker.tcp) as wire:
         wire.connect("c")
         for topic, payload in messages:
-            wire.send(publish_packet(topic, payload, qos=1, packet_id=1))
-            wire.expect(PUBACK)
+            wire.ask(publish_packet(topic, payload, qos=1, packet_id=1), PUBACK)
 
 
 def tail(

@@ -55,8 +55,7 @@ def test_a_reload_says_what_changed_and_it_holds(configured: Configured) -> None
     line = running.broker.wait_log("reloaded").string
     assert 'changed="session.max_client_id_size, queue.max_online_messages"' in line
     wire = Wire.connect_tcp(running.broker.tcp)
-    wire.send(connect_packet("x" * 24))
-    assert wire.expect(CONNACK).return_code == 2
+    assert wire.ask(connect_packet("x" * 24), CONNACK).return_code == 2
     wire.close()
 
 
@@ -141,8 +140,7 @@ def test_a_password_is_never_in_the_log(configured: Configured, form: str) -> No
     running = configured.start(f'[log]\nlevel = "debug"\nformat = "{form}"\n')
     for client_id in ("good", "x" * 200):
         wire = Wire.connect_tcp(running.broker.tcp)
-        wire.send(connect_packet(client_id, username="u", password="s3cr3t-word"))
-        wire.expect(CONNACK)
+        wire.ask(connect_packet(client_id, username="u", password="s3cr3t-word"), CONNACK)
         wire.send(b"\x00\x00")
         wire.close()
     running.broker.wait_log("longer than max_client_id_size")

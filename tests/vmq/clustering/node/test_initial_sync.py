@@ -19,8 +19,7 @@ async def test_a_node_that_was_away_knows_what_it_missed_before_it_has_clients(
             there = address(b)
         async with peer_of(a) as peer:
             await peer.connect("c")
-            peer.send(subscribe_packet(1, ("t", 1)))
-            await peer.expect(b"\x90\x03\x00\x01\x01")
+            await peer.ask(subscribe_packet(1, ("t", 1)), b"\x90\x03\x00\x01\x01")
             for again in (
                 config(tmp_path, "b", listen=there),
                 config(tmp_path, "new", [address(a)]),

@@ -275,8 +275,7 @@ async def test_unsubscribing_leaves_the_group(tmp_path: Path) -> None:
     async with two_peers(tmp_path, 1) as (broker, first, second):
         await reading(first, TOPIC, client_id="m1")
         await reading(second, TOPIC, client_id="m2")
-        first.send(unsubscribe_packet(7, TOPIC))
-        await first.expect(b"\xb0\x02\x00\x07")
+        await first.ask(unsubscribe_packet(7, TOPIC), b"\xb0\x02\x00\x07")
         await publish(broker, range(1))
         assert await payload_of(second) == "0"
 

@@ -363,8 +363,7 @@ async def broker_with(folder: Path, many: int, width: int = 1) -> AsyncIterator[
         await peer.connect("filler")
         for number in range(many):
             peer.send(publish_packet("s/x", b"%0*d" % (width, number)))
-        peer.send(b"\xc0\x00")
-        await peer.expect(b"\xd0\x00")
+        await peer.ask(b"\xc0\x00", b"\xd0\x00")
         await streams_of(broker).commits.wait()
         yield broker
 

@@ -180,8 +180,7 @@ file = "{tmp_path}/acl"
         (url,) = (each for each in broker.urls if each.startswith("grpc://"))
         with Wire.connect_tcp(broker.tcp) as wire:
             wire.connect("c", username="ann", password=b"secret-ann")
-            wire.send(publish_packet("a/x", b"x", qos=1, packet_id=1))
-            wire.expect(PUBACK)
+            wire.ask(publish_packet("a/x", b"x", qos=1, packet_id=1), PUBACK)
         with flight.connect(url) as client:
             assert act(client, "streams", ann) == {"a": ["a/#"]}
             assert read(client, "a", ann) == [b"x"]

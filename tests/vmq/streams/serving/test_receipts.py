@@ -168,8 +168,7 @@ async def one_more(broker: Broker) -> None:
         await peer.connect("other", clean=False)
         peer.send(mqtt.publish_packet("s/a", b"other", qos=2, packet_id=2))
         assert (await peer.packet()).type == mqtt.PUBREC
-        peer.send(mqtt.pubrel_packet(2))
-        assert (await peer.packet()).type == mqtt.PUBCOMP
+        assert (await peer.ask(mqtt.pubrel_packet(2))).type == mqtt.PUBCOMP
 
 
 async def test_streams_do_not_write_what_the_store_does_not_know(
@@ -323,8 +322,7 @@ def test_killed_by_the_system_again_and_again(tmp_path: Path, durability: str) -
             BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]) as run,
             mqtt.Wire.connect_tcp(run.tcp) as wire,
         ):
-            wire.send(mqtt.connect_packet("c", clean=False))
-            wire.expect(mqtt.CONNACK)
+            wire.ask(mqtt.connect_packet("c", clean=False), mqtt.CONNACK)
             repeated = len(under_way)
             for number, each in under_way.items():
                 wire.send(

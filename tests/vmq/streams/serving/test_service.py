@@ -349,8 +349,7 @@ async def test_publishers_pause_while_the_streams_lag(tmp_path: Path) -> None:
         await peer.connect("c")
         streaming = streams_of(broker)
         streaming.on_pressure(True)
-        peer.send(mqtt.publish_packet("s/a", b"1", qos=1, packet_id=1))
-        assert (await peer.packet()).packet_id == 1
+        assert (await peer.ask(mqtt.publish_packet("s/a", b"1", qos=1, packet_id=1))).packet_id == 1
         (paused,) = streaming.core.waiting_for_streams
         assert paused.pauses == 1  # type: ignore[attr-defined]
         async with peer_of(broker) as other:

@@ -76,8 +76,7 @@ async def durable_subscriber(broker: Broker) -> None:
     """A session that stays away from now on; all of it is in the store."""
     async with peer_of(broker) as peer:
         await peer.connect("reader", clean=False)
-        peer.send(subscribe_packet(1, ("out", 1)))
-        await peer.packet()
+        await peer.ask(subscribe_packet(1, ("out", 1)))
     await until(lambda: broker.registry().subscribers["reader"].output is None)
     await broker.parts.committer.finish_all()
 
@@ -329,8 +328,7 @@ async def test_a_queue_that_asks_publishers_to_wait_holds_the_batch_up(tmp_path:
     config = msgspec.structs.replace(config_in(tmp_path, s="s/#"), queue=queue)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.connect("reader")
-        peer.send(subscribe_packet(1, ("out", 1)))
-        await peer.packet()
+        await peer.ask(subscribe_packet(1, ("out", 1)))
         wanted = numbers(0, 4 * STEP)
         stage(broker, 0, wanted)
         work = asyncio.ensure_future(publish(broker, 0))
