@@ -88,8 +88,7 @@ def is_cut_off(sock: socket.socket) -> bool:
 
 def wait_until_read(broker: BrokerProcess) -> None:
     """The broker is at rest: an answer to a client of now comes after all that it had read."""
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        assert wire.connect("probe").return_code == 0
+    with mqtt.Wire.connected(broker.tcp, "probe") as wire:
         wire.ping()
 
 
@@ -164,8 +163,7 @@ def test_deep_retained_topics_take_about_their_text(fresh_broker: BrokerFactory)
     """10,000 of 2.6 MB in all took 340 MB: a node for each level."""
     topics = deep_topics(size(2_000, 10_000))
     broker = fresh_broker(env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536"})
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with mqtt.Wire.connected(broker.tcp, "c") as wire:
         publish_retained(wire, topics[:10])
         before = memory(broker)
         publish_retained(wire, topics)
@@ -176,8 +174,7 @@ def test_deep_filters_take_about_their_text(fresh_broker: BrokerFactory) -> None
     """10,000 of 2.6 MB in all took 151 MB."""
     filters = deep_topics(size(2_000, 10_000))
     broker = fresh_broker()
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with mqtt.Wire.connected(broker.tcp, "c") as wire:
         subscribe_to(wire, filters[:10])
         before = memory(broker)
         assert set(subscribe_to(wire, filters)) == {0}
@@ -195,8 +192,7 @@ def test_what_budgets_count_is_what_memory_grows_by(
         listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"),
         env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536", "VMQ_STORE__CACHE_SIZE": "65536"},
     )
-    with mqtt.Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("c")
+    with mqtt.Wire.connected(broker.tcp, "c") as wire:
         publish_retained(wire, topics[:10])
         gauge(broker, "retain_memory")
         before = memory(broker)
@@ -217,8 +213,7 @@ def test_ids_that_are_never_released_take_a_bit_each(fresh_broker: BrokerFactory
     with ExitStack() as stack:
         before = memory(broker)
         for number in range(count):
-            wire = stack.enter_context(mqtt.Wire.connect_tcp(broker.tcp))
-            wire.connect(f"c{number}")
+            wire = stack.enter_context(mqtt.Wire.connected(broker.tcp, f"c{number}"))
             for start in range(1, 65_536, 4_096):
                 ids = range(start, min(start + 4_096, 65_536))
                 wire.send(*(mqtt.publish_packet("t", b"", qos=2, packet_id=each) for each in ids))

@@ -111,14 +111,12 @@ class Peers:
     def refuses(self, *data: bytes) -> None:
         """The broker closes a new connection that sends this, without a byte of its own."""
         wire = self.raw()
-        wire.send(*data)
-        wire.expect_closed()
+        wire.ended_by(*data)
 
     def closes(self, *data: bytes) -> None:
         """The broker closes an accepted client that sends this, without answering it."""
         wire = self.client()
-        wire.send(*data)
-        wire.expect_closed()
+        wire.ended_by(*data)
         wire.close()
 
     def answers(self, connect: bytes, connack: bytes) -> None:

@@ -11,8 +11,7 @@ def test_mqtt_3_6_1_1_wrong_flags(peers: Peers, topic: str) -> None:
             continue
         wire = peers.client()
         wire.ask(publish_packet(topic, b"x", qos=2, packet_id=1), PUBREC)
-        wire.send(bytes([first]) + b"\x02\x00\x01")
-        wire.expect_closed()
+        wire.ended_by(bytes([first]) + b"\x02\x00\x01")
 
 
 def test_mqtt_3_6_1_1_flags_sent(peers: Peers, topic: str) -> None:

@@ -115,8 +115,7 @@ def test_expected_31_low_bits_of_other_packets(peers: Peers, topic: str, low: in
     wire.ask(bytes([0x50 | low, 2]) + number, b"\x62\x02" + number)
     wire.send(bytes([0x70 | low, 2]) + number)
     wire.expect_nothing()
-    wire.send(bytes([0xE0 | low, 0]))
-    wire.expect_closed()
+    wire.ended_by(bytes([0xE0 | low, 0]))
 
 
 def test_expected_31_upper_bits_of_a_requested_qos(peers: Peers) -> None:
@@ -124,8 +123,7 @@ def test_expected_31_upper_bits_of_a_requested_qos(peers: Peers) -> None:
     wire = old_client(peers)
     wire.send(mqtt.subscribe_packet(1, (peers.topic("a"), 0xFD), (peers.topic("b"), 0x04)))
     assert wire.expect(mqtt.SUBACK).codes == [1, 0]
-    wire.send(mqtt.subscribe_packet(2, (peers.topic("a"), 0xFF)))
-    wire.expect_closed()
+    wire.ended_by(mqtt.subscribe_packet(2, (peers.topic("a"), 0xFF)))
 
 
 def test_expected_31_leniency_is_for_level_3_alone(peers: Peers) -> None:
@@ -181,8 +179,7 @@ def test_expected_31_still_has_rules(peers: Peers) -> None:
         b"\x30\x00",
     ):
         wire = old_client(peers)
-        wire.send(data)
-        wire.expect_closed()
+        wire.ended_by(data)
 
 
 def test_expected_31_session_seen_by_311(

@@ -80,8 +80,7 @@ def test_absent_sessions_lose_their_oldest_before_the_disk_is_full(disk: SmallDi
     """Half of the disk is the messages'. Who is connected loses nothing, though it takes nothing for long."""
     with disk.broker(ENV) as broker:
         sessions(broker, "absent", "present")
-        with mqtt.Wire.connect_tcp(broker.tcp) as present:
-            present.connect("present", clean=False)
+        with mqtt.Wire.connected(broker.tcp, "present", clean=False):
             publisher = Publisher(broker)
             publisher.publish("present", range(100))
             publisher.publish("absent", range(2000))
@@ -136,8 +135,7 @@ def test_a_disk_short_of_room_takes_no_durable_work_until_it_has_more(disk: Smal
             live.subscribe(("live", 1))
             live.publish("live", b"goes on", qos=1)
             live.acknowledge(live.expect_publish("live", b"goes on", qos=1))
-            live.send(mqtt.publish_packet("absent", b"refused", qos=1, packet_id=9))
-            live.expect_closed()
+            live.ended_by(mqtt.publish_packet("absent", b"refused", qos=1, packet_id=9))
         with mqtt.Wire.connect_tcp(broker.tcp) as newcomer:
             newcomer.send(mqtt.connect_packet("newcomer", clean=False))
             assert newcomer.recv_packet().return_code == 3

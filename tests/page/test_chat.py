@@ -25,8 +25,7 @@ def config(name: str) -> str:
 def chat(start_page: PageBroker) -> tuple[str, Wire]:
     """The address of the chat, and somebody else in its lobby."""
     broker = start_page(config("chat.toml"), listen=())
-    wire = Wire.connect_tcp(broker.tcp)
-    wire.connect("other")
+    wire = Wire.connected(broker.tcp, "other")
     wire.subscribe(("chat/#", 1))
     return broker.http, wire
 

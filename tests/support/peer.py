@@ -16,13 +16,13 @@ def _ignore(_connection: Connection) -> None:
 
 
 class Peer:
-    """One connected client; also the transport of its connection."""
+    """One connected client, which subscribes to the pairs; also the transport of its connection."""
 
     def __init__(
         self,
         registry: Registry,
         client_id: str,
-        *,
+        *pairs: tuple[str, int],
         clean: bool = True,
         username: str | None = None,
         address: Any = ("10.0.0.1", 5000),
@@ -36,6 +36,8 @@ class Peer:
         self.connection = Connection(registry, True, client_id, ListenerContext(_ignore, _ignore))
         self.connection.connection_made(self)
         self.send(mqtt.connect_packet(client_id, clean=clean, username=username))
+        if pairs:
+            self.subscribe(*pairs)
 
     def send(self, data: bytes) -> None:
         self.connection.data_received(data)

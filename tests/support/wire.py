@@ -397,6 +397,11 @@ class Wire(Closing):
         self.send(data)
         return self.expect(answer)
 
+    def ended_by(self, *data: bytes) -> None:
+        """Send bytes, at which the broker closes the connection and sends nothing more before."""
+        self.send(*data)
+        self.expect_closed()
+
     def expect_publish(
         self,
         topic: Text | None = None,

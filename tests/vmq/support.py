@@ -147,6 +147,11 @@ class Client:
         """Takes what came, which must be these packets and no more."""
         assert [each.raw for each in self.take()] == list(wanted)
 
+    def expect_end(self) -> None:
+        """Nothing came, and the connection is closed."""
+        self.expect()
+        assert self.is_closed()
+
     def ask(self, data: bytes, *wanted: bytes) -> None:
         """Sends bytes; what comes then must be these packets and no more."""
         self.send(data)
@@ -387,6 +392,17 @@ class House:
         if client_id:
             client.connect(client_id, clean=clean, **fields)
         return client
+
+    def subscriber(self, client_id: str, *pairs: tuple[str, int], **fields: Any) -> Client:
+        """A client with these subscriptions."""
+        client = self.client(client_id, **fields)
+        client.subscribe(*pairs)
+        return client
+
+    def expired_after(self, seconds: float) -> int:
+        """How many sessions end when so much time has passed."""
+        self.wall_clock.advance(seconds)
+        return self.registry.expire()
 
     # What the event loop does
 

@@ -61,8 +61,7 @@ def test_no_register_is_code_3_and_takes_nobody_over(house: House) -> None:
 
 def test_no_publish_drops_qos_0_and_ends_the_connection_at_1_and_2() -> None:
     house = split(publish=True)
-    watcher = house.client("w")
-    watcher.subscribe(("#", 2))
+    watcher = house.subscriber("w", ("#", 2))
     publisher = house.client("p")
     for retain in (False, True):
         publisher.send(*[mqtt.publish_packet("t", b"x", retain=retain)] * 3)
@@ -93,8 +92,7 @@ def test_a_will_is_lost(with_hook: bool) -> None:
     if with_hook:
         house.core.hooks.auth_on_publish = lambda *_: None
         house.core.hooks.resolve()
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     house.client("p", will=mqtt.Will("will", b"x")).lose()
     assert watcher.take() == []
     assert house.core.counters.mqtt_publish_error == 1
@@ -116,11 +114,9 @@ def test_no_subscribe_is_the_failure_code() -> None:
 
 def test_no_unsubscribe_ends_the_connection() -> None:
     house = split(unsubscribe=True)
-    client = house.client("c")
-    client.subscribe(("a", 0))
+    client = house.subscriber("c", ("a", 0))
     client.send(mqtt.unsubscribe_packet(2, "a"))
-    client.expect()
-    assert client.is_closed()
+    client.expect_end()
     assert house.core.counters.mqtt_unsubscribe_error == 1
 
 

@@ -20,8 +20,7 @@ def entries(store: Store) -> list[bytes]:
 def reader_of(house: House, window: int = 20) -> Client:
     """A durable session that is there, and reads at QoS 1."""
     house.options.max_inflight_messages = window
-    client = house.client("reader", clean=False)
-    client.subscribe(("t", 1))
+    client = house.subscriber("reader", ("t", 1), clean=False)
     house.patient = True
     return client
 

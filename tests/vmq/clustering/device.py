@@ -58,10 +58,13 @@ class Device:
 
     # --- connections
 
-    async def connect(self, broker: Broker) -> bool:
-        """Connects, and goes on where it was; returns whether the broker had its session."""
+    async def connect(self, broker: Broker, *pairs: tuple[str, int]) -> bool:
+        """Connects, goes on where it was, and subscribes; returns whether the broker had its session."""
         await self.open(broker)
-        return await self.connack()
+        is_there = await self.connack()
+        if pairs:
+            await self.subscribe(*pairs)
+        return is_there
 
     async def open(self, broker: Broker) -> None:
         """Sends CONNECT."""

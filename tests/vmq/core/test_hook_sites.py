@@ -83,8 +83,7 @@ def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
 def test_an_auth_hook_that_raises_has_the_client_come_again(
     site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture, house: House
 ) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     listen(house, site, answers={site: fail})
     client = Client(house, anonymous=site != "auth_on_register")
     client.send(act)
@@ -97,10 +96,8 @@ def test_an_auth_hook_that_raises_has_the_client_come_again(
 
 @pytest.mark.parametrize("site", ("on_client_gone", "on_topic_unsubscribed"))
 def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str, house: House) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("will", 0), ("$share/g/s", 1))
-    client = house.client("c", will=mqtt.Will("will", b"x"))
-    client.subscribe(("$share/g/s", 1))
+    watcher = house.subscriber("w", ("will", 0), ("$share/g/s", 1))
+    client = house.subscriber("c", ("$share/g/s", 1), will=mqtt.Will("will", b"x"))
     house.choice = 1
     house.publish("s", b"shared", 1)
     assert client.payloads() == [b"shared"]
@@ -120,8 +117,7 @@ def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
 ) -> None:
     """Whatever the chunks, and whenever the verdicts come: everything is handled once, in order."""
     house = House()
-    watcher = house.client("w")
-    watcher.subscribe(("#", 0))
+    watcher = house.subscriber("w", ("#", 0))
     pending: list[Pending] = []
     asked = 0
 

@@ -20,6 +20,7 @@ from vmq_hooks import (
 from tests.support import wire as mqtt
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.sockets import session_of
 from vmq.broker import StartError
 from vmq.plugins.starting import PluginError
 
@@ -44,8 +45,7 @@ async def test_a_failing_notice_harms_nobody_and_opens_its_breaker(
     counts = Counts()
     sections = {"broken": options(breaker_failures=3)}
     async with serving(tmp_path, {"broken": Broken(), "counts": counts}, sections) as broker:
-        async with peer_of(broker) as peer:
-            await peer.connect("c")
+        async with session_of(broker, "c") as peer:
             peer.send(*[mqtt.publish_packet("a", b"x")] * 5, mqtt.PINGREQ_BYTES)
             await peer.expect(mqtt.PINGRESP_BYTES)
         assert broker.health() == [
@@ -97,8 +97,7 @@ async def test_async_notices_come_in_order(tmp_path: Path) -> None:
             self.seen.append(message.payload)
 
     slow = Slow()
-    async with serving(tmp_path, {"slow": slow}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, {"slow": slow}) as broker, session_of(broker, "c") as peer:
         peer.send(
             *(mqtt.publish_packet("a", b"%d" % number) for number in range(50)), mqtt.PINGREQ_BYTES
         )
@@ -157,8 +156,10 @@ async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(
         return Refuse("no more") if len(users) > 1 else True
 
     doors = Doors(auth_on_subscribe=judge)
-    async with serving(tmp_path, {"doors": doors}) as broker, peer_of(broker) as peer:
-        await peer.connect("c", clean=False, username="u")
+    async with (
+        serving(tmp_path, {"doors": doors}) as broker,
+        session_of(broker, "c", clean=False, username="u") as peer,
+    ):
         peer.send(mqtt.subscribe_packet(1, ("a", 1)), b"\xe0\0")
         await peer.expect(b"\x90\x03\0\1\1")
     async with serving(tmp_path, {"doors": doors}) as broker:
@@ -171,8 +172,7 @@ async def test_a_session_restored_from_disk_is_asked_about_as_its_user_s(
 
 async def test_a_new_plugin_ends_what_a_live_session_has_kept(tmp_path: Path) -> None:
     plugin = Doors(auth_on_publish=Accept(cache=Cache(60)))
-    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, {"doors": plugin}) as broker, session_of(broker, "c") as peer:
         for _ in range(2):
             peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
             await peer.expect(mqtt.PINGRESP_BYTES)
@@ -198,8 +198,7 @@ async def test_a_plugin_answers_what_it_was_asked_before_it_is_stopped(tmp_path:
             steps.append("stopped")
 
     plugin = Orderly()
-    async with serving(tmp_path, {"orderly": plugin}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, {"orderly": plugin}) as broker, session_of(broker, "c") as peer:
         peer.send(mqtt.publish_packet("a", b"x"), mqtt.PINGREQ_BYTES)
         guard = broker.plugins.guards["orderly"]
         async with asyncio.timeout(TIMEOUT):

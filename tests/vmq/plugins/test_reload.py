@@ -10,7 +10,8 @@ from vmq_hooks import Plugin, hook
 
 from tests.support.until import until
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, publish_packet
-from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from tests.vmq.plugins.support import TIMEOUT, options, serving
+from tests.vmq.sockets import session_of
 from vmq.plugins.starting import PluginError
 
 CODE = """
@@ -51,9 +52,8 @@ async def test_code_is_swapped_under_traffic(stamp: Path) -> None:
     async with (
         serving(stamp.parent, sections=sections) as broker,
         broker.subscribe("a", qos=1, limit=10_000) as messages,
-        peer_of(broker) as peer,
+        session_of(broker, "c") as peer,
     ):
-        await peer.connect("c")
         count = 0
 
         async def publish(number: int) -> None:
@@ -91,8 +91,7 @@ async def test_a_new_configuration_is_followed(
 ) -> None:
     section = options(path=str(stamp))
     sections = {"stamp": section}
-    async with serving(stamp.parent, sections=sections) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(stamp.parent, sections=sections) as broker, session_of(broker, "c") as peer:
 
         async def follow(**sections: object) -> list[str]:
             return await broker.plugins.take_over(sections, {})  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from tests.support.present import present
 from tests.support.until import until
 from tests.vmq.plugins.doors import Doors, Later
 from tests.vmq.plugins.support import TIMEOUT, Peer, options, peer_of, serving
+from tests.vmq.sockets import session_of
 from vmq.broker import Broker
 
 
@@ -177,9 +178,8 @@ async def test_publish_modifiers_change_what_is_routed(tmp_path: Path, qos: int)
     async with (
         serving(tmp_path, {"doors": plugin}) as broker,
         broker.subscribe("#", qos=2) as messages,
-        peer_of(broker) as peer,
+        session_of(broker, "c") as peer,
     ):
-        await peer.connect("c")
         pid = 7 if qos else None
         peer.send(mqtt.publish_packet("a", b"x", qos=qos, packet_id=pid), mqtt.PINGREQ_BYTES)
         if qos:
@@ -193,12 +193,14 @@ async def test_publish_modifiers_change_what_is_routed(tmp_path: Path, qos: int)
 
 async def test_a_publish_may_go_to_another_mountpoint(tmp_path: Path) -> None:
     plugin = Doors(auth_on_publish={"mountpoint": "other"})
-    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
-        async with broker.subscribe("a", mountpoint="other") as messages:
-            peer.send(mqtt.publish_packet("a", b"x"))
-            async with asyncio.timeout(TIMEOUT):
-                assert (await anext(messages)).payload == b"x"
+    async with (
+        serving(tmp_path, {"doors": plugin}) as broker,
+        broker.subscribe("a", mountpoint="other") as messages,
+        session_of(broker, "c") as peer,
+    ):
+        peer.send(mqtt.publish_packet("a", b"x"))
+        async with asyncio.timeout(TIMEOUT):
+            assert (await anext(messages)).payload == b"x"
 
 
 async def test_a_refused_will_refuses_the_connect_and_a_changed_one_is_published(
@@ -236,9 +238,8 @@ async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_
     doors = Doors(auth_on_publish={"topic": "b"})
     async with (
         serving(tmp_path, {"doors": doors, "watcher": watcher}) as broker,
-        peer_of(broker) as peer,
+        session_of(broker, "c", username="u") as peer,
     ):
-        await peer.connect("c", username="u")
         await peer.ask(mqtt.subscribe_packet(1, ("b", 0)))
         await peer.ask(mqtt.publish_packet("a", b"x"), mqtt.publish_packet("b", b"x!"))
     assert watcher.seen == ["u", Message("b", b"x")]
@@ -252,8 +253,7 @@ async def test_what_the_program_publishes_is_rewritten_for_its_receivers_too(
         def on_deliver(self, message: Any) -> Any:
             return {"payload": message.payload + b"!"}
 
-    async with serving(tmp_path, {"shouts": Shouts()}) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, {"shouts": Shouts()}) as broker, session_of(broker, "c") as peer:
         await peer.ask(mqtt.subscribe_packet(1, ("a", 1)))
         for qos in (0, 1):
             await broker.publish("a", b"x", qos=qos)
@@ -276,8 +276,7 @@ async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path)
             return ["mine/" + each for each in topic_filters]
 
     plugins = {"doors": Doors(auth_on_subscribe=judge), "unmap": Unmap()}
-    async with serving(tmp_path, plugins) as broker, peer_of(broker) as peer:
-        await peer.connect("c")
+    async with serving(tmp_path, plugins) as broker, session_of(broker, "c") as peer:
         await peer.ask(mqtt.subscribe_packet(1, ("a", 2), ("no", 0)), b"\x90\x04\0\1\1\x80")
         assert list(broker.registry().subscribers["c"].subscriptions) == ["mine/a"]
         await peer.ask(mqtt.unsubscribe_packet(2, "a"), b"\xb0\x02\0\2")
@@ -303,9 +302,8 @@ async def test_order_is_kept_around_a_verdict_that_takes_time(tmp_path: Path) ->
                     "a", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None
                 )
             )
-        async with peer_of(broker) as other:
+        async with session_of(broker, "other") as other:
             # Somebody else is served meanwhile.
-            assert (await other.connect("other")).return_code == 0
             await other.ask(mqtt.PINGREQ_BYTES, mqtt.PINGRESP_BYTES)
         assert plugin.calls == []
         plugin.gate.set()
@@ -333,10 +331,9 @@ async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
     plugin = Later()
     async with (
         serving(tmp_path, {"doors": plugin}) as broker,
-        peer_of(broker) as first,
+        session_of(broker, "c") as first,
         peer_of(broker) as second,
     ):
-        assert (await first.connect("c")).return_code == 0
         first.send(mqtt.publish_packet("a", b"x"))
         guard = broker.plugins.guards["doors"]
         await until(lambda: guard.under_way)

@@ -203,8 +203,7 @@ def test_closing_writes_what_is_there_first(house: House, client: Client) -> Non
 
 
 def test_closing_twice_ends_the_session_once(house: House) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("will", 0))
+    watcher = house.subscriber("w", ("will", 0))
     client = house.client("c", will=mqtt.Will("will", b"x"))
     client.connection.close("one reason")
     client.connection.close("another")

@@ -39,8 +39,7 @@ class Disk:
 
 def away(house: House, name: str, count: int, seconds: float, size: int = 2000) -> None:
     """A durable session that goes away, gets numbers, and stays away for so long."""
-    client = house.client(name, clean=False)
-    client.subscribe((name, 1))
+    client = house.subscriber(name, (name, 1), clean=False)
     client.lose()
     for number in range(count):
         house.publish(name, (b"%d" % number).ljust(size), 1)
@@ -147,8 +146,7 @@ def test_below_nine_tenths_nothing_goes(durable: House) -> None:
 
 def test_a_body_that_many_absent_hold_goes_when_the_last_lost_it(durable: House) -> None:
     for name in ("one", "two", "three"):
-        client = durable.client(name, clean=False)
-        client.subscribe(("t", 1))
+        client = durable.subscriber(name, ("t", 1), clean=False)
         client.lose()
     for number in range(20):
         durable.publish("t", (b"%d" % number).ljust(5000), 1)
@@ -165,8 +163,7 @@ def test_a_body_that_many_absent_hold_goes_when_the_last_lost_it(durable: House)
 
 def test_a_disk_with_less_than_a_gib_free_takes_no_durable_work(durable: House) -> None:
     client = subscribed(durable, clean=False)
-    live = durable.client("live")
-    live.subscribe(("live", 1))
+    live = durable.subscriber("live", ("live", 1))
     disk = Disk(durable)
     disk.free = GIB - 1
     disk.look()

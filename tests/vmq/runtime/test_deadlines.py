@@ -149,8 +149,7 @@ async def test_the_next_look_is_when_one_and_a_half_keep_alives_are_over(house: 
 async def test_silence_ends_the_connection_as_a_failure_would(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watcher = house.client("w")
-    watcher.subscribe(("will", 0))
+    watcher = house.subscriber("w", ("will", 0))
     client = house.client("c", keep_alive=10, will=mqtt.Will("will", b"gone"))
     async with watched(client) as watch:
         house.clock.advance(14.9)
@@ -198,8 +197,7 @@ async def test_without_keep_alive_nothing_is_due(house: House) -> None:
 
 async def test_a_retry_is_due_after_its_interval(house: House) -> None:
     house.options.retry_interval = 20.0
-    client = house.client("c", keep_alive=60)
-    client.subscribe(("a", 1))
+    client = house.subscriber("c", ("a", 1), keep_alive=60)
     house.publish("a", b"x", 1)
     assert not client.take_one(mqtt.PUBLISH).dup
     async with watched(client) as watch:

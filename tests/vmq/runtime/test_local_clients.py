@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.support import wire as mqtt
-from tests.vmq.sockets import TIMEOUT, config_in, peer_of, take
+from tests.vmq.sockets import TIMEOUT, config_in, session_of, take
 from vmq.broker import Broker
 from vmq.config.options import (
     QueueOptions,
@@ -29,8 +29,7 @@ async def test_publish_and_subscribe_within_the_process(embedded: Broker, qos: i
 
 
 async def test_embedded_and_real_clients_hear_each_other(embedded: Broker) -> None:
-    async with peer_of(embedded) as peer, embedded.subscribe("up") as messages:
-        await peer.connect("c")
+    async with session_of(embedded, "c") as peer, embedded.subscribe("up") as messages:
         await peer.ask(mqtt.subscribe_packet(1, ("down", 0)))
         await embedded.publish("down", b"x", qos=2)
         await peer.expect(mqtt.publish_packet("down", b"x"))

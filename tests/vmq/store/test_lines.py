@@ -28,8 +28,7 @@ class Fleet:
         self.dead: set[bytes] = set()
         self.count_walks()
         for name in self.names(count):
-            client = house.client(name, clean=False)
-            client.subscribe((name, 2))
+            client = house.subscriber(name, (name, 2), clean=False)
             client.disconnect()
         for _ in range(MESSAGES):
             for name in self.names(count):

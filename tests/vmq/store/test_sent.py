@@ -66,8 +66,7 @@ def entries(store: Store) -> str:
 def came_back(house: House, window: int, waiting: int) -> Client:
     """A durable session with so many messages is there again, and was sent what fits its window."""
     house.options.max_inflight_messages = window
-    client = house.client("reader", clean=False)
-    client.subscribe(("t", 1))
+    client = house.subscriber("reader", ("t", 1), clean=False)
     client.lose()
     for number in range(waiting):
         house.publish("t", b"%d" % number, 1)

@@ -62,8 +62,7 @@ def read(wire: Wire, count: int) -> None:
 
 
 def test_a_group_and_its_member(broker: BrokerProcess, run: Run) -> None:
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("m")
+    with Wire.connected(broker.tcp, "m") as wire:
         for number in range(6):
             wire.ask(publish_packet(f"s/{number % 3}", b"x", qos=1, packet_id=1), PUBACK)
         wire.send(subscribe_packet(1, ("$share/g/$stream/s;from=earliest", 1)))

@@ -64,8 +64,7 @@ def published(*brokers: Broker) -> int:
 
 async def watching(watcher: Device, broker: Broker, *others: Broker) -> None:
     """It hears of all wills."""
-    await watcher.connect(broker)
-    await watcher.subscribe(("wills", 1))
+    await watcher.connect(broker, ("wills", 1))
     node = clustering(broker).name
     for each in others:
         await until(partial(is_subscribed, each, watcher.client_id, node))
@@ -115,8 +114,7 @@ async def test_when_a_node_stays_away_the_wills_of_its_clients_are_published_onc
     assert published(a.broker, c.broker) == 20
     # Retained like any will, for whoever subscribes later.
     late = await stack.enter_async_context(Device("late", clean=True))
-    await late.connect(c.broker)
-    await late.subscribe(("wills", 1))
+    await late.connect(c.broker, ("wills", 1))
     await late.until(lambda: len(late.log) == 1)
 
 
@@ -132,8 +130,7 @@ async def test_who_has_come_back_elsewhere_is_not_gone(
     await clean.connect(a.broker)
     await durable.connect(c.broker)
     again = await stack.enter_async_context(Device("without", clean=True))  # with no will
-    await again.connect(a.broker)
-    await again.subscribe(("t", 1))
+    await again.connect(a.broker, ("t", 1))
     await until(lambda: is_subscribed(c.broker, "without", "a"))
     for life in (a, c):
         wills = wills_of(life.broker)

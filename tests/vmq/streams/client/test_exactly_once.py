@@ -268,8 +268,7 @@ def found(server: str, stream: str = "out") -> list[int]:
 
 def fill(broker: BrokerProcess) -> None:
     """Publishes the rows that are to be answered."""
-    with Wire.connect_tcp(broker.tcp) as wire:
-        wire.connect("devices")
+    with Wire.connected(broker.tcp, "devices") as wire:
         for number in range(ROWS):
             topic, payload = f"s/{number % 2}", b"%d" % number
             wire.send(publish_packet(topic, payload, qos=1, packet_id=1 + number))

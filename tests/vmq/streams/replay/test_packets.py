@@ -16,7 +16,7 @@ from vmq_hooks import DeliverModifiers, Message
 from tests.support.present import present
 from tests.support.until import reach, until
 from tests.support.wire import publish_packet, unsubscribe_packet
-from tests.vmq.sockets import peer_of
+from tests.vmq.sockets import peer_of, session_of
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.replay.test_port import (
     broker_of,
@@ -359,8 +359,7 @@ def test_options_of_partitions_do_not_matter(tmp_path: Path, process: PacketProc
 @asynccontextmanager
 async def broker_with(folder: Path, many: int, width: int = 1) -> AsyncIterator[Broker]:
     """A broker whose stream has so many messages, which are their numbers, in so many digits."""
-    async with broker_of(folder) as broker, peer_of(broker) as peer:
-        await peer.connect("filler")
+    async with broker_of(folder) as broker, session_of(broker, "filler") as peer:
         for number in range(many):
             peer.send(publish_packet("s/x", b"%0*d" % (width, number)))
         await peer.ask(b"\xc0\x00", b"\xd0\x00")

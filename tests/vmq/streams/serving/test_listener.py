@@ -178,8 +178,7 @@ file = "{tmp_path}/acl"
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with BrokerProcess.start([], tmp_path / "data", env, ["--config", str(config)]) as broker:
         (url,) = (each for each in broker.urls if each.startswith("grpc://"))
-        with Wire.connect_tcp(broker.tcp) as wire:
-            wire.connect("c", username="ann", password=b"secret-ann")
+        with Wire.connected(broker.tcp, "c", username="ann", password=b"secret-ann") as wire:
             wire.ask(publish_packet("a/x", b"x", qos=1, packet_id=1), PUBACK)
         with flight.connect(url) as client:
             assert act(client, "streams", ann) == {"a": ["a/#"]}

@@ -16,7 +16,7 @@ import pytest
 from tests.support import wire as mqtt
 from tests.support.present import present
 from tests.support.until import until
-from tests.vmq.sockets import Peer, peer_of
+from tests.vmq.sockets import Peer, session_of
 from tests.vmq.streamed import config_in, payloads_of, streams_of
 from vmq.broker import Broker
 from vmq.config.options import Config
@@ -39,8 +39,7 @@ def config_of(folder: Path, durability: str = "os", **streams: Any) -> Config:
 
 @asynccontextmanager
 async def publisher_of(broker: Broker) -> AsyncIterator[Peer]:
-    async with peer_of(broker) as peer:
-        await peer.connect("publisher", clean=False)
+    async with session_of(broker, "publisher", clean=False) as peer:
         yield peer
 
 
@@ -69,8 +68,7 @@ async def received(broker: Broker) -> list[bytes]:
     """What a durable subscriber has got in all, up to a last message."""
     await broker.publish("s/a", b"last", qos=2)
     found: list[bytes] = []
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
+    async with session_of(broker, "reader", clean=False) as peer:
         while b"last" not in found:
             packet = await peer.packet()
             if packet.type == mqtt.PUBLISH:
@@ -80,8 +78,7 @@ async def received(broker: Broker) -> list[bytes]:
 
 
 async def subscribe(broker: Broker) -> None:
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
+    async with session_of(broker, "reader", clean=False) as peer:
         peer.send(mqtt.subscribe_packet(1, ("s/#", 2)))
         await peer.packet()
 
@@ -164,8 +161,7 @@ async def test_killed_between_the_store_and_the_streams_what_these_lack_comes_ag
 
 async def one_more(broker: Broker) -> None:
     """Another client's message at QoS 2, whole."""
-    async with peer_of(broker) as peer:
-        await peer.connect("other", clean=False)
+    async with session_of(broker, "other", clean=False) as peer:
         peer.send(mqtt.publish_packet("s/a", b"other", qos=2, packet_id=2))
         assert (await peer.packet()).type == mqtt.PUBREC
         assert (await peer.ask(mqtt.pubrel_packet(2))).type == mqtt.PUBCOMP
@@ -258,8 +254,7 @@ async def test_while_the_store_fails_streams_go_on_without_qos_2(
         raise OSError("no store today")
 
     async with Broker(config_of(tmp_path)) as broker:
-        async with publisher_of(broker) as peer, peer_of(broker) as other:
-            await other.connect("other", clean=False)
+        async with publisher_of(broker) as peer, session_of(broker, "other", clean=False) as other:
             with monkeypatch.context() as patch:
                 patch.setattr(Committer, "write", fail)
                 peer.send(mqtt.publish_packet("s/a", b"x", qos=2, packet_id=7))

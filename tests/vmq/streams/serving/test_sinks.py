@@ -13,7 +13,7 @@ import pytest
 from tests.support.present import present
 from tests.support.until import until
 from tests.support.wire import PUBLISH, puback_packet, subscribe_packet
-from tests.vmq.sockets import Peer, peer_of, take
+from tests.vmq.sockets import Peer, session_of, take
 from tests.vmq.streamed import config_in, fill_disk, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
@@ -74,8 +74,7 @@ async def read(peer: Peer, count: int) -> list[bytes]:
 
 async def durable_subscriber(broker: Broker) -> None:
     """A session that stays away from now on; all of it is in the store."""
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
+    async with session_of(broker, "reader", clean=False) as peer:
         await peer.ask(subscribe_packet(1, ("out", 1)))
     await until(lambda: broker.registry().subscribers["reader"].output is None)
     await broker.parts.committer.finish_all()
@@ -83,8 +82,7 @@ async def durable_subscriber(broker: Broker) -> None:
 
 async def stored(broker: Broker, count: int) -> list[bytes]:
     """What the durable session gets when it is back: so many messages and no more."""
-    async with peer_of(broker) as peer:
-        await peer.connect("reader", clean=False)
+    async with session_of(broker, "reader", clean=False) as peer:
         got = await read(peer, count)
         await broker.publish("out", b"last", qos=1)
         assert await read(peer, 1) == [b"last"]
@@ -326,8 +324,7 @@ async def test_a_store_that_fails_in_the_middle_loses_and_doubles_nothing(
 async def test_a_queue_that_asks_publishers_to_wait_holds_the_batch_up(tmp_path: Path) -> None:
     queue = QueueOptions(overflow="pause_publisher", max_online_messages=50)
     config = msgspec.structs.replace(config_in(tmp_path, s="s/#"), queue=queue)
-    async with Broker(config) as broker, peer_of(broker) as peer:
-        await peer.connect("reader")
+    async with Broker(config) as broker, session_of(broker, "reader") as peer:
         await peer.ask(subscribe_packet(1, ("out", 1)))
         wanted = numbers(0, 4 * STEP)
         stage(broker, 0, wanted)
